@@ -1,0 +1,1 @@
+"""Simulated users at work: tasks, users, and the engine that runs them."""

@@ -1,0 +1,68 @@
+"""Everything loadsim raises.
+
+    LoadSimError
+      ConfigError          what the user gave us is wrong: one line, exit status 2, nothing was run
+        LogError             a timing log is empty, damaged at its head, or no timing log at all
+      TaskFailed           one task of one user failed: recorded, the user goes on
+        ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session lives
+        ServerLost           the connection broke, or could not be made
+          ProtocolError        the server said what its protocol does not allow; the session is closed
+        ServerSilent         no answer within the command's time limit; the session is closed
+      RunInvalid           the run ended, but its score must not be quoted
+
+Texts of a TaskFailed come from a server: they are shown as they are, shortened, and never hold a password.
+"""
+
+from __future__ import annotations
+
+LONGEST_SERVER_LINE = 200
+
+
+class LoadSimError(Exception):
+    """The root of the tree."""
+
+
+class ConfigError(LoadSimError):
+    """A profile, scenario, account or server is not what was expected; `str()` is the one line to print."""
+
+
+class LogError(ConfigError):
+    """A file that was given as a timing log cannot be read as one."""
+
+
+class TaskFailed(LoadSimError):
+    """One task failed. `kind` is a short stable name to count by; `line` is what the server said, or ''."""
+
+    outcome = "refused"
+
+    def __init__(self, kind: str, line: str = "") -> None:
+        shown = line if len(line) <= LONGEST_SERVER_LINE else line[: LONGEST_SERVER_LINE - 3] + "..."
+        super().__init__(f"{kind}: {shown}" if shown else kind)
+        self.kind = kind
+        self.line = shown
+
+
+class ServerRefused(TaskFailed):
+    """The server understood and said no: IMAP NO or BAD, SMTP 4xx or 5xx."""
+
+    outcome = "refused"
+
+
+class ServerLost(TaskFailed):
+    """The connection broke, or could not be made."""
+
+    outcome = "lost"
+
+
+class ProtocolError(ServerLost):
+    """What came does not parse. It ends this session and touches no other."""
+
+
+class ServerSilent(TaskFailed):
+    """No answer within the time limit of a command."""
+
+    outcome = "timeout"
+
+
+class RunInvalid(LoadSimError):
+    """The run came to its end, but its score must not be quoted."""

@@ -1,0 +1,51 @@
+"""Addressed randomness: every draw is a function of its address, and of nothing else.
+
+A generator with state would make a user's acts depend on how many draws came before, and so on the other
+users of the same process. A keyed hash has no state: (seed, user, stream, index) is the whole cause of the
+number, on any machine, in any order, with any version of any library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+
+_TO_UNIT = 2.0**-53
+
+
+def draw(seed: int, user: int, stream: str, index: int | str) -> float:
+    """A uniform number in [0, 1) that depends on nothing but its arguments.
+
+    `index` counts a user's own draws of one stream, or names the message that the draw is about.
+    """
+    digest = blake2b(f"{seed}/{user}/{stream}/{index}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 11) * _TO_UNIT
+
+
+def pick(u: float, count: int) -> int:
+    """Turn a uniform number into an index below `count`, each equally likely (bias below 2^-40 for a million)."""
+    return int(u * count)
+
+
+def weighted(u: float, cumulative: Sequence[float]) -> int:
+    """Turn a uniform number into an index, with the chances whose running sums are given (the last is the total)."""
+    mark = u * cumulative[-1]
+    for at, edge in enumerate(cumulative):
+        if mark < edge:
+            return at
+    return len(cumulative) - 1
+
+
+def due_times(rate_per_s: float, seed: int, user: int, stream: str) -> Iterator[float]:
+    """The due times (seconds from the start) of a Poisson process: exponential gaps, no end.
+
+    A rate of zero gives no times.
+    """
+    if rate_per_s <= 0:
+        return
+    at, index = 0.0, 0
+    while True:
+        at -= math.log1p(-draw(seed, user, stream, index)) / rate_per_s
+        yield at
+        index += 1

@@ -1,0 +1,253 @@
+"""The seams between what users do and how it reaches a server: mail in the words of mail.
+
+A *client module* composes drivers for `Mailbox`, `Submission` and `Calendar`. Tasks are written against these;
+they know no protocol and no clock. A driver knows no clock either: it tells its `Observer` what it does, and
+the observer holds the clock. Every call of a driver may raise `TaskFailed` (refused, lost, silent) and nothing
+else; after `ServerLost` or `ServerSilent` the session is gone, until `log_on` makes a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+from loadsim.model.evidence import Evidence
+
+MessageRef = Hashable
+"""A message in a folder of one mailbox; opaque, valid over re-established sessions."""
+
+INBOX = "INBOX"
+SENT_ITEMS = "Sent Items"
+DELETED_ITEMS = "Deleted Items"
+CALENDAR = "Calendar"
+
+
+class Flag(Enum):
+    """What a message can be marked with; the values are IMAP's (RFC 9051 section 2.3.2)."""
+
+    SEEN = "\\Seen"
+    ANSWERED = "\\Answered"
+    FORWARDED = "$Forwarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a message list shows of one message. `evidence` is None when loadsim did not make it."""
+
+    ref: MessageRef
+    seen: bool
+    size_bytes: int
+    sender: str
+    to: tuple[str, ...]
+    subject: str
+    message_id: str
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One leaf of a MIME structure. `name` addresses it ("1", "2.1"); sizes are of the encoded form."""
+
+    name: str
+    content_type: str
+    size_bytes: int
+    filename: str | None = None
+    encoding: str = "7bit"
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What a message consists of: the text to show (None when it has none), and what is attached or embedded."""
+
+    text: Part | None
+    attachments: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What it takes to be user `number` (from 1). The password never reaches a log, a report or an error."""
+
+    number: int
+    login: str
+    address: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Account({self.number}, {self.login!r}, {self.address!r})"
+
+
+class Observer(Protocol):
+    """Hears what the drivers of one user do. Its methods return at once and never raise."""
+
+    def now(self) -> int:
+        """The instant, in nanoseconds; to be given back to `command`."""
+        ...
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        """A protocol command that began at `since` has ended now, with ok, refused, lost or timeout.
+
+        Names are the protocol's own: "IMAP UID FETCH", "SMTP DATA".
+        """
+        ...
+
+    def arrived(self, messages: int) -> None:
+        """The server announced this many new messages in the Inbox; `Mailbox.arrived` will bring their headers."""
+        ...
+
+    def lost(self, failure: Exception) -> None:
+        """The session broke while no call was waiting for it. (A waiting call raises instead.)"""
+        ...
+
+
+class Mailbox(Protocol):
+    """One user's mailbox, over one session at a time. One call at a time."""
+
+    async def log_on(self) -> None:
+        """Connect, secure, authenticate. Also makes a new session when the old one was lost."""
+        ...
+
+    async def folders(self) -> Sequence[str]:
+        """The names of all folders that can hold messages, INBOX included."""
+        ...
+
+    async def open(self, folder: str) -> None:
+        """Make this the open folder, unless it is. Only an open Inbox announces new messages."""
+        ...
+
+    async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
+        """Open the folder; the headers of its `newest` messages, oldest of them first; None for all."""
+        ...
+
+    async def arrived(self) -> Sequence[Header]:
+        """Open the Inbox; headers of what came since the last `headers(INBOX)` or `arrived()`, oldest first."""
+        ...
+
+    async def watch(self) -> None:
+        """Ask the server to announce new mail while nothing else is done (IMAP IDLE, or polling).
+
+        Returns when this is under way. Opens the Inbox if another folder is open; any other call ends it.
+        """
+        ...
+
+    async def structure(self, ref: MessageRef) -> Structure:
+        """What the message consists of."""
+        ...
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        """One part, as it is encoded in the message. Does not mark the message as seen."""
+        ...
+
+    async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
+        """Set or clear a flag on messages of one folder."""
+        ...
+
+    async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
+        """Move messages of one folder to another."""
+        ...
+
+    async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
+        """Copy messages of one folder to another."""
+        ...
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        """Put a message (RFC 5322, CRLF) into a folder; its reference when the server tells it (UIDPLUS)."""
+        ...
+
+    async def expunge(self, refs: Sequence[MessageRef]) -> None:
+        """Delete messages of one folder for good: these, and no others that carry a deleted flag."""
+        ...
+
+    async def log_off(self) -> None:
+        """Say goodbye and close."""
+        ...
+
+    def abandon(self) -> None:
+        """Close at once, without a word. May be called at any time, and twice."""
+        ...
+
+
+class Submission(Protocol):
+    """The way of one user's new messages to the server."""
+
+    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Submit one message (RFC 5322, CRLF); returns when the server has accepted it for every recipient.
+
+        Raises `ServerRefused` when it refused the sender, any recipient or the message; then nobody gets it.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close a connection that was kept, politely."""
+        ...
+
+
+class Calendar(Protocol):
+    """Where one user's schedule lies."""
+
+    async def replace(self, schedule: bytes) -> None:
+        """Put the new schedule file (a whole message, RFC 5322, CRLF) in place of the old one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The drivers of one user, as a client module composed them."""
+
+    mailbox: Mailbox
+    submission: Submission
+    calendar: Calendar
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a service listens. `tls` is none, starttls or implicit; `ca_file` None means the system's authorities.
+
+    `connection` (SMTP) is per-message or kept; `auth` (SMTP) says whether to authenticate when the server offers it.
+    """
+
+    host: str
+    port: int
+    tls: str = "none"
+    ca_file: str | None = None
+    connection: str = "per-message"
+    auth: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The mail server under test, as its clients reach it, and the time limit of a single command in seconds."""
+
+    imap: Endpoint
+    smtp: Endpoint
+    command_limit_s: float = 60.0
+
+
+@runtime_checkable
+class ClientModule(Protocol):
+    """What an entry point of the group `loadsim.protocols` returns when it is called with `Services`.
+
+    One instance serves all users of an engine; it is where a TLS context or a connection pool lives.
+    """
+
+    name: str
+    supports: frozenset[str]
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        """The drivers of one user; nothing is connected yet."""
+        ...
+
+
+EVERYTHING = frozenset(
+    {"folders", "headers", "parts", "flags", "move", "copy", "append", "expunge", "watch", "send", "calendar"}
+)
+"""What a driver may support and a task may need."""
+
+
+class Clock(Protocol):
+    """The one clock of a run."""
+
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds; only differences mean anything."""
+        ...

@@ -1,0 +1,1 @@
+"""Drivers behind the ports: how mail reaches a server."""
