@@ -239,7 +239,7 @@ class ClientModule(Protocol):
         ...
 
 
-EVERYTHING = frozenset(
+SUPPORT = frozenset(
     {"folders", "headers", "parts", "flags", "move", "copy", "append", "expunge", "watch", "send", "calendar"}
 )
 """What a driver may support and a task may need."""
@@ -250,4 +250,46 @@ class Clock(Protocol):
 
     def now_ns(self) -> int:
         """Monotonic nanoseconds; only differences mean anything."""
+        ...
+
+
+class Recorder(Protocol):
+    """Takes what was measured. Instants are nanoseconds of the run's clock; None stands for "never happened"."""
+
+    def task(
+        self,
+        *,
+        task: str,
+        user: int,
+        profile: str,
+        protocol: str,
+        scheduled_ns: int,
+        started_ns: int | None,
+        ended_ns: int | None,
+        late_busy_s: float,
+        late_down_s: float,
+        late_generator_s: float,
+        outcome: str,
+        error: str,
+        moved_bytes: int,
+    ) -> None:
+        """One task has come to an outcome (one of `results.records.OUTCOMES`)."""
+        ...
+
+    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
+        """Something happened to a message in a user's mailbox (one of `results.records.EVENTS`)."""
+        ...
+
+    def command(
+        self,
+        *,
+        command: str,
+        user: int,
+        started_ns: int,
+        ended_ns: int,
+        outcome: str,
+        sent_bytes: int,
+        received_bytes: int,
+    ) -> None:
+        """One protocol command has come to an end."""
         ...
