@@ -1,0 +1,138 @@
+"""The embedded mail server: good for a first run and for tests, on any machine, without root; not a measurement.
+
+It is one child process (`loadsim.servers.embedded_child`) on loopback ports of the kernel's choice. Nothing of it is
+written to disk but its log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.servers.running import check_population
+
+LOG_NAME = "embedded-server.log"
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 10.0
+
+
+class EmbeddedServer:
+    """A running embedded server: pymap (IMAP, in memory) and aiosmtpd (SMTP) in one child process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], services: Services, versions: Mapping[str, str]) -> None:
+        self._process = process
+        self._services = services
+        self._versions = dict(versions)
+
+    @property
+    def services(self) -> Services:
+        """Where it listens: 127.0.0.1, without TLS."""
+        return self._services
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def describe(self) -> str:
+        """Name and versions, and what it is not."""
+        versions = " + ".join(f"{name} {version}" for name, version in self._versions.items())
+        return f"{versions} (embedded, not a measurement)"
+
+    def stop(self) -> None:
+        """End the child and wait for it; does nothing the second time."""
+        _end(self._process)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path) -> EmbeddedServer:
+    """Start the embedded server for these accounts and lists (address -> member addresses); returns when it is ready.
+
+    Its log goes to `directory`, which must exist. Raises `ConfigError` when pymap or aiosmtpd are not installed, the
+    accounts contradict each other, or the child does not come up.
+    """
+    missing = [package for package in ("pymap", "aiosmtpd") if find_spec(package) is None]
+    if missing:
+        raise ConfigError(
+            f"server: embedded: expected {' and '.join(missing)} to be installed: pip install 'loadsim[embedded]'"
+        )
+    population, lists = check_population(accounts, lists)
+    who = {
+        "accounts": [(account.login, account.address, account.password) for account in population],
+        "lists": lists,
+    }
+    log = directory / LOG_NAME
+    log.unlink(missing_ok=True)
+    log.touch(mode=0o600)
+    with log.open("wb") as output:
+        # A session of its own keeps Ctrl-C away from it; the libraries' deprecation warnings are nobody's business.
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "loadsim.servers.embedded_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):  # it has died: that it says nothing tells us more
+            process.stdin.write(json.dumps(who).encode() + b"\n")
+            process.stdin.flush()
+        ready = json.loads(_first_line(process.stdout, log))
+    except BaseException:
+        _end(process)
+        raise
+    imap, smtp = (Endpoint("127.0.0.1", int(ready[name])) for name in ("imap", "smtp"))
+    return EmbeddedServer(process, Services(imap, smtp), ready["versions"])
+
+
+def _first_line(stream: IO[bytes], log: Path) -> bytes:
+    """The child's line about its ports; `ConfigError` with the last line of its log when none comes in time."""
+    deadline_s = time.monotonic() + START_LIMIT_S
+    line = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            if not selector.select(deadline_s - time.monotonic()):
+                raise ConfigError(f"server: embedded: expected to be ready within {START_LIMIT_S:.0f} s, see {log}")
+            piece = os.read(stream.fileno(), 65536)
+            if not piece:
+                said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+                raise ConfigError(f"server: embedded: expected to start, it died and said: {said[-1]}")
+            line += piece
+    return line
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Close the child's standard input, which it takes as a farewell; insist when it does not go."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with suppress(BrokenPipeError):
+                stream.close()
+    for insist in (process.terminate, process.kill):
+        try:
+            process.wait(STOP_LIMIT_S)
+            return
+        except subprocess.TimeoutExpired:
+            insist()
+    process.wait()

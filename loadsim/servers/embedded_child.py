@@ -1,0 +1,158 @@
+"""The embedded mail server's own process: pymap's in-memory IMAP and aiosmtpd's SMTP on one event loop.
+
+Started by `loadsim.servers.embedded` and by nothing else. Standard input brings one JSON line with accounts and lists,
+and then nothing until its end, which means that the parent has gone; standard output takes one JSON line with the
+ports; what goes wrong goes to standard error. Both servers live in one process because a message that SMTP accepted is
+put into the recipient's mailbox through pymap's own session, so that an idling client hears of it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+from proxyprotocol.reader import ProxyProtocolReader
+from pymap.backend.dict import Config, Identity, Login
+from pymap.concurrent import Subsystem
+from pymap.imap import IMAPServer
+from pymap.parsing.message import AppendMessage
+from pymap.user import UserMetadata
+from pysasl.hashing import Cleartext
+
+LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
+BACKLOG = 1024
+"""Connections that may wait to be accepted: all users log on at about the same time."""
+
+
+class Delivery:
+    """Takes messages from SMTP and puts them into the mailboxes: aiosmtpd's handler and authenticator."""
+
+    def __init__(self, login: Login, accounts: Iterable[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
+        """`accounts` are (login, address, password), `lists` map an address to the members' addresses."""
+        self._login = login
+        self._passwords = {name.encode(): password.encode() for name, _, password in accounts}
+        self._targets: dict[str, tuple[str, ...]] = {address.lower(): (name,) for name, address, _ in accounts}
+        self._targets |= {
+            address.lower(): tuple(self._targets[member.lower()][0] for member in members)
+            for address, members in lists.items()
+        }
+
+    def authenticate(
+        self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, credentials: object
+    ) -> AuthResult:
+        """Whether these are the login and password of an account (RFC 4954); 535 when they are not."""
+        known = isinstance(credentials, LoginPassword) and (
+            self._passwords.get(credentials.login) == credentials.password
+        )
+        return AuthResult(success=known, handled=False)
+
+    async def handle_RCPT(  # noqa: N802 - aiosmtpd finds its hooks by name
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        """Accept accounts and lists, refuse everybody else (RFC 5321 section 3.3)."""
+        if address.lower() not in self._targets:
+            return "550 5.1.1 No such user here"
+        envelope.rcpt_tos.append(address)
+        envelope.rcpt_options.extend(options)
+        return "250 2.1.5 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        """Put the message into every recipient's Inbox, once, however often lists name somebody."""
+        content = envelope.original_content
+        assert content is not None
+        message = AppendMessage(b"Return-Path: <%b>\r\n%b" % ((envelope.mail_from or "").encode(), content), now())
+        for name in dict.fromkeys(name for address in envelope.rcpt_tos for name in self._targets[address.lower()]):
+            async with Identity(name, self._login, None, frozenset()).new_session() as mailbox:
+                await mailbox.append_messages("INBOX", [message])
+        return "250 2.0.0 OK: delivered"
+
+
+def now() -> datetime:
+    """The time of arrival; with its zone, or INTERNALDATE would lack it."""
+    return datetime.now(UTC)
+
+
+async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
+    """Listen on two loopback ports of the kernel's choice, tell the parent, work until it goes or says so."""
+    config = Config(
+        Namespace(proxy_protocol=None),
+        demo_data=False,
+        demo_user="",
+        demo_password="",
+        host=None,
+        port=0,
+        ssl_context=ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+        tls_enabled=False,
+        reject_dnsbl=False,
+        invalid_user_sleep=0.0,
+        max_append_len=LARGEST_MESSAGE_BYTES,
+        # Hashing, and a thread for it, would cost more than everything else at log-on.
+        hash_context=Cleartext(),
+        cpu_subsystem=Subsystem.for_asyncio(),
+    )
+    config.apply_context()
+    login = Login(config)
+    for name, _, password in accounts:
+        await Identity(name, login, None, frozenset()).set(UserMetadata(config, name, password=password))
+    delivery = Delivery(login, accounts, lists)
+
+    loop = asyncio.get_running_loop()
+    end = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, end.set)
+    loop.add_reader(sys.stdin.fileno(), end.set)
+
+    def smtp() -> SMTP:
+        return SMTP(
+            delivery,
+            data_size_limit=LARGEST_MESSAGE_BYTES,
+            hostname="localhost",
+            authenticator=delivery.authenticate,
+            auth_require_tls=False,
+            loop=loop,
+        )
+
+    # pymap's connections expect what this reader hands them, even when there is no PROXY header to read.
+    imap = ProxyProtocolReader(config.proxy_protocol).get_callback(IMAPServer(login, config))
+    imap_socket, smtp_socket = (socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) for _ in range(2))
+    async with (
+        await asyncio.start_server(imap, sock=imap_socket, backlog=BACKLOG),
+        await loop.create_server(smtp, sock=smtp_socket, backlog=BACKLOG),
+    ):
+        ready = {
+            "imap": imap_socket.getsockname()[1],
+            "smtp": smtp_socket.getsockname()[1],
+            "versions": {package: version(package) for package in ("pymap", "aiosmtpd")},
+        }
+        sys.stdout.write(json.dumps(ready) + "\n")
+        sys.stdout.flush()
+        await end.wait()
+
+
+def main() -> None:
+    """Read who lives here, make room for their connections, serve."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent: it still has to take its leave of us
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    os.environ["FQDN"] = "localhost"  # or pymap asks the resolver for it at every connection
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        raise SystemExit("the parent left before it had said who lives here")
+    who = json.loads(line)
+    asyncio.run(serve(who["accounts"], who["lists"]))
+
+
+if __name__ == "__main__":
+    main()

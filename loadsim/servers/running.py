@@ -1,0 +1,66 @@
+"""What every server that loadsim starts has in common: the shape of a running one, and the check of who lives on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account, Services
+
+
+class RunningServer(Protocol):
+    """A mail server of our own, ready for its users; leaving the `with` block stops it."""
+
+    @property
+    def services(self) -> Services:
+        """Where it listens, as its clients reach it."""
+        ...
+
+    def describe(self) -> str:
+        """Name and versions on one line, for people and for the log."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it and wait until none of its processes is left; does nothing the second time."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def check_population(
+    accounts: Iterable[Account], lists: Mapping[str, Sequence[str]]
+) -> tuple[tuple[Account, ...], dict[str, tuple[str, ...]]]:
+    """The accounts and the lists, as a server can take them; `ConfigError` when they contradict each other.
+
+    Logins and addresses must be unique, members of lists must be accounts, and since both end up in line-oriented
+    tables and protocols, neither may hold white space, a colon or a control character.
+    """
+    population = tuple(accounts)
+    if not population:
+        raise ConfigError("accounts: expected at least one account, found none")
+    logins: set[str] = set()
+    addresses: set[str] = set()
+    for account in population:
+        for name, taken in ((account.login, logins), (account.address.lower(), addresses)):
+            if not name or ":" in name or not name.isprintable() or " " in name:
+                raise ConfigError(f"accounts: user {account.number}: expected a plain name, found {name!r}")
+            if name in taken:
+                raise ConfigError(f"accounts: user {account.number}: expected a name of its own, found {name!r} twice")
+            taken.add(name)
+        if not account.password.isprintable() or not account.password:
+            raise ConfigError(f"accounts: user {account.number}: expected a password of printable characters")
+        if account.address.count("@") != 1:
+            raise ConfigError(f"accounts: user {account.number}: expected user@domain, found {account.address!r}")
+    for address, members in lists.items():
+        if address.lower() in addresses:
+            raise ConfigError(f"lists: {address}: expected an address of its own, found that of an account")
+        for member in members:
+            if member.lower() not in addresses:
+                raise ConfigError(f"lists: {address}: expected members that have an account, found {member!r}")
+    return population, {address: tuple(members) for address, members in lists.items()}
