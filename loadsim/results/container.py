@@ -1,0 +1,103 @@
+"""The bytes of a timing log: a head with a JSON header, then blocks that each vouch for themselves with a checksum.
+
+    file   = magic (8 bytes), version u16, header length u32, header CRC-32 u32, header (JSON object, UTF-8)
+             block*
+    block  = kind u8, payload length u32, record count u32, first i64, last i64, CRC-32 u32, payload
+
+All numbers are little-endian. A block's `first` and `last` are the smallest and largest instant of its records in
+microseconds of the file (0 where a kind has none); its CRC-32 (zlib's) covers the head's other fields and the payload.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loadsim.errors import LogError
+
+MAGIC = b"LSTLOG\r\n"
+"""The carriage return and the line feed show a transfer that was not binary."""
+
+VERSION = 1
+
+TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
+"""The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""
+
+NAMED = 16
+"""Added to the kind of a block of records that say themselves which client and engine made them (merged logs)."""
+
+_FILE_HEAD = struct.Struct("<8sHII")
+_BLOCK_HEAD = struct.Struct("<BIIqq")
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One whole block, as it stands in the file; `end` is the offset of the byte after it."""
+
+    kind: int
+    count: int
+    first_us: int
+    last_us: int
+    payload: memoryview
+    end: int
+
+
+def encode_head(header: Mapping[str, Any]) -> bytes:
+    """What a file begins with."""
+    text = json.dumps(header, ensure_ascii=True, separators=(",", ":")).encode()
+    return _FILE_HEAD.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
+
+
+def encode_block(kind: int, payload: bytes | bytearray, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
+    """One block."""
+    head = _BLOCK_HEAD.pack(kind, len(payload), count, first_us, last_us)
+    return b"".join((head, _CRC.pack(zlib.crc32(payload, zlib.crc32(head))), payload))
+
+
+def encode_json(kind: int, values: list[Any]) -> bytes:
+    """One block that holds a JSON array."""
+    return encode_block(kind, json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode(), len(values))
+
+
+def decode_head(name: str, data: bytes) -> tuple[dict[str, Any], int]:
+    """The header and the offset of the first block. Raises `LogError` when this is no timing log that we can read."""
+    if not data:
+        raise LogError(f"{name}: expected a timing log, found an empty file")
+    if not data.startswith(MAGIC[: len(data)]):
+        raise LogError(f"{name}: expected a timing log, found another kind of file (its first bytes: {data[:8]!r})")
+    if len(data) < _FILE_HEAD.size:
+        raise LogError(f"{name}: expected a timing log, found one that is cut off in its head, at {len(data)} bytes")
+    _, version, length, crc = _FILE_HEAD.unpack_from(data)
+    if version != VERSION:
+        raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}")
+    end = _FILE_HEAD.size + length
+    text = data[_FILE_HEAD.size : end]
+    if len(text) < length:
+        raise LogError(f"{name}: expected a timing log, found one that is cut off in its header, at {len(data)} bytes")
+    if zlib.crc32(text) != crc:
+        raise LogError(f"{name}: expected a timing log, found one whose header is damaged (its checksum is wrong)")
+    header = json.loads(text)
+    if not isinstance(header, dict):
+        raise LogError(f"{name}: header: expected a JSON object, found {type(header).__name__}")
+    return header, end
+
+
+def whole_blocks(data: bytes, offset: int) -> Iterator[Block]:
+    """The blocks from `offset` on, up to the first that is cut off or does not match its checksum."""
+    view = memoryview(data)
+    while offset + _BLOCK_HEAD.size + _CRC.size <= len(data):
+        kind, length, count, first_us, last_us = _BLOCK_HEAD.unpack_from(data, offset)
+        (crc,) = _CRC.unpack_from(data, offset + _BLOCK_HEAD.size)
+        begin = offset + _BLOCK_HEAD.size + _CRC.size
+        payload = view[begin : begin + length]
+        if len(payload) < length:
+            return
+        if zlib.crc32(payload, zlib.crc32(view[offset : offset + _BLOCK_HEAD.size])) != crc:
+            return
+        offset = begin + length
+        yield Block(kind, count, first_us, last_us, payload, offset)
