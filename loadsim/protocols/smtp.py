@@ -1,0 +1,255 @@
+"""SMTP submission (RFC 5321, RFC 6409) on aiosmtplib: one user's way of sending.
+
+What aiosmtplib raises becomes what a port may raise in one place, `Submission._run`, which also holds the time
+limit of a command and tells the observer. Sub-timings are the steps of a connection and of an envelope:
+
+    SMTP CONNECT, EHLO, [STARTTLS, EHLO,] [AUTH]    once per connection; CONNECT includes implicit TLS and the greeting
+    SMTP MAIL, RCPT, ... RCPT, DATA                 once per message; DATA ends with the acceptance
+
+QUIT is not among them: a person waits for the acceptance, and no longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64encode
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import aiosmtplib
+from aiosmtplib import SMTPResponse
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.tls import tls_context as context_of
+
+FAREWELL_LIMIT_S = 10.0
+"""How long a server may take to answer QUIT before its connection is dropped."""
+
+PLACEHOLDER_NAME = "[127.0.0.1]"
+"""Keeps aiosmtplib from looking up this machine's name, in a thread; EHLO says the connection's own address."""
+
+
+class Submission:
+    """Sends the messages of one user, one at a time; implements `ports.Submission`.
+
+    With `connection: per-message` each message has a connection of its own. Its QUIT runs beside whatever the
+    user does next, for `FAREWELL_LIMIT_S` at most; `close` waits for it, so that no socket outlives the user.
+
+    With `connection: kept` a connection serves many messages. The server may end it between two of them, with
+    421 or without a word; that shows at the next MAIL, before anything is sent, and the message takes a new one.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        account: Account,
+        observer: Observer,
+        limit_s: float,
+        tls_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`limit_s` bounds every command. Pass a shared `tls_context`: the one made here otherwise is costly."""
+        self._endpoint = endpoint
+        self._account = account
+        self._observer = observer
+        self._limit_s = limit_s
+        self._tls = tls_context or context_of(endpoint)
+        self._kept: aiosmtplib.SMTP | None = None  # set only between two messages
+        self._farewells: set[asyncio.Task[None]] = set()
+
+    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Submit one message (RFC 5322, CRLF); returns when it is accepted for every recipient.
+
+        Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. After the
+        first refused recipient the transaction is given up: nobody gets the message.
+        """
+        kept, self._kept = self._kept, None
+        client = kept if kept is not None and kept.is_connected else await self._connect()
+        try:
+            try:
+                await self._mail(client, sender, message)
+            except (ServerLost, ServerRefused):
+                if client is not kept or client.is_connected:
+                    raise
+                client = await self._connect()
+                await self._mail(client, sender, message)
+            for recipient in recipients:
+                await self._run(client, "RCPT", client.rcpt(recipient), len(f"RCPT TO:<{recipient}>\r\n"))
+            await self._run(client, "DATA", client.data(message), _data_bytes(message))
+        except ServerRefused:
+            await self._give_up(client)
+            raise
+        self._rest(client)
+
+    async def close(self) -> None:
+        """QUIT a kept connection, and wait until it and those of earlier messages are gone."""
+        if self._kept is not None:
+            self._leave(self._kept)
+            self._kept = None
+        if self._farewells:
+            await asyncio.wait(self._farewells)
+
+    async def _connect(self) -> aiosmtplib.SMTP:
+        """Connect, secure and authenticate as the endpoint says."""
+        client = aiosmtplib.SMTP(
+            hostname=self._endpoint.host,
+            port=self._endpoint.port,
+            local_hostname=PLACEHOLDER_NAME,
+            timeout=None,  # the limit is ours, see _run
+            use_tls=self._endpoint.tls == "implicit",
+            start_tls=False,  # not behind our back: it is timed
+            tls_context=self._tls,
+        )
+        await self._run(client, "CONNECT", client.connect(), 0)
+        try:
+            await self._greet(client)
+            if self._endpoint.tls == "starttls":
+                # RFC 3207 section 4.2: what the server said in the clear does not count afterwards
+                await self._run(client, "STARTTLS", client.starttls(), len("STARTTLS\r\n"))
+                await self._greet(client)
+            if self._endpoint.auth and client.supports_extension("auth"):
+                await self._authenticate(client)
+        except ServerRefused:
+            if client.is_connected:
+                self._leave(client)
+            raise
+        return client
+
+    async def _greet(self, client: aiosmtplib.SMTP) -> None:
+        """EHLO with the connection's own address as a literal (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
+        name = _address_literal(client)
+        await self._run(client, "EHLO", client.ehlo(hostname=name), len(f"EHLO {name}\r\n"))
+
+    async def _authenticate(self, client: aiosmtplib.SMTP) -> None:
+        """AUTH (RFC 4954): PLAIN, one round trip, where it is offered; else what the library finds."""
+        login, password = self._account.login, self._account.password
+        plain = "plain" in client.server_auth_methods
+        command = client.auth_plain(login, password) if plain else client.login(login, password)
+        await self._run(client, "AUTH", command, len(b"AUTH PLAIN \r\n") + len(_plain(login, password)))
+
+    async def _mail(self, client: aiosmtplib.SMTP, sender: str, message: bytes) -> None:
+        """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) where they are offered and apply."""
+        options = []
+        if client.supports_extension("size"):
+            options.append(f"SIZE={len(message)}")
+        if client.supports_extension("8bitmime") and not message.isascii():
+            options.append("BODY=8BITMIME")
+        sent_bytes = len(" ".join([f"MAIL FROM:<{sender}>", *options])) + 2
+        await self._run(client, "MAIL", client.mail(sender, options=options), sent_bytes)
+
+    async def _run(
+        self, client: aiosmtplib.SMTP, verb: str, command: Coroutine[Any, Any, SMTPResponse], sent_bytes: int
+    ) -> None:
+        """Await one command of the library, within the limit; report it, and raise what a port may raise.
+
+        After anything but an answer the connection is dropped. Bytes are those of the protocol, without TLS.
+        """
+        since = self._observer.now()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                response = await command
+        except asyncio.CancelledError:
+            _drop(client)
+            raise
+        except (aiosmtplib.SMTPException, OSError) as error:
+            failure = self._failure(verb, error)
+            if not isinstance(failure, ServerRefused):
+                _drop(client)
+            self._observer.command(f"SMTP {verb}", since, failure.outcome, sent_bytes, _reply_bytes(error))
+            raise failure from None  # the library's own text may quote what it sent
+        self._observer.command(f"SMTP {verb}", since, "ok", sent_bytes, _reply_bytes(response))
+
+    def _failure(self, verb: str, error: Exception) -> TaskFailed:
+        """What an exception of the library, of TLS or of the socket is called here. The order matters: they overlap."""
+        match error:
+            case aiosmtplib.SMTPResponseException(code=code, message=text) if code > 0:
+                return ServerRefused(f"{code} {verb}", self._clean(f"{code} {text}"))
+            case aiosmtplib.SMTPResponseException(message=text):
+                return ProtocolError(f"no SMTP at {verb}", self._clean(text))
+            case TimeoutError():
+                return ServerSilent(f"no answer to {verb}")
+            case OSError():
+                return ServerLost(f"lost at {verb}", self._clean(str(error)))
+            case _:  # STARTTLS, or every method of AUTH that we know, is not offered
+                return ServerRefused(f"no {verb}", self._clean(str(error)))
+
+    def _clean(self, text: str) -> str:
+        """A server's text on one line, without the password should the server have echoed it."""
+        line = " ".join(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())
+        login, password = self._account.login, self._account.password
+        for secret in (_plain(login, password), b64encode(password.encode()), password.encode()):
+            if secret:
+                line = line.replace(secret.decode(), "***")
+        return line
+
+    async def _give_up(self, client: aiosmtplib.SMTP) -> None:
+        """End the transaction that was refused. QUIT does so too (RFC 5321 section 4.1.1.10), RSET costs an answer."""
+        if not client.is_connected:
+            return
+        if self._endpoint.connection == "kept":
+            try:
+                await self._run(client, "RSET", client.rset(), len("RSET\r\n"))
+            except TaskFailed:
+                _drop(client)
+                return
+        self._rest(client)
+
+    def _rest(self, client: aiosmtplib.SMTP) -> None:
+        """A message is done: keep its connection or take leave, as the endpoint says."""
+        if self._endpoint.connection == "kept":
+            self._kept = client
+        else:
+            self._leave(client)
+
+    def _leave(self, client: aiosmtplib.SMTP) -> None:
+        """Say QUIT without waiting for it; the task is held until it is done, and never raises."""
+        farewell = asyncio.get_running_loop().create_task(_quit(client))
+        self._farewells.add(farewell)
+        farewell.add_done_callback(self._farewells.discard)
+
+
+async def _quit(client: aiosmtplib.SMTP) -> None:
+    """QUIT, as politely as the server lets us; afterwards the connection is gone in any case."""
+    try:
+        with suppress(aiosmtplib.SMTPException, OSError):
+            async with asyncio.timeout(FAREWELL_LIMIT_S):
+                await client.quit()
+    finally:
+        _drop(client)
+
+
+def _drop(client: aiosmtplib.SMTP) -> None:
+    """Close at once: what is still to be sent is of no use to anybody."""
+    if client.transport is not None:
+        cast(asyncio.WriteTransport, client.transport).abort()
+    client.close()
+
+
+def _address_literal(client: aiosmtplib.SMTP) -> str:
+    """This end of the connection, as EHLO names it; the placeholder if the connection is gone already."""
+    with suppress(aiosmtplib.SMTPException):
+        host = str(client.get_transport_info("sockname")[0]).partition("%")[0]
+        return f"[IPv6:{host}]" if ":" in host else f"[{host}]"
+    return PLACEHOLDER_NAME
+
+
+def _plain(login: str, password: str) -> bytes:
+    """The message of AUTH PLAIN (RFC 4616), in Base64."""
+    return b64encode(b"\0".join((b"", login.encode(), password.encode())))
+
+
+def _data_bytes(message: bytes) -> int:
+    """The length of DATA and of the message, dots stuffed (RFC 5321 section 4.5.2) and ended."""
+    dots = message.count(b"\r\n.") + message.startswith(b".")
+    ending = b".\r\n" if message.endswith(b"\r\n") else b"\r\n.\r\n"
+    return len(b"DATA\r\n") + len(message) + dots + len(ending)
+
+
+def _reply_bytes(reply: object) -> int:
+    """The length of a reply, as the library kept it: code, separator and line end go with each line. 0 without one."""
+    if not isinstance(reply, SMTPResponse | aiosmtplib.SMTPResponseException):
+        return 0
+    lines = reply.message.split("\n")
+    return sum(len(line.encode("utf-8", "surrogateescape")) + 6 for line in lines)
