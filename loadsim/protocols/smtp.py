@@ -144,7 +144,8 @@ class Submission:
     ) -> None:
         """Await one command of the library, within the limit; report it, and raise what a port may raise.
 
-        After anything but an answer the connection is dropped. Bytes are those of the protocol, without TLS.
+        After anything but an answer the connection is dropped. Bytes are those of the protocol, without TLS; the
+        go-ahead to DATA (354) is missing in them, the library keeps it to itself.
         """
         since = self._observer.now()
         try:
