@@ -1,0 +1,203 @@
+"""Whole messages: headers in front of a content from the pool, and the evidence that makes the message ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadsim.model.content import headers, pool, prose, schedule
+from loadsim.model.draw import draw, pick
+from loadsim.model.evidence import HEADER, INITIAL_RUN, Evidence, body_digest, initial_id
+
+KINDS = tuple(pool.KINDS)
+"""The eight kinds of new messages."""
+
+ATTACHMENT_KINDS = tuple(name for name, kind in pool.KINDS.items() if kind.attached)
+"""Those that carry an attachment or an object."""
+
+SCHEDULE = "schedule"
+"""The kind that a schedule's evidence names."""
+
+_ANSWERS = {"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")}
+_ANSWER_TEXT_BYTES = 1024
+_ANSWER_TEXTS = 128  # of replies, and as many of forwards
+
+_INITIAL_MONTH_US = 1_761_955_200_000_000  # 2025-11-01 00:00 UTC
+_INITIAL_STEP_US = 30 * 60 * 1_000_000
+_INITIAL_STEPS = 1440  # 30 days
+
+_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
+_ENCODINGS = frozenset({"7bit", "8bit", "binary", "base64", "quoted-printable"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The message that is answered: its Message-ID, its References, its subject; `how`: reply, reply_all, forward."""
+
+    message_id: str
+    references: tuple[str, ...]
+    subject: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An attachment to be passed on: `encoded` holds the bytes between its header and the boundary, untouched."""
+
+    content_type: str
+    filename: str | None
+    encoding: str
+    encoded: bytes
+
+    def __repr__(self) -> str:
+        return f"Attachment({self.content_type!r}, {self.filename!r}, {len(self.encoded)} bytes)"
+
+
+class Contents:
+    """Makes the messages of a run. What it makes depends on the seed and the arguments only."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._pool = pool.Pool(seed)
+        self._events = schedule.Events(seed)
+
+    def compose(
+        self,
+        *,
+        run: str,
+        sender: int,
+        sender_address: str,
+        sender_name: str | None,
+        to: Sequence[str],
+        id: str,  # noqa: A002  (mail's own word)
+        kind: str,
+        sent_us: int,
+        domain: str,
+        subject: str | None = None,
+        answers: Answered | None = None,
+        attachment: Attachment | None = None,
+    ) -> bytes:
+        """A message (RFC 5322, CRLF): a new one of this kind, or an answer.
+
+        Text and attachment are drawn from (seed, "body", id): the same id has the same body in every run. Answers
+        have a text of 1 KB; a forward carries `attachment` as it was. `kind` then only goes into the evidence.
+        Raises ValueError for what cannot stand in a header, an unknown kind, nobody to send it to.
+        """
+        u = draw(self._seed, 0, "body", id)
+        threading = ""
+        if answers is None:
+            if kind not in pool.KINDS:
+                raise ValueError(f"kind: expected one of {', '.join(KINDS)}, found {kind!r}")
+            if attachment is not None:
+                raise ValueError("attachment: expected with a forward only, found with a new message")
+            content = self._pool.new(kind, u)
+            subject = prose.subject(self._seed, id) if subject is None else subject
+        else:
+            mark, style = _how(answers)
+            subject = headers.answer_subject(mark, answers.subject) if subject is None else subject
+            chain = [*answers.references, answers.message_id]
+            threading = (
+                f"In-Reply-To: {headers.message_id(answers.message_id)}\r\n"
+                f"References: {headers.message_ids('References', chain)}\r\n"
+            )
+            variant = pick(u, _ANSWER_TEXTS)
+            if attachment is None:
+                content = self._pool.plain(style, _ANSWER_TEXT_BYTES, variant)
+            elif answers.how != "forward":
+                raise ValueError(f"attachment: expected with a forward only, found with {answers.how}")
+            else:
+                text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
+                content = pool.enclose("multipart/mixed", headers.token("id", id), text, _passed_on(attachment))
+        evidence = Evidence(
+            run=run, sender=sender, id=id, kind=headers.token("kind", kind), sent_us=sent_us, body=content.digest
+        )
+        head = _head(evidence, domain, headers.mailbox(sender_name, sender_address), to, subject, threading)
+        return b"".join((head, content.header, b"\r\n", *content.pieces))
+
+    def initial(
+        self,
+        *,
+        user: int,
+        address: str,
+        sender: int,
+        sender_address: str,
+        folder: str,
+        index: int,
+        kind: str,
+        domain: str,
+    ) -> bytes:
+        """Message `index` (from 0) of a folder of the start state: the same bytes whenever it is made.
+
+        Its date lies in November 2025, half an hour or so after that of the message before (up to 1,440 of them).
+        """
+        u = draw(self._seed, user, "initial date", f"{folder}/{index}")
+        sent_us = _INITIAL_MONTH_US + (index % _INITIAL_STEPS) * _INITIAL_STEP_US + pick(u, _INITIAL_STEP_US)
+        return self.compose(
+            run=INITIAL_RUN,
+            sender=sender,
+            sender_address=sender_address,
+            sender_name=None,
+            to=(address,),
+            id=initial_id(user, folder, index),
+            kind=kind,
+            sent_us=sent_us,
+            domain=domain,
+        )
+
+    def schedule(
+        self,
+        *,
+        run: str,
+        user: int,
+        address: str,
+        id: str,  # noqa: A002  (mail's own word)
+        size_bytes: int,
+        sent_us: int,
+        domain: str,
+    ) -> bytes:
+        """A user's schedule file as a message of exactly `size_bytes`: one iCalendar part (RFC 5545).
+
+        From and to the user. Raises ValueError when headers and one appointment do not fit (some 1,500 bytes).
+        """
+        content_header = b"Content-Type: text/calendar; charset=utf-8\r\nContent-Transfer-Encoding: 7bit\r\n\r\n"
+
+        def head(digest: str) -> bytes:
+            evidence = Evidence(run=run, sender=user, id=id, kind=SCHEDULE, sent_us=sent_us, body=digest)
+            return _head(evidence, domain, headers.address(address), (address,), "Schedule", "") + content_header
+
+        room = size_bytes - len(head(body_digest(b"")))  # every digest has the same length
+        body = schedule.calendar(self._events, self._seed, user, id, sent_us, f"{run}@{domain}", room)
+        return head(body_digest(body)) + body
+
+
+def _how(answers: Answered) -> tuple[str, str]:
+    try:
+        return _ANSWERS[answers.how]
+    except KeyError:
+        raise ValueError(f"how: expected one of {', '.join(_ANSWERS)}, found {answers.how!r}") from None
+
+
+def _head(evidence: Evidence, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
+    """The header up to MIME-Version, each line with CRLF."""
+    name = f"{headers.token('id', evidence.id)}.{headers.token('run', evidence.run)}@{headers.token('domain', domain)}"
+    return (
+        f"Date: {headers.date(evidence.sent_us)}\r\n"
+        f"From: {sender}\r\n"
+        f"To: {headers.addresses(to)}\r\n"
+        f"Subject: {headers.unstructured('Subject', subject)}\r\n"
+        f"Message-ID: <{name}>\r\n"
+        f"{threading}"
+        f"{HEADER}: {evidence.header()}\r\n"
+        "MIME-Version: 1.0\r\n"
+    ).encode("ascii")
+
+
+def _passed_on(attachment: Attachment) -> pool.Entity:
+    """The attachment of a forwarded message with a header of its own."""
+    if not _MEDIA_TYPE.fullmatch(attachment.content_type):
+        raise ValueError(f"attachment: expected a media type, found {attachment.content_type!r}")
+    if attachment.encoding.lower() not in _ENCODINGS:
+        raise ValueError(f"attachment: expected an encoding of RFC 2045, found {attachment.encoding!r}")
+    lines = f"Content-Type: {attachment.content_type}\r\nContent-Transfer-Encoding: {attachment.encoding}\r\n"
+    return pool.Entity((lines + headers.disposition("attachment", attachment.filename)).encode(), attachment.encoded)

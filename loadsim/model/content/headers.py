@@ -1,0 +1,146 @@
+"""The header lines of a message: formatted, folded, and refused where a value would break out of its line."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+FOLD_AT = 76
+"""Lines are folded before this many characters where they can be (RFC 5322 section 2.1.1: at most 78)."""
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+_TOKEN = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*")
+_ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.:\[\]-]+")
+_MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,900}>")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9'_-]+(?: [A-Za-z0-9'_-]+)*")
+_PLAIN_TEXT = re.compile(r"[!-~]+(?: [!-~]+)*")
+_FORBIDDEN = re.compile(r"[\r\n\0]")
+_ANSWER_MARKS = re.compile(r"(?:(?:re|fwd?)\s*:\s*)+", re.IGNORECASE)
+_WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of the 75 characters it may have
+
+
+def token(what: str, value: str) -> str:
+    """The value, when it is one or more words of letters, digits, `_+-`, with dots between; ValueError otherwise."""
+    if not _TOKEN.fullmatch(value):
+        raise ValueError(f"{what}: expected letters, digits and _+-. , found {value!r}")
+    return value
+
+
+def address(value: str) -> str:
+    """The value, when it is an ASCII `local@domain` that needs no quotes; ValueError otherwise."""
+    if not _ADDRESS.fullmatch(value):
+        raise ValueError(f"address: expected local@domain, found {value!r}")
+    return value
+
+
+def message_id(value: str) -> str:
+    """The value, when it is one `<...>` without spaces (RFC 5322 section 3.6.4, read liberally); else ValueError."""
+    if not _MESSAGE_ID.fullmatch(value):
+        raise ValueError(f"message id: expected <...>, found {value!r}")
+    return value
+
+
+def date(sent_us: int) -> str:
+    """Microseconds since 1970 as RFC 5322 section 3.3 has it, in UTC."""
+    at = datetime.fromtimestamp(sent_us // 1_000_000, UTC)
+    return (
+        f"{_DAYS[at.weekday()]}, {at.day:02} {_MONTHS[at.month - 1]} {at.year} "
+        f"{at.hour:02}:{at.minute:02}:{at.second:02} +0000"
+    )
+
+
+def mailbox(name: str | None, box: str) -> str:
+    """`Name <address>` (RFC 5322 section 3.4), the name quoted or encoded (RFC 2047) where it must be."""
+    address(box)
+    if not name:
+        return box
+    if _PLAIN_NAME.fullmatch(name):
+        return f"{name} <{box}>"
+    _refuse_breaks("name", name)
+    if name.isascii() and name.isprintable():
+        return f"{_quoted(name)} <{box}>"
+    return f"{_encoded_words(name)}\r\n <{box}>"
+
+
+def addresses(boxes: Sequence[str]) -> str:
+    """The value of a To header, one or more addresses, folded where it is long; ValueError when there is none."""
+    if not boxes:
+        raise ValueError("to: expected at least one address, found none")
+    for box in boxes:
+        address(box)
+    return _fold("To", [f"{box}," for box in boxes[:-1]] + [boxes[-1]])
+
+
+def message_ids(name: str, ids: Sequence[str]) -> str:
+    """The value of an In-Reply-To or References header, folded."""
+    return _fold(name, [message_id(value) for value in ids])
+
+
+def unstructured(name: str, value: str) -> str:
+    """The value of a header such as Subject: folded where it is long, RFC 2047 where it is not plain ASCII."""
+    if _PLAIN_TEXT.fullmatch(value):
+        return value if len(name) + 2 + len(value) <= FOLD_AT else _fold(name, value.split(" "))
+    _refuse_breaks(name, value)
+    return _encoded_words(value) if value else ""
+
+
+def answer_subject(mark: str, subject: str) -> str:
+    """The subject with one mark ("Re: ", "Fwd: ") in front, whatever marks it had: they never pile up."""
+    plain = subject.strip()
+    marks = _ANSWER_MARKS.match(plain)
+    return mark + (plain[marks.end() :] if marks else plain)
+
+
+def disposition(kind: str, filename: str | None) -> str:
+    """A Content-Disposition line (RFC 2183), the file's name as RFC 2231 has it when it is not plain ASCII."""
+    if filename is None:
+        return f"Content-Disposition: {kind}\r\n"
+    _refuse_breaks("file name", filename)
+    if len(filename) > 120:
+        raise ValueError(f"file name: expected at most 120 characters, found {len(filename)}")
+    if filename.isascii() and filename.isprintable():
+        return f"Content-Disposition: {kind};\r\n filename={_quoted(filename)}\r\n"
+    return f"Content-Disposition: {kind};\r\n filename*=utf-8''{quote(filename, safe='')}\r\n"
+
+
+def _refuse_breaks(what: str, value: str) -> None:
+    if _FORBIDDEN.search(value):
+        raise ValueError(f"{what}: expected one line, found a line break or NUL in {value!r}")
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _fold(name: str, words: Sequence[str]) -> str:
+    """Words with a space between, and a line break before it wherever the line would grow beyond FOLD_AT."""
+    value, used = words[0], len(name) + 2 + len(words[0])
+    pieces = [value]
+    for word in words[1:]:
+        if used + 1 + len(word) > FOLD_AT:
+            pieces.append("\r\n ")
+            used = 1 + len(word)
+        else:
+            pieces.append(" ")
+            used += 1 + len(word)
+        pieces.append(word)
+    return "".join(pieces)
+
+
+def _encoded_words(text: str) -> str:
+    """RFC 2047 section 2: base64 words of whole UTF-8 characters, one to a line."""
+    words, start, used = [], 0, 0
+    for at, character in enumerate(text):
+        size = len(character.encode())
+        if used + size > _WORD_BYTES:
+            words.append(text[start:at])
+            start, used = at, 0
+        used += size
+    words.append(text[start:])
+    return "\r\n ".join(f"=?utf-8?B?{b64encode(word.encode()).decode()}?=" for word in words)

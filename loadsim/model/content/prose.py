@@ -1,0 +1,217 @@
+"""Natural-looking texts and subjects, each a function of its address: (seed, stream, variant).
+
+Words and patterns are chosen by Zipf's law, with sums and comparisons only: no power or logarithm, whose last
+bit differs between machines.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import accumulate
+
+from loadsim.model.content import vocabulary
+from loadsim.model.draw import draw, pick
+
+LINE_BYTES = 74
+"""The longest line of a text, without CRLF; RFC 5322 section 2.1.1 recommends at most 78."""
+
+_FILING_BYTES = 26  # the shortest filing line that `_filing` can make, with its CRLF
+_FOREIGN_SHARE = 0.3  # of the names in a text that has foreign names at all
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+
+
+@cache
+def _zipf(count: int) -> list[float]:
+    """Running sums of 1/1, 1/2, ... 1/count."""
+    return list(accumulate(1.0 / rank for rank in range(1, count + 1)))
+
+
+def _participle(verb: str) -> str:
+    return vocabulary.PARTICIPLES.get(verb) or verb + ("d" if verb.endswith("e") else "ed")
+
+
+@cache
+def _pieces(pattern: str) -> tuple[str, ...]:
+    """A pattern taken apart: literal text at even places, names of slots at odd ones."""
+    return tuple(re.split(r"\{(\w+)\}", pattern))
+
+
+class Writer:
+    """Writes one text: draws number 0, 1, 2, ... of its own address, and of no other."""
+
+    def __init__(self, seed: int, stream: str, variant: int | str, foreign: bool = False) -> None:
+        self._seed, self._stream, self._variant, self._foreign = seed, stream, variant, foreign
+        self._drawn = 0
+
+    def roll(self) -> float:
+        """The next uniform number in [0, 1)."""
+        self._drawn += 1
+        return draw(self._seed, 0, self._stream, f"{self._variant}/{self._drawn}")
+
+    def below(self, count: int) -> int:
+        """A whole number in [0, count), each equally likely."""
+        return pick(self.roll(), count)
+
+    def word(self, words: Sequence[str]) -> str:
+        """One of the words, the first ones most often."""
+        sums = _zipf(len(words))
+        return words[min(bisect_right(sums, self.roll() * sums[-1]), len(words) - 1)]
+
+    def any(self, words: Sequence[str]) -> str:
+        """One of the words, each equally likely."""
+        return words[self.below(len(words))]
+
+    def sentence(self, pattern: str) -> str:
+        """The pattern with its slots filled. A slot whose name begins with a capital is filled with one."""
+        pieces = list(_pieces(pattern))
+        for at in range(1, len(pieces), 2):
+            name = pieces[at]
+            filled = _SLOTS[name.lower()](self)
+            pieces[at] = filled if name[0].islower() else filled[0].upper() + filled[1:]
+        text = "".join(pieces)
+        return text[0].upper() + text[1:] if pattern.startswith("{team}") else text
+
+    def name(self, native: Sequence[str]) -> str:
+        """A name; in a text with foreign names often one of these."""
+        if self._foreign and self.roll() < _FOREIGN_SHARE:
+            return self.any(vocabulary.FOREIGN_NAMES)
+        return self.word(native)
+
+    def amount(self) -> str:
+        """A sum of money."""
+        whole = self.below(10 ** (2 + self.below(4)))
+        return f"{'€' if self._foreign else 'EUR '}{whole:,}.{self.below(20) * 5:02}"
+
+
+_SLOTS: dict[str, Callable[[Writer], str]] = {
+    "first": lambda w: w.name(vocabulary.FIRST_NAMES),
+    "last": lambda w: w.name(vocabulary.LAST_NAMES),
+    "company": lambda w: w.word(vocabulary.COMPANIES),
+    "place": lambda w: w.word(vocabulary.PLACES),
+    "project": lambda w: w.word(vocabulary.PROJECTS),
+    "team": lambda w: w.word(vocabulary.TEAMS),
+    "modifier": lambda w: w.word(vocabulary.MODIFIERS),
+    "head": lambda w: w.word(vocabulary.HEADS),
+    "plural": lambda w: w.word(vocabulary.PLURALS),
+    "verb": lambda w: w.word(vocabulary.VERBS),
+    "participle": lambda w: _participle(w.word(vocabulary.VERBS)),
+    "adjective": lambda w: w.word(vocabulary.ADJECTIVES),
+    "adverb": lambda w: w.word(vocabulary.ADVERBS),
+    "weekday": lambda w: w.any(_WEEKDAYS),
+    "month": lambda w: w.any(_MONTHS),
+    "date": lambda w: f"{1 + w.below(28)} {w.any(_MONTHS)}",
+    "time": lambda w: f"{8 + w.below(10)}:{w.below(4) * 15:02}",
+    "number": lambda w: str(2 + w.below(10 ** (1 + w.below(3)))),
+    "percent": lambda w: f"{1 + w.below(99)} %",
+    "amount": Writer.amount,
+    "room": lambda w: f"{1 + w.below(6)}.{1 + w.below(40):02}",
+    "extension": lambda w: str(1000 + w.below(9000)),
+    "reference": lambda w: f"{w.any('ABKNRTW')}-{10000 + w.below(90000)}",
+}
+
+
+def subject(seed: int, message_id: str) -> str:
+    """The subject of a new message: a few words of ASCII, below 70 characters."""
+    writer = Writer(seed, "subject", message_id)
+    return writer.sentence(writer.word(vocabulary.SUBJECTS))
+
+
+def event(seed: int, variant: int) -> tuple[str, str, str]:
+    """Summary, place and description of something in a calendar."""
+    writer = Writer(seed, "event", variant)
+    description = " ".join(writer.sentence(writer.word(vocabulary.SENTENCES)) for _ in range(1 + writer.below(3)))
+    return writer.sentence(writer.any(vocabulary.EVENTS)), writer.sentence("Room {room}, {place}"), description
+
+
+def text(seed: int, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
+    """A letter of exactly `size_bytes` in UTF-8 (ASCII unless `foreign`), CRLF included, lines of at most 74 bytes.
+
+    `style` is new, answer or forward, which shows in how it begins; or notes, a longer paper without a salutation.
+    No line has spaces at its end, the last line ends with CRLF.
+    """
+    writer = Writer(seed, f"text/{style}/{size_bytes}", variant, foreign)
+    lines = list(_opening(writer, style))
+    closing = ["", writer.word(vocabulary.CLOSINGS), writer.sentence("{first} {last}")] if style != "notes" else []
+    if closing and writer.roll() < 0.5:
+        closing += [writer.sentence(f"{writer.any(vocabulary.TITLES)}, extension {{extension}}")]
+    closing = [writer.sentence(line) for line in closing]
+    left = size_bytes - _size(lines) - _size([*closing, ""]) - _FILING_BYTES
+    while True:
+        block = list(_block(writer, left))
+        if not block:
+            break
+        lines += block
+        left -= _size(block)
+    lines += [*closing, "", *_filing(writer, left + _FILING_BYTES)]
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+def _size(lines: Sequence[str]) -> int:
+    return sum(len(line.encode()) + 2 for line in lines)
+
+
+def _wrap(sentences: str) -> Iterator[str]:
+    """Break at spaces into lines of at most LINE_BYTES."""
+    line, used = "", 0
+    for word in sentences.split(" "):
+        size = len(word.encode())
+        if line and used + 1 + size > LINE_BYTES:
+            yield line
+            line, used = word, size
+        else:
+            line, used = (f"{line} {word}", used + 1 + size) if line else (word, size)
+    yield line
+
+
+def _opening(writer: Writer, style: str) -> Iterator[str]:
+    if style == "notes":
+        yield writer.sentence("{Modifier} {head}, project {project}, {date}")
+        return
+    yield writer.sentence(writer.word(vocabulary.SALUTATIONS))
+    openings = {"answer": vocabulary.ANSWER_OPENINGS, "forward": vocabulary.FORWARD_OPENINGS}.get(style)
+    if openings:
+        yield ""
+        yield from _wrap(writer.sentence(writer.word(openings)))
+
+
+def _block(writer: Writer, left: int) -> Iterator[str]:
+    """An empty line and a paragraph, a list or an odd line, of at most `left` bytes; nothing when none fits."""
+    chance = writer.roll()
+    if chance < 0.08:
+        block = ["", *(f"* {writer.sentence(writer.word(vocabulary.ITEMS))}" for _ in range(2 + writer.below(4)))]
+    elif chance < 0.12:
+        block = ["", *_wrap(writer.sentence(writer.any(vocabulary.ODD_LINES)))]
+    else:
+        words = " ".join(writer.sentence(writer.word(vocabulary.SENTENCES)) for _ in range(1 + writer.below(4)))
+        block = ["", *_wrap(words)]
+    tries = 0
+    while _size(block) > left:
+        if tries == 6:
+            return
+        tries += 1
+        patterns = vocabulary.SENTENCES if tries < 3 else vocabulary.SHORT_SENTENCES
+        block = ["", *_wrap(writer.sentence(writer.any(patterns)))]
+    yield from block
+
+
+def _filing(writer: Writer, size: int) -> Iterator[str]:
+    """Lines of exactly `size` bytes (26 at least) that say where a message is filed: words, and a number to fit."""
+    while size - 2 > LINE_BYTES:
+        line = "Filed under: " + writer.word(vocabulary.HEADS)
+        while len(line) < LINE_BYTES - 18 and size - len(line) - 2 > _FILING_BYTES + 18:
+            line += ", " + writer.word(vocabulary.MODIFIERS)
+        size -= len(line) + 2
+        yield line
+    line = "Our reference: "
+    while size - 2 - len(line) > 26:
+        line += writer.word(vocabulary.MODIFIERS) + "/"
+    digits = size - 2 - len(line)
+    yield line + "".join(str(writer.below(10)) for _ in range(digits))
