@@ -20,7 +20,6 @@ from loadsim.model.reading import (
     Off,
     Origin,
     Positive,
-    Refused,
     Share,
     Size,
     SomeDuration,
@@ -32,6 +31,7 @@ from loadsim.model.reading import (
     merge,
     parse,
     read_file,
+    refused,
     shipped,
     show,
     strict,
@@ -81,9 +81,9 @@ class Spread:
     def __post_init__(self) -> None:
         """Refuse what has no distribution."""
         if self.min > self.average:
-            raise Refused("a minimum of at most the average", f"{self.min} above {self.average:g}")
+            raise refused("a minimum of at most the average", f"{self.min} above {self.average:g}")
         if self.average > self.max:
-            raise Refused("an average of at most the maximum", f"{self.average:g} above {self.max}")
+            raise refused("an average of at most the maximum", f"{self.average:g} above {self.max}")
 
     def at(self, u: float) -> int:
         """The number below which a share `u` (in [0, 1)) of the distribution lies: its inverse, in closed form."""
@@ -198,13 +198,14 @@ class Outcomes:
         """Refuse more than 100%; give the rest to `nothing`."""
         acts = math.fsum(getattr(self, name) for name in OUTCOMES[:-1])
         if acts + self.nothing > 1 + 1e-9:
-            raise Refused("outcomes of at most 100% together", f"{100 * (acts + self.nothing):.10g}%")
+            raise refused("outcomes of at most 100% together", f"{100 * (acts + self.nothing):.10g}%")
         object.__setattr__(self, "nothing", max(0.0, round(1 - acts, 12)))
 
+    @property
     def cumulative(self) -> tuple[tuple[str, float], ...]:
         """Each outcome's name with the running sum of the chances, in the order of OUTCOMES; the last is 1."""
         sums = list(accumulate(getattr(self, name) for name in OUTCOMES))
-        return tuple(zip(OUTCOMES, [*sums[:-1], 1.0], strict=True))
+        return (*zip(OUTCOMES[:-1], sums, strict=False), (OUTCOMES[-1], 1.0))
 
 
 @strict
@@ -220,9 +221,9 @@ class ListRule:
     def __post_init__(self) -> None:
         """Refuse both rules, or none; and lists without members."""
         if (self.count is None) == (self.cover is None):
-            raise Refused("either count or cover", "neither" if self.count is None else "both")
+            raise refused("either count or cover", "neither" if self.count is None else "both")
         if self.size.min < 1:
-            raise Refused("lists of at least 1 member", show(self.size.min), at=("size", "min"))
+            raise refused("lists of at least 1 member", show(self.size.min), at=("size", "min"))
 
 
 @strict
@@ -260,23 +261,23 @@ class Calculated:
 
 def _weights_of_kinds(value: object) -> dict[str, float]:
     if not isinstance(value, dict):
-        raise Refused("a mapping")
+        raise refused("a mapping")
     for kind, weight in value.items():
         if kind not in KINDS:
-            raise Refused(f"one of the message kinds {', '.join(KINDS)}", show(kind), at=(str(kind),))
+            raise refused(f"one of the message kinds {', '.join(KINDS)}", show(kind), at=(str(kind),))
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-            raise Refused("a weight of at least 0", show(weight), at=(kind,))
+            raise refused("a weight of at least 0", show(weight), at=(kind,))
     if not any(value.values()):
-        raise Refused("a weight above 0", "none")
+        raise refused("a weight above 0", "none")
     return {kind: float(value.get(kind, 0)) for kind in KINDS}
 
 
 def _sources(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise Refused("a mapping")
+        raise refused("a mapping")
     for row, source in value.items():
         if not isinstance(row, str) or not isinstance(source, str):
-            raise Refused("a row's name and the text that names its source", show(source), at=(str(row),))
+            raise refused("a row's name and the text that names its source", show(source), at=(str(row),))
     return dict(value)
 
 
@@ -385,12 +386,12 @@ def load_weights(path: Path | None = None) -> dict[str, float]:
 def read_weights(value: object) -> dict[str, float]:
     """Check a mapping of tasks to weights; at least one is above 0."""
     if not isinstance(value, dict):
-        raise Refused("a mapping")
+        raise refused("a mapping")
     for task, weight in value.items():
         if not isinstance(task, str):
-            raise Refused("the name of a task", show(task))
+            raise refused("the name of a task", show(task))
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-            raise Refused("a weight of at least 0", show(weight), at=(task,))
+            raise refused("a weight of at least 0", show(weight), at=(task,))
     return {task: float(weight) for task, weight in value.items()}
 
 

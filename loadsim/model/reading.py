@@ -26,7 +26,8 @@ Key = tuple[str | int, ...]
 """The path of a value in a document: ("topology", 0, "users")."""
 
 _LONGEST_FOUND = 60
-_SECRET = "password"  # noqa: S105 - the name of the key whose values are never shown
+_SECRET = ("password", "accounts")
+"""Keys whose values are never shown: `accounts` for the one who puts a password in its place."""
 
 
 # --- one line for what is wrong ---------------------------------------------------------------------------------
@@ -63,8 +64,9 @@ class Origin:
     overridden: tuple[Key, ...] = ()
 
     def refuse(self, key: Key, expected: str, found: object) -> ConfigError:
-        """The error for the value at `key`; the value itself is shown, unless it is a password."""
-        return self.refuse_showing(key, expected, "a password" if key and key[-1] == _SECRET else show(found))
+        """The error for the value at `key`; the value itself is shown, unless it may be a password."""
+        hidden = found is not None and bool(key) and key[-1] in _SECRET
+        return self.refuse_showing(key, expected, "a value that is not shown" if hidden else show(found))
 
     def refuse_showing(self, key: Key, expected: str, found: str) -> ConfigError:
         """The error for the value at `key`, with the words for what was found."""
@@ -75,12 +77,9 @@ class Origin:
         return ConfigError(f"{where}: expected {expected}, found {found}")
 
 
-class Refused(PydanticCustomError):
-    """A value is not what a reader expects; `at` is the rest of its path, `found` the words when `show` does not do."""
-
-    def __new__(cls, expected: str, found: str | None = None, at: Key = ()) -> Refused:
-        """Make the error that pydantic will carry to `parse`."""
-        return super().__new__(cls, "refused", "expected {expected}", {"expected": expected, "found": found, "at": at})
+def refused(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:
+    """What a reader raises: `at` is the rest of the value's path, `found` the words when `show` does not do."""
+    return PydanticCustomError("refused", "expected {expected}", {"expected": expected, "found": found, "at": at})
 
 
 def parse(adapter: TypeAdapter[T], document: object, origin: Origin) -> T:
@@ -130,10 +129,10 @@ def _keys(cls: Any) -> dict[str, str]:
 def _only(keys: tuple[str, ...]) -> Callable[[object], object]:
     def check(value: object) -> object:
         if not isinstance(value, dict):
-            raise Refused("a mapping")
+            raise refused("a mapping")
         for key in value:
             if key not in keys:
-                raise Refused(
+                raise refused(
                     f"one of the keys {', '.join(keys)}", show(key), at=(key,) if isinstance(key, str) else ()
                 )
         return value
@@ -167,7 +166,7 @@ class OrWord:
             if value == self.word:
                 return value
             if not isinstance(value, dict):
-                raise Refused(f"{self.word} or a mapping")
+                raise refused(f"{self.word} or a mapping")
             return inner(value)
 
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.shape))
@@ -182,12 +181,18 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def whole(least: int) -> PlainValidator:
-    """A whole number of at least `least`."""
+def whole(least: int, most: int | None = None) -> PlainValidator:
+    """A whole number of at least `least`, and at most `most` if that is given."""
+    words = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
 
     def read(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise Refused(f"a whole number of at least {least}")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or value < least
+            or (most is not None and value > most)
+        ):
+            raise refused(words)
         return value
 
     return PlainValidator(read)
@@ -196,7 +201,7 @@ def whole(least: int) -> PlainValidator:
 def _amount(value: object) -> float:
     number = _number(value)
     if number is None or number < 0:
-        raise Refused("a number of at least 0")
+        raise refused("a number of at least 0")
     return number
 
 
@@ -207,7 +212,7 @@ def _share(value: object) -> float:
     percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     share = float(percent[1]) / 100 if percent else _number(value)
     if share is None or not 0 <= share <= 1:
-        raise Refused("a share such as 30% or 0.3, from 0% to 100%")
+        raise refused("a share such as 30% or 0.3, from 0% to 100%")
     return share
 
 
@@ -217,14 +222,14 @@ _DURATION = re.compile(r"(?=.)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(
 def _duration(value: object) -> float:
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise Refused("a duration such as 90s, 10m, 8h or 1h30m")
+        raise refused("a duration such as 90s, 10m, 8h or 1h30m")
     return sum(float(part) * unit for part, unit in zip(match.groups("0"), (3600.0, 60.0, 1.0, 1e-3), strict=True))
 
 
 def _some_duration(value: object) -> float:
     seconds = _duration(value)
     if seconds <= 0:
-        raise Refused("a duration above 0s")
+        raise refused("a duration above 0s")
     return seconds
 
 
@@ -239,25 +244,25 @@ _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
 def _size(value: object) -> int:
     match = _SIZE.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
     if match is None:
-        raise Refused("a size such as 22K (of 1024 bytes)")
+        raise refused("a size such as 22K (of 1024 bytes)")
     return round(float(match[1]) * _UNITS[match[2]])
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise Refused("a text")
+        raise refused("a text")
     return value
 
 
 def _switch(value: object) -> bool:
     if not isinstance(value, bool):
-        raise Refused("yes or no")
+        raise refused("yes or no")
     return value
 
 
 def _off(value: object) -> bool:
     if value is not False:
-        raise Refused("no (loadsim does not do this yet)")
+        raise refused("no (loadsim does not do this yet)")
     return False
 
 
@@ -266,7 +271,7 @@ def word(*words: str) -> PlainValidator:
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
-            raise Refused(" or ".join(words))
+            raise refused(" or ".join(words))
         return value
 
     return PlainValidator(read)
@@ -357,6 +362,64 @@ def merge(base: Any, over: Any) -> Any:
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
     return {**base, **{key: merge(base.get(key), value) for key, value in over.items()}}
+
+
+def write_yaml(document: object) -> str:
+    """Write YAML that `read_yaml` reads as the same document; keys keep their order."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either YAML's or our own reader would take for a number."""
+
+
+for _first in set(yaml.SafeLoader.yaml_implicit_resolvers) | set(_Loader.yaml_implicit_resolvers):
+    _Dumper.yaml_implicit_resolvers = {
+        **_Dumper.yaml_implicit_resolvers,
+        _first: [
+            *yaml.SafeLoader.yaml_implicit_resolvers.get(_first, ()),
+            *_Loader.yaml_implicit_resolvers.get(_first, ()),
+        ],
+    }
+
+
+# --- settings of the command line -------------------------------------------------------------------------------
+
+
+def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ...]:
+    """Put settings such as `topology.0.users=200` into the document; their key paths.
+
+    Keys that are missing are made, list indices are not. Values are YAML. Raises ConfigError, one line.
+    """
+    return tuple(_set(document, setting) for setting in settings)
+
+
+def _set(document: Any, setting: str) -> Key:
+    dotted, equals, text = setting.partition("=")
+    if not equals or not dotted:
+        raise ConfigError("--set: expected KEY=VALUE, found no key or no =")
+    name = f"--set {dotted}"
+    value = read_yaml(text, name)
+    place: Any = document
+    key: Key = ()
+    parts = dotted.split(".")
+    for at, part in enumerate(parts):
+        step: str | int = part
+        if isinstance(place, list):
+            if not part.isdecimal() or int(part) >= len(place):
+                indices = f"an index from 0 to {len(place) - 1}" if place else "no index, for there is nothing"
+                raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {show(part)}")
+            step = int(part)
+        elif not isinstance(place, dict):
+            raise ConfigError(f"{name}: expected a mapping or a list at {path_text(key)}, found a single value")
+        key = (*key, step)
+        if at == len(parts) - 1:
+            place[step] = value
+        else:
+            if isinstance(place, dict) and place.get(part) is None:
+                place[step] = {}
+            place = place[step]
+    return key
 
 
 # --- where the shipped files lie --------------------------------------------------------------------------------

@@ -1,0 +1,589 @@
+"""What a run is: which server, which users, how long a day is, what counts as passed; read from `scenarios/`.
+
+A scenario is first a document, on which `--set` works, and then one resolved value that has every default in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainValidator, TypeAdapter
+
+from loadsim.errors import ConfigError
+from loadsim.model.accounts import AccountPattern, AccountTable, Domain, read_table
+from loadsim.model.ports import Account, Endpoint
+from loadsim.model.profile import (
+    Profile,
+    Spread,
+    SpreadOfCounts,
+    expected_profile,
+    load_profile,
+    load_weights,
+    read_weights,
+)
+from loadsim.model.reading import (
+    Amount,
+    Count,
+    Duration,
+    Origin,
+    OrWord,
+    Positive,
+    Share,
+    SomeDuration,
+    Switch,
+    Text,
+    Via,
+    beside,
+    known,
+    locate,
+    override,
+    parse,
+    read_file,
+    refused,
+    show,
+    strict,
+    whole,
+    word,
+    write_yaml,
+)
+
+EMBEDDED: Literal["embedded"] = "embedded"
+MASK = "***"
+"""What stands for a password in a scenario that is written down."""
+
+UNSCORED = ("LOGON", "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", "LOGOFF")
+"""Tasks that have no weight unless the scenario gives them one."""
+
+
+# --- the server -------------------------------------------------------------------------------------------------
+
+Port = Annotated[int, whole(1, 65535)]
+Tls = Annotated[str, word("none", "starttls", "implicit")]
+
+_IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
+"""RFC 9051 section 2.1 and RFC 8314 section 3.2."""
+
+_SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
+"""RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Imap:
+    host: Text
+    port: Port | None = None
+    tls: Tls = "none"
+    ca_file: Text | None = None
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Smtp:
+    host: Text
+    port: Port | None = None
+    tls: Tls = "none"
+    ca_file: Text | None = None
+    connection: Annotated[str, word("per-message", "kept")] = "per-message"
+    auth: Switch = True
+
+
+def _imap(shape: _Imap) -> Endpoint:
+    return Endpoint(shape.host, shape.port or _IMAP_PORTS[shape.tls], shape.tls, shape.ca_file)
+
+
+def _smtp(shape: _Smtp) -> Endpoint:
+    port = shape.port or _SMTP_PORTS[shape.tls]
+    return Endpoint(shape.host, port, shape.tls, shape.ca_file, shape.connection, shape.auth)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The mail server under test, as its clients reach it."""
+
+    imap: Annotated[Endpoint, Via(_Imap, _imap)]
+    smtp: Annotated[Endpoint, Via(_Smtp, _smtp)]
+
+
+# --- users, lists, time -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Users of one profile through one client module; `reference` is what names the profile in a file."""
+
+    profile: Profile
+    profile_name: str
+    users: int
+    protocol: str = "imap"
+    reference: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Distribution lists: `count` of them, or to `cover` a share of the population (None: the users).
+
+    The seed is their own: they stay the same when a run's seed or its number of users changes.
+    """
+
+    count: int | None
+    cover: float | None
+    size: Spread
+    population: int | None = None
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How long: `days` of `day_length_s`; log-ons spread over `ramp_up_s` before the common start.
+
+    What is due from `warm_up_s` on, for `window_s`, both from the common start, is scored.
+    """
+
+    day_length_s: float
+    days: int
+    ramp_up_s: float
+    warm_up_s: float
+    window_s: float
+    seed: int = 1
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Accounts:
+    user: Text | None = None
+    password: Text | None = None
+    csv: Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.csv is not None and (self.user is not None or self.password is not None):
+            raise refused("either csv, or user and password", "both")
+        if self.csv is None and (self.user is None or self.password is None):
+            raise refused("either csv, or user and password", "neither")
+
+
+def _protocol(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", value):
+        raise refused("the name of a client module such as imap")
+    return value
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Group:
+    profile: Text
+    users: Positive
+    protocol: Annotated[str, PlainValidator(_protocol)] = "imap"
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    count: Count | None = None
+    cover: Share | None = None
+    size: SpreadOfCounts | None = None
+    population: Positive | None = None
+    seed: Count = 1
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.cover is not None:
+            raise refused("either count or cover", "both")
+        if self.size is not None and self.size.min < 1:
+            raise refused("lists of at least 1 member", show(self.size.min), at=("size", "min"))
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Run:
+    day_length_s: SomeDuration = 8 * 3600.0
+    days: Positive = 1
+    ramp_up_s: Duration | None = None
+    warm_up_s: Duration | None = None
+    window_s: SomeDuration | None = None
+    seed: Count = 1
+
+
+# --- what counts as passed, and as valid ------------------------------------------------------------------------
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _MaxAmount:
+    max: Amount | None
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _MaxShare:
+    max: Share | None
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _MaxCount:
+    max: Count | None
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Criteria:
+    score_ms: _MaxAmount | None = field(default_factory=lambda: _MaxAmount(1000.0))
+    failed: _MaxShare | None = field(default_factory=lambda: _MaxShare(0.01))
+    undelivered: _MaxCount | None = field(default_factory=lambda: _MaxCount(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """What a run must reach to pass; None switches a criterion off. `failed_max` is a share of the tasks.
+
+    The score of 1000 ms is the published limit of what is acceptable; the others are this project's own.
+    """
+
+    score_ms_max: float | None = 1000.0
+    failed_max: float | None = 0.01
+    undelivered_max: int | None = 0
+
+
+def _criteria(shape: _Criteria) -> Criteria:
+    return Criteria(
+        shape.score_ms.max if shape.score_ms else None,
+        shape.failed.max if shape.failed else None,
+        shape.undelivered.max if shape.undelivered else None,
+    )
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class GeneratorLimits:
+    """How late the generator itself may be before the run is invalid."""
+
+    lateness_p95_ms: Amount = 50.0
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a run's score must not be quoted, and how long what is under way is waited for.
+
+    `lost_users` and `done` are shares of the users and of the planned tasks, `hits` the fewest of a scored task,
+    `window_s` the shortest window; `command_s` bounds one protocol command, `grace_s` the tasks that still run at
+    the end, `drain_s` the mail that is still under way.
+    """
+
+    lost_users: Share = 0.01
+    done: Share = 0.98
+    hits: Count = 20
+    window_s: Duration = 30.0
+    command_s: SomeDuration = 60.0
+    grace_s: Duration = 10.0
+    drain_s: Duration = 30.0
+    generator: GeneratorLimits = field(default_factory=GeneratorLimits)
+
+
+# --- the scenario -----------------------------------------------------------------------------------------------
+
+
+def _weights(value: object) -> dict[str, float]:
+    given, own = read_weights(value), load_weights()
+    for task in given:
+        if task not in own and task not in UNSCORED:
+            raise refused(f"one of the tasks {', '.join((*own, *UNSCORED))}", show(task), at=(task,))
+    weights = {**own, **given}
+    if not any(weights.values()):
+        raise refused("a weight above 0", "none")
+    return weights
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Document:
+    server: Annotated[Server | Literal["embedded"], OrWord(EMBEDDED, Server)]
+    topology: tuple[_Group, ...]
+    name: Text | None = None
+    domain: Domain = "loadsim.test"
+    accounts: _Accounts | None = None
+    lists: _Lists = field(default_factory=_Lists)
+    run: _Run = field(default_factory=_Run)
+    initialise: Annotated[str, word("auto", "always", "never")] = "auto"
+    weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
+    criteria: Annotated[Criteria, Via(_Criteria, _criteria)] = field(default_factory=Criteria)
+    limits: Limits = field(default_factory=Limits)
+    allow_hosts: tuple[Text, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.topology:
+            raise refused("a list of at least one group", "none", at=("topology",))
+
+
+_DOCUMENT = TypeAdapter(_Document)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything that says what a run is, with nothing left to be looked up."""
+
+    name: str
+    server: Server | Literal["embedded"]
+    domain: str
+    accounts: AccountPattern | AccountTable
+    topology: tuple[Group, ...]
+    lists: Lists
+    run: Run
+    initialise: str
+    weights: dict[str, float]
+    criteria: Criteria
+    limits: Limits
+    allow_hosts: tuple[str, ...]
+
+    @property
+    def users(self) -> int:
+        """How many users the groups have together."""
+        return sum(group.users for group in self.topology)
+
+    @property
+    def duration_s(self) -> float:
+        """From the common start to the end."""
+        return self.run.days * self.run.day_length_s
+
+    @property
+    def compression(self) -> float:
+        """How many times faster than the profiles' day the simulated one goes by."""
+        return self.topology[0].profile.day_s / self.run.day_length_s
+
+    def account(self, index: int) -> Account:
+        """The account of user `index`, from 1."""
+        return self.accounts.account(index, self.domain)
+
+    def digest(self) -> str:
+        """SHA-256 over what says what load is made: users and what they do, lists, length of the day, seeds.
+
+        Names, the server's address, accounts, the window, weights, criteria and limits do not change the load.
+        """
+        groups = [
+            {
+                "profile": {
+                    key: value
+                    for key, value in asdict(group.profile).items()
+                    if key not in ("name", "source", "sources", "calculated")
+                },
+                "users": group.users,
+                "protocol": group.protocol,
+            }
+            for group in self.topology
+        ]
+        load = {
+            "groups": groups,
+            "lists": asdict(self.lists),
+            "run": {key: value for key, value in asdict(self.run).items() if key not in ("warm_up_s", "window_s")},
+            "empty_start": self.initialise == "never",
+        }
+        return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
+
+    def to_yaml(self) -> str:
+        """This scenario as a file that `load_scenario` reads; passwords are masked, paths absolute."""
+        return write_yaml(_document(self))
+
+
+def _seconds(value: float) -> str:
+    """A duration as it is written in a file, exactly."""
+    return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
+
+
+def _document(scenario: Scenario) -> dict[str, Any]:
+    run, limits, criteria = scenario.run, scenario.limits, scenario.criteria
+    return {
+        "name": scenario.name,
+        "server": scenario.server if scenario.server == EMBEDDED else _server_document(scenario.server),
+        "domain": scenario.domain,
+        "accounts": {"csv": scenario.accounts.csv}
+        if isinstance(scenario.accounts, AccountTable)
+        else {"user": scenario.accounts.user, "password": MASK},
+        "topology": [
+            {"profile": group.reference or group.profile_name, "users": group.users, "protocol": group.protocol}
+            for group in scenario.topology
+        ],
+        "lists": asdict(scenario.lists),
+        "run": {
+            "day_length": _seconds(run.day_length_s),
+            "days": run.days,
+            "ramp_up": _seconds(run.ramp_up_s),
+            "warm_up": _seconds(run.warm_up_s),
+            "window": _seconds(run.window_s),
+            "seed": run.seed,
+        },
+        "initialise": scenario.initialise,
+        "weights": dict(scenario.weights),
+        "criteria": {
+            "score_ms": {"max": criteria.score_ms_max},
+            "failed": {"max": criteria.failed_max},
+            "undelivered": {"max": criteria.undelivered_max},
+        },
+        "limits": {
+            "lost_users": limits.lost_users,
+            "done": limits.done,
+            "hits": limits.hits,
+            "window": _seconds(limits.window_s),
+            "command": _seconds(limits.command_s),
+            "grace": _seconds(limits.grace_s),
+            "drain": _seconds(limits.drain_s),
+            "generator": asdict(limits.generator),
+        },
+        "allow_hosts": list(scenario.allow_hosts),
+    }
+
+
+def _server_document(server: Server) -> dict[str, Any]:
+    imap = asdict(server.imap)
+    return {"imap": {key: imap[key] for key in ("host", "port", "tls", "ca_file")}, "smtp": asdict(server.smtp)}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
+    """Read the scenario that a bare name or a path means, with settings such as `topology.0.users=200`.
+
+    Raises ConfigError, one line, for whatever is wrong with it.
+    """
+    found = locate("scenarios", reference, None)
+    if found is None:
+        names = ", ".join(known("scenarios"))
+        raise ConfigError(f"scenario: expected one of {names}, or the path of a .yaml file, found {show(reference)}")
+    path, name = found
+    document = read_file(path, name)
+    origin = Origin(name, override(document, overrides))
+    return _resolve(parse(_DOCUMENT, document, origin), origin, path)
+
+
+def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
+    """Look up what the document refers to, fill in what it leaves open, and check what must fit together."""
+    topology = tuple(_group(group, at, origin, path.parent) for at, group in enumerate(document.topology))
+    _check_profiles(topology, origin)
+    users = sum(group.users for group in topology)
+    return Scenario(
+        name=document.name or path.stem,
+        server=_server(document, origin, path.parent),
+        domain=document.domain,
+        accounts=_resolve_accounts(document, users, origin, path.parent),
+        topology=topology,
+        lists=_resolve_lists(document.lists, topology, origin),
+        run=_resolve_run(document.run, users, origin),
+        initialise=document.initialise,
+        weights=document.weights,
+        criteria=document.criteria,
+        limits=document.limits,
+        allow_hosts=document.allow_hosts,
+    )
+
+
+def _group(shape: _Group, at: int, origin: Origin, directory: Path) -> Group:
+    found = locate("profiles", shape.profile, directory)
+    if found is None:
+        raise origin.refuse(("topology", at, "profile"), expected_profile(), shape.profile)
+    reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
+    profile = load_profile(shape.profile, directory)
+    return Group(profile, profile.name, shape.users, shape.protocol, reference)
+
+
+def _check_profiles(topology: Sequence[Group], origin: Origin) -> None:
+    """One name means one profile, and there is one length of a day to compress."""
+    first = topology[0].profile
+    named: dict[str, Profile] = {}
+    for at, group in enumerate(topology):
+        key = ("topology", at, "profile")
+        if named.setdefault(group.profile_name, group.profile) != group.profile:
+            raise origin.refuse(key, "a name for each profile", group.profile_name)
+        if group.profile.day_s != first.day_s:
+            found = f"one of {_seconds(group.profile.day_s)}"
+            raise origin.refuse_showing(key, f"profiles with a day of {_seconds(first.day_s)}", found)
+
+
+def _server(document: _Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
+    server = document.server
+    if not isinstance(server, Server):
+        return server
+    allowed = {host.lower() for host in document.allow_hosts}
+    found = {"imap": server.imap, "smtp": server.smtp}
+    for service, endpoint in found.items():
+        if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
+            expected = "a loopback address, or a host that stands in allow_hosts"
+            raise origin.refuse(("server", service, "host"), expected, endpoint.host)
+        if endpoint.ca_file is not None:
+            ca_file = beside(endpoint.ca_file, directory)
+            if not ca_file.is_file():
+                raise origin.refuse(("server", service, "ca_file"), "a file", endpoint.ca_file)
+            found[service] = replace(endpoint, ca_file=str(ca_file.resolve()))
+    return Server(**found)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is `localhost` or an address that never leaves the machine (127.0.0.0/8, ::1)."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _resolve_accounts(
+    document: _Document, users: int, origin: Origin, directory: Path
+) -> AccountPattern | AccountTable:
+    shape = document.accounts
+    if shape is None:
+        if document.server != EMBEDDED:
+            raise origin.refuse(("accounts",), "the accounts of a server that is not embedded", None)
+        return AccountPattern()
+    if shape.csv is not None:
+        table = read_table(beside(shape.csv, directory).resolve(), document.domain)
+        if len(table.rows) < users:
+            found = f"{len(table.rows)} rows"
+            raise origin.refuse_showing(("accounts", "csv"), f"a row for each of {users} users", found)
+        return table
+    pattern = AccountPattern(shape.user or "", shape.password or "")
+    problem = pattern.problem(document.domain, users)
+    if problem:
+        raise origin.refuse(("accounts", "user"), problem, pattern.user)
+    return pattern
+
+
+def _resolve_lists(shape: _Lists, topology: Sequence[Group], origin: Origin) -> Lists:
+    """What the scenario does not say of the lists, its profiles say; if they agree."""
+    rules = {group.profile.lists: group.profile_name for group in topology}
+    counted = shape.count is not None or shape.cover is not None
+    unlike = {(None if counted else (rule.count, rule.cover), None if shape.size else rule.size) for rule in rules}
+    if len(unlike) > 1:
+        expected = "what the profiles do not agree on, such as {count: 30, size: {min: 2, average: 10, max: 20}}"
+        raise origin.refuse_showing(("lists",), expected, f"other lists in {' than in '.join(rules.values())}")
+    rule = topology[0].profile.lists
+    return Lists(
+        count=shape.count if counted else rule.count,
+        cover=shape.cover if counted else rule.cover,
+        size=shape.size or rule.size,
+        population=shape.population,
+        seed=shape.seed,
+    )
+
+
+def _resolve_run(shape: _Run, users: int, origin: Origin) -> Run:
+    """The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter, and half."""
+    duration_s = shape.days * shape.day_length_s
+    warm_up_s = duration_s / 4 if shape.warm_up_s is None else shape.warm_up_s
+    window_s = min(duration_s / 2, duration_s - warm_up_s) if shape.window_s is None else shape.window_s
+    if window_s <= 0 or warm_up_s + window_s > duration_s + 1e-9:
+        expected = f"warm_up and window to end within the run of {_seconds(duration_s)}"
+        found = f"{_seconds(warm_up_s)} and {_seconds(max(window_s, 0))}"
+        raise origin.refuse_showing(("run", "window" if shape.window_s else "warm_up"), expected, found)
+    return Run(
+        day_length_s=shape.day_length_s,
+        days=shape.days,
+        ramp_up_s=max(1.0, users / 50) if shape.ramp_up_s is None else shape.ramp_up_s,
+        warm_up_s=warm_up_s,
+        window_s=window_s,
+        seed=shape.seed,
+    )
