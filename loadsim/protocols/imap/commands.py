@@ -1,0 +1,93 @@
+"""Commands and their arguments into bytes (RFC 9051 sections 6 and 9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from loadsim.protocols.imap.names import encode_name
+
+LONGEST_SET_BYTES = 4000
+"""Of one set of numbers: RFC 7162 section 4 asks clients to keep a command line below 8192 octets."""
+
+_ATOM = re.compile(rb'[^\x00-\x20\x7f-\xff(){%*"\\\]]+')
+_QUOTABLE = re.compile(rb"[^\x00\r\n\x80-\xff]*")
+
+
+class Literal(NamedTuple):
+    """An argument that is sent by its length (RFC 9051 section 4.3)."""
+
+    data: bytes
+
+
+Argument = bytes | Literal
+
+
+def astring(text: str) -> Argument:
+    """A string as the shortest of atom, quoted string and literal (RFC 9051 section 9, astring)."""
+    raw = text.encode()
+    if _ATOM.fullmatch(raw) and raw.upper() != b"NIL":
+        return raw
+    if _QUOTABLE.fullmatch(raw):
+        return b'"' + raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+    return Literal(raw)
+
+
+def mailbox(name: str) -> bytes:
+    """A mailbox's name: modified UTF-7 is ASCII, so that no literal is needed."""
+    argument = astring(encode_name(name).decode())
+    assert isinstance(argument, bytes)
+    return argument
+
+
+def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
+    """Sets that name these numbers, neighbours as ranges, each short enough for one command."""
+    pieces: list[bytes] = []
+    length = 0
+    for first, last in _runs(numbers):
+        piece = b"%d" % first if first == last else b"%d:%d" % (first, last)
+        if length + len(piece) > LONGEST_SET_BYTES:
+            yield b",".join(pieces)
+            pieces, length = [], 0
+        pieces.append(piece)
+        length += len(piece) + 1
+    if pieces:
+        yield b",".join(pieces)
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    first = last = -1
+    for number in sorted(set(numbers)):
+        if number == last + 1 and first >= 0:
+            last = number
+            continue
+        if first >= 0:
+            yield first, last
+        first = last = number
+    if first >= 0:
+        yield first, last
+
+
+def encode(tag: bytes, name: bytes, arguments: Iterable[Argument], free_literal_bytes: int) -> list[bytes]:
+    """A command as the pieces to write: after each but the last, a continuation must be awaited.
+
+    Literals of up to `free_literal_bytes` need no waiting (RFC 7888: without bound for LITERAL+, 4096 for LITERAL-).
+    """
+    pieces: list[bytes] = []
+    line = [tag, b" ", name]
+    for argument in arguments:
+        line.append(b" ")
+        if isinstance(argument, bytes):
+            line.append(argument)
+            continue
+        size = len(argument.data)
+        if size <= free_literal_bytes:
+            line += [b"{%d+}\r\n" % size, argument.data]
+        else:
+            line.append(b"{%d}\r\n" % size)
+            pieces.append(b"".join(line))
+            line = [argument.data]
+    line.append(b"\r\n")
+    pieces.append(b"".join(line))
+    return pieces

@@ -1,0 +1,95 @@
+"""The server's stream of bytes into whole responses, however the network cuts it (RFC 9051 sections 2.2.2 and 4.3).
+
+No I/O. The time is linear in the bytes, whatever their pieces: what was searched for a line's end is not searched
+again, a literal is skipped by its length, and what waits for its end is never copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from loadsim.errors import ProtocolError
+from loadsim.protocols.imap.grammar import parse
+from loadsim.protocols.imap.responses import Response
+
+LONGEST_LINE_BYTES = 1 << 20
+"""Everything of one response but its literals. RFC 9051 sets no limit; an ENVELOPE of many recipients is long."""
+
+LARGEST_LITERAL_BYTES = 64 << 20
+"""All literals of one response together."""
+
+_LITERAL_AT_END = re.compile(rb"\{(\d+)\+?\}\Z")
+_LONGEST_MARK = 24
+_HAS_NO_LITERAL = re.compile(rb"\+|\* (?:OK|NO|BAD|BYE|PREAUTH)\b|[^*+ ]++ (?:OK|NO|BAD)\b", re.IGNORECASE)
+_CLOSING_BRACE = ord("}")
+
+
+class Wire:
+    """Takes what arrived, gives the responses that it completed. After a `ProtocolError` it is of no more use."""
+
+    def __init__(
+        self, longest_line_bytes: int = LONGEST_LINE_BYTES, largest_literal_bytes: int = LARGEST_LITERAL_BYTES
+    ) -> None:
+        self.taken_bytes = 0  # of the stream, up to the end of the last response that was given out
+        self._longest_line_bytes = longest_line_bytes
+        self._largest_literal_bytes = largest_literal_bytes
+        self._held = bytearray()  # the beginning of a response that is not complete
+        self._searched = 0  # no line ends before this place in it ...
+        self._line = 0  # ... where its present line begins ...
+        self._literal_bytes = 0  # ... after literals of this many bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much has arrived that is no whole response yet."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> Iterator[Response]:
+        """Take what arrived; yield the responses that it completed, before they are asked about what follows them.
+
+        Exhaust it before feeding again. Raises `ProtocolError` when a response does not parse or is too large.
+        """
+        stream: bytes | bytearray = data
+        if self._held:
+            self._held += data
+            stream = self._held
+        begin = 0  # of the response that is looked for
+        while (end := self._end(stream, begin)) >= 0:
+            if stream is data:
+                whole = data[begin:end]
+            else:
+                with memoryview(stream) as view:
+                    whole = bytes(view[begin:end])
+            self.taken_bytes += end + 2 - begin
+            begin = self._searched = self._line = end + 2
+            self._literal_bytes = 0
+            response = parse(whole)
+            if response is not None:
+                yield response
+        if stream is data:
+            self._held += data[begin:]
+        elif begin:
+            del self._held[:begin]
+        self._searched -= begin
+        self._line -= begin
+
+    def _end(self, stream: bytes | bytearray, begin: int) -> int:
+        """Where the CRLF stands that ends the response at `begin`; -1 when it has not arrived."""
+        while True:
+            at = stream.find(b"\r\n", self._searched)
+            line_bytes = (at if at >= 0 else len(stream)) - begin - self._literal_bytes
+            if line_bytes > self._longest_line_bytes:
+                raise ProtocolError("IMAP line too long", f"more than {self._longest_line_bytes} bytes")
+            if at < 0:
+                # A CR at the end may be the first half of what is looked for; a literal may reach beyond the end.
+                self._searched = max(self._searched, len(stream) - 1)
+                return -1
+            if at == self._line or stream[at - 1] != _CLOSING_BRACE:
+                return at
+            mark = _LITERAL_AT_END.search(stream[max(self._line, at - _LONGEST_MARK) : at])
+            if mark is None or _HAS_NO_LITERAL.match(stream, begin):
+                return at
+            self._literal_bytes += int(mark[1])
+            if self._literal_bytes > self._largest_literal_bytes:
+                raise ProtocolError("IMAP literal too large", f"more than {self._largest_literal_bytes} bytes")
+            self._searched = self._line = at + 2 + int(mark[1])

@@ -1,0 +1,548 @@
+"""The IMAP wire: bytes in, typed responses out; on any split, in linear time, with one kind of error."""
+
+# ruff: noqa: E501 - the table of answers is easier to read with one answer to a line
+
+from __future__ import annotations
+
+import asyncio
+import imaplib
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import aioimaplib
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import ProtocolError
+from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.imap.commands import LONGEST_SET_BYTES, Literal, astring, encode, mailbox, number_sets
+from loadsim.protocols.imap.grammar import DEEPEST, numbers_of, parse
+from loadsim.protocols.imap.names import decode_name, encode_name
+from loadsim.protocols.imap.responses import (
+    Address,
+    Capability,
+    Code,
+    Condition,
+    Continuation,
+    Envelope,
+    Exists,
+    Expunged,
+    Fetched,
+    Leaf,
+    ListEntry,
+    MailboxStatus,
+    Multipart,
+    Response,
+    Search,
+    Tagged,
+)
+from loadsim.protocols.imap.wire import Wire
+from loadsim.servers.embedded import start_embedded
+
+quick = settings(deadline=None, max_examples=150)
+
+TERRY = (Address(b"Terry Gray", None, b"gray", b"cac.washington.edu"),)
+IMAP_LIST = Address(None, None, b"imap", b"cac.washington.edu")
+
+# The answers of RFC 9051 section 8 and of the sections that the comments name, in this project's values.
+DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
+    (b"* OK [CAPABILITY IMAP4rev2 STARTTLS AUTH=PLAIN] ready", Condition("OK", Code("CAPABILITY", "IMAP4rev2 STARTTLS AUTH=PLAIN"), "ready")),
+    (b"* PREAUTH IMAP4rev2 server logged in as Smith", Condition("PREAUTH", None, "IMAP4rev2 server logged in as Smith")),
+    (b"* BYE Autologout; idle for too long", Condition("BYE", None, "Autologout; idle for too long")),
+    (b"* BYE", Condition("BYE", None, "")),
+    (b"* ok a brace at the end is text here {5}", Condition("OK", None, "a brace at the end is text here {5}")),
+    (b"a1 NO so it is here {5}", Tagged("a1", "NO", None, "so it is here {5}")),
+    (b"+ and here {3}", Continuation("and here {3}")),
+    (b"* 172 EXISTS", Exists(172)),
+    (b"* 44 expunge", Expunged(44)),
+    (b"* 1 RECENT", None),
+    (b"* FLAGS (\\Answered \\Flagged)", None),
+    (b"* XYZZY whatever (\"unbalanced", None),
+    (b"* OK [UIDVALIDITY 3857529045] UIDs valid", Condition("OK", Code("UIDVALIDITY", "3857529045"), "UIDs valid")),
+    (b"* OK [PERMANENTFLAGS (\\Deleted \\*)] Limited", Condition("OK", Code("PERMANENTFLAGS", "(\\Deleted \\*)"), "Limited")),
+    (b"A003 OK [APPENDUID 38505 3955] APPEND completed", Tagged("A003", "OK", Code("APPENDUID", "38505 3955"), "APPEND completed")),
+    (b"A004 OK [COPYUID 38505 304,319:320 3956:3958] Done", Tagged("A004", "OK", Code("COPYUID", "38505 304,319:320 3956:3958"), "Done")),
+    (b"A004 NO [TRYCREATE]", Tagged("A004", "NO", Code("TRYCREATE", ""), "")),
+    (b"A5 BAD", Tagged("A5", "BAD", None, "")),
+    (b"+", Continuation("")),
+    (b"+ idling", Continuation("idling")),
+    (b"* CAPABILITY imap4rev1 IDLE LITERAL+", Capability(frozenset({"IMAP4REV1", "IDLE", "LITERAL+"}))),
+    (b'* LIST (\\Noselect) "/" ~/Mail/foo', ListEntry(frozenset({"\\noselect"}), "/", "~/Mail/foo")),
+    (b'* LIST () NIL INBOX', ListEntry(frozenset(), None, "INBOX")),
+    (b'* LIST (\\Marked \\HasNoChildren) "." "Sent \\"Items\\""', ListEntry(frozenset({"\\marked", "\\hasnochildren"}), ".", 'Sent "Items"')),
+    (b'* LIST () "/" {9}\r\na ]{7}("b', ListEntry(frozenset(), "/", 'a ]{7}("b')),
+    (b'* LIST () "/" "~peter/mail/&U,BTFw-/&ZeVnLIqe-"', ListEntry(frozenset(), "/", "~peter/mail/台北/日本語")),  # RFC 3501 5.1.3
+    (b"* STATUS blurdybloop (MESSAGES 231 UIDNEXT 44292)", MailboxStatus("blurdybloop", {"MESSAGES": 231, "UIDNEXT": 44292})),
+    (b"* STATUS \"a b\" ()", MailboxStatus("a b", {})),
+    (b"* SEARCH 2 84 882", Search((2, 84, 882))),
+    (b"* SEARCH", Search(())),
+    (b"* SEARCH 2 5 (MODSEQ 917162500)", Search((2, 5))),  # RFC 7162 section 3.1.5
+    (b'* ESEARCH (TAG "A282") UID ALL 4:5,9', Search((4, 5, 9))),  # RFC 9051 section 7.3.4
+    (b'* ESEARCH (TAG "A284")', Search(())),
+    (b"* 23 FETCH (FLAGS (\\Seen) UID 4827313 RFC822.SIZE 44827)", Fetched(23, 4827313, frozenset({"\\Seen"}), 44827, None, None, {})),
+    (b"* 1 FETCH (FLAGS ())", Fetched(1, None, frozenset(), None, None, None, {})),
+    (b"* 1 FETCH ()", Fetched(1, None, None, None, None, None, {})),
+    (b'* 2 FETCH (INTERNALDATE "17-Jul-1996 02:44:25 -0700" MODSEQ (624140003) X (a ("b" {1}\r\n)) NIL) UID 9)', Fetched(2, 9, None, None, None, None, {})),
+    (b"* 2 FETCH (BODY[1] {12}\r\n* 9 EXISTS\r\n BODY[2.1] NIL body[Text]<0> \"a\\\\b\" UID 3)",
+        Fetched(2, 3, None, None, None, None, {"1": b"* 9 EXISTS\r\n", "2.1": None, "TEXT": b"a\\b"})),
+    (b"* 2 FETCH (BODY[HEADER.FIELDS (X-LOADSIM)] {2}\r\n\r\n)", Fetched(2, None, None, None, None, None, {"HEADER.FIELDS (X-LOADSIM)": b"\r\n"})),
+    (b"* 2 FETCH (BODY[] ~{3}\r\n\x00)\xff)", Fetched(2, None, None, None, None, None, {"": b"\x00)\xff"})),
+    (b'* 12 FETCH (ENVELOPE ("Wed, 17 Jul 1996 02:23:25 -0700 (PDT)" "IMAP4rev2 WG mtg summary and minutes" '
+        b'(("Terry Gray" NIL "gray" "cac.washington.edu")) (("Terry Gray" NIL "gray" "cac.washington.edu")) '
+        b'(("Terry Gray" NIL "gray" "cac.washington.edu")) ((NIL NIL "imap" "cac.washington.edu")) '
+        b'((NIL NIL "minutes" "CNRI.Reston.VA.US")("John Klensin" NIL "KLENSIN" "MIT.EDU")) NIL NIL '
+        b'"<B27397-0100000@cac.washington.ed>"))',
+        Fetched(12, None, None, None, Envelope(
+            b"Wed, 17 Jul 1996 02:23:25 -0700 (PDT)", b"IMAP4rev2 WG mtg summary and minutes", TERRY, TERRY, TERRY, (IMAP_LIST,),
+            (Address(None, None, b"minutes", b"CNRI.Reston.VA.US"), Address(b"John Klensin", None, b"KLENSIN", b"MIT.EDU")),
+            (), None, b"<B27397-0100000@cac.washington.ed>"), None, {})),
+    (b'* 1 FETCH (ENVELOPE (NIL {7}\r\nA\r\n ("B NIL NIL NIL NIL NIL NIL NIL NIL))',
+        Fetched(1, None, None, None, Envelope(None, b'A\r\n ("B', (), (), (), (), (), (), None, None), None, {})),
+    (b'* 12 FETCH (BODYSTRUCTURE ("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 3028 92))',
+        Fetched(12, None, None, None, None, Leaf("text/plain", {"charset": b"US-ASCII"}, "7bit", 3028, None, {}), {})),
+    # RFC 9051 section 7.5.2, the example of BODYSTRUCTURE, with a disposition
+    (b'* 1 FETCH (BODYSTRUCTURE (("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 1152 23)'
+        b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII" "NAME" "cc.diff") "<9607@cac>" "Compiler diff" "BASE64" 4554 73 NIL ("attachment" ("filename" "cc.diff")) NIL) "MIXED"))',
+        Fetched(1, None, None, None, None, Multipart("mixed", (
+            Leaf("text/plain", {"charset": b"US-ASCII"}, "7bit", 1152, None, {}),
+            Leaf("text/plain", {"charset": b"US-ASCII", "name": b"cc.diff"}, "base64", 4554, "attachment", {"filename": b"cc.diff"}))), {})),
+    (b'* 1 FETCH (BODYSTRUCTURE (("image" "bmp" NIL NIL NIL "base64" 10 NIL ("inline" NIL))("message" "rfc822" NIL NIL NIL "7bit" 342 '
+        b'(NIL "s" NIL NIL NIL NIL NIL NIL NIL NIL) ("text" "plain" NIL NIL NIL "7bit" 8 1) 9 NIL ("attachment" ("filename" "m.eml"))) "mixed" ("boundary" "x") NIL))',
+        Fetched(1, None, None, None, None, Multipart("mixed", (
+            Leaf("image/bmp", {}, "base64", 10, "inline", {}),
+            Leaf("message/rfc822", {}, "7bit", 342, "attachment", {"filename": b"m.eml"}))), {})),
+]  # fmt: skip
+
+MALFORMED = [
+    b"",
+    b"*",
+    b"* ",
+    b"* (((",
+    b"*1 EXISTS",
+    b"a1",
+    b"a1 MAYBE so",
+    b" OK",
+    b'* LIST "/" x',
+    b"* LIST () NIL",
+    b'* LIST () "/" "open',
+    b"* STATUS x (MESSAGES)",
+    b"* STATUS x 4",
+    b"* SEARCH 1 two",
+    b"* SEARCH " + b"9" * 5000,
+    b'* ESEARCH (TAG "a") ALL 1:4294967295',
+    b"* ESEARCH (TAG",
+    b"* 1 FETCH",
+    b"* 1 FETCH UID 4",
+    b"* 1 FETCH (UID 4",
+    b"* 1 FETCH (UID four)",
+    b"* 1 FETCH (UID)",
+    b"* 1 FETCH (UID 4) x",
+    b"* 1 FETCH (UID " + b"9" * 5000 + b")",
+    b"* 1 FETCH (FLAGS \\Seen)",
+    b"* 1 FETCH (BODY[] atom)",
+    b"* 1 FETCH (BODY[] {9}\r\nshort)",
+    b"* 1 FETCH (ENVELOPE NIL)",
+    b"* 1 FETCH (ENVELOPE (NIL))",
+    b"* 1 FETCH (ENVELOPE (NIL NIL ((NIL NIL)) NIL NIL NIL NIL NIL NIL NIL))",
+    b"* 1 FETCH (BODYSTRUCTURE ())",
+    b'* 1 FETCH (BODYSTRUCTURE ("text" "plain"))',
+    b'* 1 FETCH (BODYSTRUCTURE ("text" "plain" NIL NIL NIL "7bit" big 1))',
+    b"* 1 FETCH (X " + b"(" * (DEEPEST + 2),
+    b"* 1 FETCH (X " + b"(" * 100_000 + b")" * 100_000 + b")",
+]
+
+
+def responses(pieces: Sequence[bytes]) -> list[Response]:
+    """What a fresh wire makes of a stream that arrives in these pieces."""
+    wire = Wire()
+    return [response for piece in pieces for response in wire.feed(piece)]
+
+
+def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
+    """The stream, cut at these places."""
+    edges = [0, *sorted(place % (len(stream) + 1) for place in places), len(stream)]
+    return [stream[a:b] for a, b in pairwise(edges)]
+
+
+@pytest.mark.parametrize(("raw", "expected"), DIALOGUE, ids=range(len(DIALOGUE)))
+def test_each_response_becomes_its_value(raw: bytes, expected: Response | None) -> None:
+    """Each kind of answer has its type and its values, also when it comes byte by byte."""
+    found = [] if expected is None else [expected]
+    stream = raw + b"\r\n"
+    assert responses([stream]) == found
+    assert responses([stream[at : at + 1] for at in range(len(stream))]) == found
+    assert [type(response) for response in responses([stream])] == [type(response) for response in found]
+
+
+@quick
+@given(st.lists(st.sampled_from(DIALOGUE), max_size=8), st.lists(st.integers(0, 4000), max_size=30))
+def test_any_split_gives_the_same_responses(sent: list[tuple[bytes, Response | None]], places: list[int]) -> None:
+    """However the network cuts the stream, the same responses come out, and nothing is held back."""
+    stream = b"".join(raw + b"\r\n" for raw, _ in sent)
+    wire = Wire()
+    found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
+    assert found == [expected for _, expected in sent if expected is not None]
+    assert wire.held_bytes == 0
+    assert wire.taken_bytes == len(stream)
+
+
+@quick
+@given(
+    st.dictionaries(st.from_regex(r"\A[1-9](\.[1-9]){0,3}\Z"), st.none() | st.binary(max_size=300), max_size=4),
+    st.lists(st.integers(0, 2000)),
+)
+def test_any_bytes_survive_a_literal(sections: dict[str, bytes | None], places: list[int]) -> None:
+    """Literals come out as they are, whatever they hold, on any split."""
+    items = [
+        b"BODY[%b] " % name.encode() + (b"NIL" if data is None else b"{%d}\r\n%b" % (len(data), data))
+        for name, data in sections.items()
+    ]
+    stream = b"* 7 FETCH (" + b" ".join(items) + b")\r\na OK\r\n"
+    assert responses(cut(stream, places)) == [
+        Fetched(7, None, None, None, None, None, sections),
+        Tagged("a", "OK", None, ""),
+    ]
+
+
+@quick
+@given(st.binary(max_size=200).filter(lambda raw: b"\r" not in raw and b"\n" not in raw))
+def test_any_bytes_survive_quoting(raw: bytes) -> None:
+    """Quoted strings come out unescaped (RFC 9051 section 4.3)."""
+    quoted = raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    assert responses([b'* 7 FETCH (BODY[1] "' + quoted + b'")\r\n'])[0].sections == {"1": raw}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("raw", MALFORMED, ids=range(len(MALFORMED)))
+def test_malformed_is_the_protocol_error(raw: bytes) -> None:
+    """What is no answer is refused, and the error shows nothing of it."""
+    with pytest.raises(ProtocolError) as caught:
+        parse(raw)
+    assert caught.value.kind == "IMAP syntax"
+    assert len(str(caught.value)) < 120
+
+
+def swallow(stream: bytes, places: Sequence[int]) -> None:
+    """Feed a stream of doubtful quality: responses or a protocol error, and nothing else."""
+    try:
+        responses(cut(stream, places))
+    except ProtocolError:
+        return
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_mutated_answers_raise_the_protocol_error_only(data: st.DataObject) -> None:
+    """Valid streams with bytes changed, dropped or doubled: no other exception ever."""
+    stream = bytearray(
+        b"".join(raw + b"\r\n" for raw, _ in data.draw(st.lists(st.sampled_from(DIALOGUE), min_size=1, max_size=4)))
+    )
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(stream)))
+        until = at + data.draw(st.integers(0, 3))
+        stream[at:until] = data.draw(
+            st.binary(max_size=3)
+            | st.sampled_from([b"(", b")", b'"', b"{5}\r\n", b"\r\n", b"\\", b"NIL", b"99999999999999999999"])
+        )
+    swallow(bytes(stream), data.draw(st.lists(st.integers(0, 500), max_size=5)))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b"* ",
+                b"1 ",
+                b"FETCH",
+                b"(",
+                b")",
+                b" ",
+                b'"',
+                b"{",
+                b"}",
+                b"3",
+                b"\r\n",
+                b"BODY[",
+                b"]",
+                b"LIST",
+                b"OK",
+                b"NIL",
+                b"+",
+                b"\\",
+                b"ENVELOPE",
+                b"BODYSTRUCTURE",
+                b"\xff",
+            ]
+        )
+        | st.binary(max_size=4)
+    )
+)
+def test_soup_raises_the_protocol_error_only(words: list[bytes]) -> None:
+    """Words of the grammar and random bytes in random order: no other exception ever."""
+    swallow(b"".join(words), [])
+
+
+class CountingBuffer(bytearray):
+    """A buffer that counts the bytes that are looked at or copied."""
+
+    worked = 0
+
+    def find(self, sub: bytes, start: int = 0) -> int:  # type: ignore[override]
+        found = super().find(sub, start)
+        self.worked += max(0, (len(self) if found < 0 else found + len(sub)) - start)
+        return found
+
+    def __getitem__(self, place):  # type: ignore[no-untyped-def]
+        found = super().__getitem__(place)
+        self.worked += len(found) if isinstance(place, slice) else 1
+        return found
+
+    def __iadd__(self, data: bytes) -> CountingBuffer:  # type: ignore[override]
+        self.worked += len(data)
+        return super().__iadd__(data)  # type: ignore[return-value]
+
+    def __delitem__(self, place) -> None:  # type: ignore[no-untyped-def]
+        super().__delitem__(place)
+        self.worked += len(self)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1000, 65536])
+def test_work_is_linear_in_the_stream(piece_bytes: int) -> None:
+    """A megabyte of literal, of line, or of many answers costs a few looks per byte, however small the pieces."""
+    size = 1 << (20 if piece_bytes > 10 else 17)
+    for stream in (
+        b"* 1 FETCH (BODY[] {%d}\r\n%b)\r\n" % (size, b"\r\n{9}" * (size // 5) + b"." * (size % 5)),
+        b'* 1 FETCH (BODY[] "%b")\r\n' % (b"x{5}\r" * (size // 8)).replace(b"\r", b"."),
+        b"* 12345 EXISTS\r\n" * (size // 16),
+        b"* 1 FETCH (BODY[1] {2}\r\nab BODY[2] {3}\r\nabc)\r\n" * (size // 48),
+    ):
+        wire = Wire()
+        buffer = wire._held = CountingBuffer()
+        # The first byte comes alone, so that there is always something to hold.
+        edges = [0, *range(1, len(stream), piece_bytes), len(stream)]
+        assert sum(1 for a, b in pairwise(edges) for _ in wire.feed(stream[a:b])) >= 1
+        assert wire._held is buffer
+        pieces = len(stream) // piece_bytes + 1
+        assert 0 < buffer.worked < 4 * len(stream) + 4 * pieces
+
+
+def test_memory_is_bounded() -> None:
+    """Lines and literals beyond their limits are refused as soon as that shows, not when they have come."""
+    wire = Wire(longest_line_bytes=100, largest_literal_bytes=1000)
+    assert (
+        len(list(wire.feed(b"* 1 FETCH (BODY[] {1000}\r\n" + b"x" * 1000 + b")\r\n" + b"* OK " + b"y" * 95 + b"\r\n")))
+        == 2
+    )
+    with pytest.raises(ProtocolError, match="literal too large"):
+        list(wire.feed(b"* 1 FETCH (BODY[1] {600}\r\n" + b"x" * 600 + b" BODY[2] {401}\r\n"))
+    wire = Wire(longest_line_bytes=100)
+    with pytest.raises(ProtocolError, match="line too long"):
+        for _ in range(12):
+            list(wire.feed(b"* OK 67890"))
+    wire = Wire(longest_line_bytes=100)
+    with pytest.raises(ProtocolError, match="line too long"):
+        for _ in range(12):
+            list(wire.feed(b"* 1 FETCH (BODY[1] {3}\r\nabc " + b"UID 1 " * 2 + b"BODY[2] {3}\r\nabc"))
+    with pytest.raises(ProtocolError, match="literal too large"):
+        list(Wire().feed(b"* 1 FETCH (BODY[] {99999999999999999999}\r\n"))
+
+
+def test_what_came_before_an_error_is_given_out() -> None:
+    """Good responses in front of a malformed one are not lost with it."""
+    found = []
+    with pytest.raises(ProtocolError):
+        for response in Wire().feed(b"* 1 EXISTS\r\na OK\r\nb PERHAPS\r\n"):
+            found.append(response)
+    assert found == [Exists(1), Tagged("a", "OK", None, "")]
+
+
+@quick
+@given(st.text(st.characters(codec="utf-8"), max_size=30))
+def test_names_survive_modified_utf7(name: str) -> None:
+    """A name comes back as it was, and goes over the wire in printable ASCII."""
+    wire = encode_name(name)
+    assert all(0x20 <= byte <= 0x7E for byte in wire)
+    assert decode_name(wire.decode()) == name
+
+
+def test_modified_utf7_is_that_of_the_rfc() -> None:
+    """RFC 3501 section 5.1.3: its example; "&" stands as "&-"; a broken name is left alone."""
+    assert encode_name("~peter/mail/台北/日本語") == b"~peter/mail/&U,BTFw-/&ZeVnLIqe-"
+    assert encode_name("R&D") == b"R&-D"
+    assert decode_name("R&D") == "R&D"
+    assert decode_name("&AA-") == "&AA-"
+    assert decode_name("&é-") == "&é-"
+
+
+@quick
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30))
+def test_an_argument_reads_as_what_it_was(text: str) -> None:
+    """Atom, quoted string or literal: a parser of strings gets the text back."""
+    argument = astring(text)
+    raw = b"{%d}\r\n%b" % (len(argument.data), argument.data) if isinstance(argument, Literal) else argument
+    found = responses([b"* LIST () NIL " + raw.replace(b"&", b"&-") + b"\r\n"])
+    if not isinstance(argument, Literal):
+        assert found == [ListEntry(frozenset(), None, text)]
+    else:
+        assert argument.data == text.encode()
+    assert mailbox(text)
+
+
+@quick
+@given(st.sets(st.integers(1, 5000), min_size=1, max_size=800))
+def test_sets_name_each_number_once(numbers: set[int]) -> None:
+    """Whatever is compressed into ranges comes out again, sorted; no set is longer than a command may be."""
+    sets = list(number_sets(numbers))
+    assert [number for each in sets for number in numbers_of(each.decode())] == sorted(numbers)
+    assert all(len(each) <= LONGEST_SET_BYTES for each in sets)
+
+
+def test_neighbours_become_ranges() -> None:
+    """The sets that people would write; long ones are several."""
+    assert list(number_sets([5, 3, 4, 9, 4])) == [b"3:5,9"]
+    assert list(number_sets([])) == []
+    assert len(list(number_sets(range(1, 9000, 2)))) > 2
+
+
+def test_commands_wait_where_a_literal_needs_it() -> None:
+    """A command is one write where non-synchronizing literals are allowed, else one per continuation (RFC 7888)."""
+    arguments = [b"x", Literal(b"ab"), b"()", Literal(b"12345")]
+    assert encode(b"a", b"APPEND", arguments, 4096) == [b"a APPEND x {2+}\r\nab () {5+}\r\n12345\r\n"]
+    assert encode(b"a", b"APPEND", arguments, -1) == [b"a APPEND x {2}\r\n", b"ab () {5}\r\n", b"12345\r\n"]
+    assert encode(b"a", b"APPEND", arguments, 4) == [b"a APPEND x {2+}\r\nab () {5}\r\n", b"12345\r\n"]
+
+
+MESSAGE = (
+    b'From: "O\'Hara \\"Q\\"" <user1@sim.test>\r\nTo: user2@sim.test, Three <user3@sim.test>\r\n'
+    b"Subject: one {3}\r\nMessage-ID: <n1.0@sim.test>\r\nMIME-Version: 1.0\r\n"
+    b'Content-Type: multipart/mixed; boundary="b"\r\n\r\n'
+    b"--b\r\nContent-Type: text/plain\r\n\r\n* 9 EXISTS\r\n)\r\n{5}\r\na1 OK\r\n"
+    b'--b\r\nContent-Type: image/bmp; name="x.bmp"\r\nContent-Transfer-Encoding: base64\r\n'
+    b'Content-Disposition: attachment; filename="x.bmp"\r\n\r\nQk0=\r\n--b--\r\n'
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """An IMAP server with one user, and one message in their Inbox."""
+    with start_embedded(
+        [Account(1, "user1", "user1@sim.test", "pw-1")], {}, tmp_path_factory.mktemp("server")
+    ) as running:
+        endpoint = running.services.imap
+        with imaplib.IMAP4(endpoint.host, endpoint.port) as client:
+            client.login("user1", "pw-1")
+            assert client.append("INBOX", "(\\Seen)", None, MESSAGE)[0] == "OK"  # type: ignore[arg-type]
+        yield endpoint
+
+
+def transcript(endpoint: Endpoint, commands: Sequence[bytes]) -> bytes:
+    """Everything that the server says when these commands are sent one after the other."""
+    said = b""
+    with socket.create_connection((endpoint.host, endpoint.port), 10) as connection:
+        for number, command in enumerate([b"LOGIN user1 pw-1", *commands, b"LOGOUT"]):
+            connection.sendall(b"t%d %b\r\n" % (number, command))
+            while not re.search(rb"(?m)^t%d (OK|NO|BAD)" % number, said):
+                piece = connection.recv(65536)
+                assert piece
+                said += piece
+    return said
+
+
+QUERY = "(UID FLAGS RFC822.SIZE ENVELOPE BODYSTRUCTURE BODY.PEEK[1] BODY.PEEK[2])"
+
+
+def test_a_servers_answers_read_as_by_imaplib(server: Endpoint) -> None:
+    """What imaplib gets from the same server for the same FETCH and STATUS, our wire gets."""
+    ours = responses(
+        [transcript(server, [b"SELECT INBOX", b"FETCH 1 " + QUERY.encode(), b"STATUS INBOX (MESSAGES UIDNEXT)"])]
+    )
+    fetched = next(each for each in ours if isinstance(each, Fetched))
+    with imaplib.IMAP4(server.host, server.port) as client:
+        client.login("user1", "pw-1")
+        selected = client.select("INBOX")[1][0]
+        _, answer = client.fetch("1", QUERY)
+        _, status = client.status("INBOX", "(MESSAGES UIDNEXT)")
+        literals = {each[1] for each in answer if isinstance(each, tuple)}
+        text = b"".join(each if isinstance(each, bytes) else each[0] for each in answer if each)
+        _, (whole,) = client.fetch("1", "BODY.PEEK[]")[0], [client.fetch("1", "(BODY.PEEK[])")[1][0]]
+    assert selected is not None
+    assert Exists(int(selected)) in ours
+    uid = re.search(rb"UID (\d+)", text)
+    size = re.search(rb"RFC822.SIZE (\d+)", text)
+    assert uid is not None
+    assert size is not None
+    assert (fetched.uid, fetched.size_bytes) == (int(uid[1]), int(size[1]))
+    assert fetched.flags == frozenset(each.decode() for each in imaplib.ParseFlags(b"FLAGS (\\Seen)")) | (
+        fetched.flags & {"\\Recent"}
+    )  # type: ignore[operator]
+    assert literals == set(fetched.sections.values())
+    assert isinstance(whole, tuple)
+    assert len(whole[1]) == fetched.size_bytes == len(MESSAGE)
+    found = next(each for each in ours if isinstance(each, MailboxStatus))
+    assert status[0] == b"INBOX (MESSAGES %d UIDNEXT %d)" % (found.items["MESSAGES"], found.items["UIDNEXT"])
+
+
+def test_a_servers_answers_hold_what_was_appended(server: Endpoint) -> None:
+    """Envelope, structure and parts are those of the message that lies there."""
+    ours = responses([transcript(server, [b"SELECT INBOX", b"FETCH 1 " + QUERY.encode()])])
+    fetched = next(each for each in ours if isinstance(each, Fetched))
+    assert fetched.envelope is not None
+    assert fetched.envelope.subject == b"one {3}"
+    assert fetched.envelope.message_id == b"<n1.0@sim.test>"
+    assert [(each.mailbox, each.host) for each in fetched.envelope.to] == [
+        (b"user2", b"sim.test"),
+        (b"user3", b"sim.test"),
+    ]
+    assert fetched.envelope.sent_by[0].mailbox == b"user1"
+    assert isinstance(fetched.structure, Multipart)
+    assert [part.content_type for part in fetched.structure.parts if isinstance(part, Leaf)] == [
+        "text/plain",
+        "image/bmp",
+    ]
+    parts = [fetched.sections[name] or b"" for name in ("1", "2")]
+    # RFC 2046 section 5.1.1 counts the last CRLF to the boundary, this server to the part.
+    assert [part.removesuffix(b"\r\n") for part in parts] == [b"* 9 EXISTS\r\n)\r\n{5}\r\na1 OK", b"Qk0="]
+
+
+def test_a_servers_answers_read_as_by_aioimaplib(server: Endpoint) -> None:
+    """What aioimaplib gets from the same server for the same search, list and literal, our wire gets."""
+
+    async def theirs() -> tuple[list[bytes], bytes, list[bytes]]:
+        client = aioimaplib.IMAP4(server.host, server.port, timeout=10)
+        await client.wait_hello_from_server()
+        await client.login("user1", "pw-1")
+        listed = (await client.list('""', "*")).lines
+        await client.select("INBOX")
+        body = (await client.uid("fetch", "1:*", "BODY.PEEK[2]")).lines
+        found = (await client.uid_search("SEEN")).lines
+        await client.logout()
+        return listed, bytes(body[1]), found
+
+    listed, body, found = asyncio.run(theirs())
+    ours = responses(
+        [transcript(server, [b'LIST "" "*"', b"SELECT INBOX", b"UID FETCH 1:* BODY.PEEK[2]", b"UID SEARCH SEEN"])]
+    )
+    names = [each.name for each in ours if isinstance(each, ListEntry)]
+    assert names
+    assert [name for name, line in zip(names, listed, strict=False) if line.endswith(name.encode())] == names
+    assert [each.sections["2"] for each in ours if isinstance(each, Fetched)] == [body]
+    assert [each.numbers for each in ours if isinstance(each, Search)] == [tuple(map(int, found[0].split()))]
+    assert len(listed) >= len(names)
+
+
+def test_the_transcript_survives_every_cut_in_two(server: Endpoint) -> None:
+    """A real server's stream gives the same responses, wherever it is cut."""
+    stream = transcript(server, [b"SELECT INBOX", b"FETCH 1 " + QUERY.encode()])
+    whole = responses([stream])
+    assert all(responses([stream[:at], stream[at:]]) == whole for at in range(0, len(stream), 3))
+
+
+def test_nothing_is_read_from_disk() -> None:
+    """The wire does no I/O: it imports neither sockets nor asyncio."""
+    package = Path(parse.__code__.co_filename).parent
+    for name in ("wire", "grammar", "responses", "commands", "names"):
+        assert not re.search(r"(?m)^\s*(import|from) (asyncio|socket|ssl|time)\b", (package / f"{name}.py").read_text())
