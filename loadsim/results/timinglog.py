@@ -83,6 +83,8 @@ class TimingLogWriter:
         self._epoch_ns = epoch_ns
         self._sequence = 0
         self._names = _NameTable()
+        for key in ("client", "engine"):  # the reader needs their names, even when errors have filled the table
+            self._names[str(header.get(key, ""))]
         self._tasks, self._mails, self._commands = bytearray(), bytearray(), bytearray()
         self._facts: list[dict[str, Any]] = []
         self._health: list[dict[str, Any]] = []
@@ -226,13 +228,17 @@ def _record_block(kind: int, records: Records, instant: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One engine that took part, and what it said about itself. `users` are those that it ran."""
+    """One engine that took part, and what it said about itself. `users` are those that it ran.
+
+    `wall_clock_start` (ISO 8601) is the time of day at the instant `epoch_ns` of the engine's clock.
+    """
 
     run: str
     client: str
     engine: str
     users: int
     wall_clock_start: str
+    epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -311,7 +317,7 @@ def read_log(path: Path) -> TimingLog:
             f"{path.name}: the last {len(data) - end} of {len(data)} bytes are cut off or damaged, and were not read"
         )
     if "sources" in header:
-        sources = tuple(Source(**source) for source in header.pop("sources"))
+        sources = _sources_of(path, header.pop("sources"))
         origin_us = 0
     else:
         sources = (_source_of(header, facts),)
@@ -333,8 +339,19 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
         engine=str(header.get("engine", "")),
         users=int(header.get("engine_users", header.get("users", 0))),
         wall_clock_start=str(header.get("wall_clock_start", "")),
+        epoch_ns=int(header["epoch_ns"]),
         facts=facts,
     )
+
+
+def _sources_of(path: Path, found: object) -> tuple[Source, ...]:
+    try:
+        sources = tuple(Source(**source) for source in found) if isinstance(found, list) else ()
+    except TypeError:
+        sources = ()
+    if not sources:
+        raise LogError(f"{path}: sources: expected the engines of a merged log, found {str(found)[:80]}")
+    return sources
 
 
 def _gathered(blocks: list[Records], kind: int, strings: list[str], source: Source, origin_us: int) -> Records:

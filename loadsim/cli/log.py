@@ -1,0 +1,188 @@
+"""`loadsim log`: LsLog's operations on timing logs, and their export."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+from loadsim.errors import ConfigError
+from loadsim.report.answer import summarise
+from loadsim.report.csv_export import export_csv
+from loadsim.results.merge import find_logs, merge, read_logs, truncate, window_of
+from loadsim.results.records import NEVER
+from loadsim.results.timinglog import TimingLog, read_log, write_log
+
+_CLOCK = re.compile(r"(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
+_SECONDS = re.compile(r"\d+(?:\.\d+)?")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `log` and its verbs."""
+    log = subparsers.add_parser("log", help="read timing logs: times, truncate, merge, answer, export")
+    verbs = log.add_subparsers(dest="log_verb", required=True, metavar="VERB")
+
+    times = verbs.add_parser("times", help="when each log starts and ends, and what it holds")
+    _add_logs(times)
+    times.set_defaults(run=run_times)
+
+    cut = verbs.add_parser("truncate", help="keep what belongs to a window")
+    cut.add_argument("log", metavar="LOG", help="a timing log, or a run directory")
+    for bound in ("begin", "end"):
+        cut.add_argument(bound, type=instant_s, nargs="?", metavar=bound.upper(), help="h:mm, h:mm:ss or seconds")
+    _add_out(cut)
+    cut.set_defaults(run=run_truncate)
+
+    into_one = verbs.add_parser("merge", help="make one log of many, in time order")
+    _add_logs(into_one)
+    _add_merge_options(into_one)
+    _add_out(into_one)
+    into_one.set_defaults(run=run_merge)
+
+    answer = verbs.add_parser("answer", help="the score table and the verdict; its exit status is the verdict's")
+    _add_logs(answer)
+    _add_merge_options(answer)
+    answer.add_argument("--weights", type=Path, metavar="FILE", help="YAML or JSON: task: weight")
+    answer.add_argument("--begin", type=instant_s, metavar="TIME", help="instead of the scenario's window: its begin")
+    answer.add_argument("--end", type=instant_s, metavar="TIME", help="... and its end")
+    answer.add_argument("--commands", action="store_true", help="single protocol commands, too")
+    answer.add_argument("--json", action="store_true", help="print what score.json holds")
+    answer.set_defaults(run=run_answer)
+
+    export = verbs.add_parser("export", help="write the task records in another format to standard output")
+    formats = export.add_subparsers(dest="format", required=True, metavar="FORMAT")
+    csv = formats.add_parser("csv", help="comma-separated values")
+    _add_logs(csv)
+    _add_merge_options(csv)
+    csv.set_defaults(run=run_export_csv)
+
+
+def instant_s(text: str) -> float:
+    """Seconds from the start, given as LsLog's h:mm, as h:mm:ss, or as seconds."""
+    if clock := _CLOCK.fullmatch(text):
+        hours, minutes, seconds = clock.groups()
+        return int(hours) * 3600 + int(minutes) * 60 + float(seconds or 0)
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    raise argparse.ArgumentTypeError(f"expected h:mm, h:mm:ss or seconds, found {text!r}")
+
+
+def run_times(args: argparse.Namespace) -> int:
+    """Print one line per log."""
+    for path in find_logs(args.logs):
+        log = read_log(path)
+        print(f"{path}: {_times(log)}")
+        for damage in log.damages:
+            print(f"  {damage}")
+    return 0
+
+
+def _times(log: TimingLog) -> str:
+    instants_us = [
+        int(found)
+        for records, names in (
+            (log.tasks, ("scheduled_us", "started_us", "ended_us")),
+            (log.mails, ("at_us",)),
+            (log.commands, ("started_us",)),
+        )
+        for name in names
+        for happened in (records[name][records[name] != NEVER],)
+        if len(happened)
+        for found in (happened.min(), happened.max())
+    ]
+    begin_s, end_s = window_of(log)
+    who = ", ".join(f"{source.client}.{source.engine}" for source in log.sources)
+    runs = ", ".join(sorted({source.run for source in log.sources}))
+    span = f"{min(instants_us) / 1e6:.6f} s to {max(instants_us) / 1e6:.6f} s" if instants_us else "no records"
+    start = "" if log.started else " from the log's own beginning (the common start never came)"
+    wall_clock = next((source.wall_clock_start for source in log.sources if source.wall_clock_start), "unknown")
+    return (
+        f"run {runs}, engines {who}, begun {wall_clock}, {span}{start}, window {begin_s:g} s to {end_s:g} s,"
+        f" {len(log.tasks)} tasks, {len(log.mails)} mail events, {len(log.commands)} commands"
+    )
+
+
+def run_truncate(args: argparse.Namespace) -> int:
+    """Write the window's part to a new log."""
+    log = _one_log(args.log)
+    begin_s, end_s = window_of(log)
+    write_log(
+        truncate(log, (begin_s if args.begin is None else args.begin, end_s if args.end is None else args.end)),
+        args.out,
+    )
+    return 0
+
+
+def _one_log(argument: str) -> TimingLog:
+    """The log that an argument means; several (a run directory's) are merged."""
+    paths = find_logs([argument])
+    return read_log(paths[0]) if len(paths) == 1 else merge([read_log(path) for path in paths])
+
+
+def run_merge(args: argparse.Namespace) -> int:
+    """Write one log of all."""
+    write_log(read_logs(args.logs, args.rebase, args.force), args.out)
+    return 0
+
+
+def run_answer(args: argparse.Namespace) -> int:
+    """Print the answer; the exit status is the verdict's."""
+    summary = summarise(
+        args.logs,
+        weights=read_weights(args.weights) if args.weights else None,
+        begin_s=args.begin,
+        end_s=args.end,
+        commands=args.commands,
+        rebase=args.rebase,
+        force=args.force,
+    )
+    print(json.dumps(summary.score, indent=2) if args.json else summary.text, end="\n" if args.json else "")
+    return summary.exit_status
+
+
+def read_weights(path: Path) -> dict[str, float]:
+    """The weights in a file: a mapping of tasks to numbers of at least 0. Raises `ConfigError`."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise ConfigError(f"{path}: expected a file of weights, found none ({failure.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"{path}: expected YAML, found: {' '.join(str(failure).split())}") from None
+    if not isinstance(found, dict) or not found:
+        raise ConfigError(f"{path}: expected a mapping of tasks to weights, found {type(found).__name__}")
+    for task, weight in found.items():
+        if not isinstance(task, str):
+            raise ConfigError(f"{path}: {task}: expected the name of a task, found {task!r}")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            raise ConfigError(f"{path}: {task}: expected a number of at least 0, found {weight!r}")
+    return {task: float(weight) for task, weight in found.items()}
+
+
+def run_export_csv(args: argparse.Namespace) -> int:
+    """Write comma-separated values to standard output; a reader that has seen enough (`head`) is no error."""
+    log = read_logs(args.logs, args.rebase, args.force)
+    try:
+        export_csv(log, sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes standard output once more when it ends; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("logs", nargs="+", metavar="LOG", help="timing logs, patterns, or run directories")
+
+
+def _add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="the timing log to write")
+
+
+def _add_merge_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rebase", action="store_true", help="each log's own start is 0:00, whenever it was")
+    parser.add_argument("--force", action="store_true", help="logs of different scenarios or plans, too")

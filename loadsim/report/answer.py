@@ -1,0 +1,193 @@
+"""The answer of a run: the figures of `score.json`, LsLog's table as plain text, and the exit status, from its logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from loadsim.report.answer_text import answer_text
+from loadsim.results.delivery import Delivery, delivery
+from loadsim.results.merge import check_window, find_logs, merge, window_of
+from loadsim.results.score import (
+    DEFAULT_WEIGHTS,
+    CommandStatistics,
+    ProtocolStatistics,
+    TaskStatistics,
+    command_statistics,
+    lateness_p95_ms,
+    lost_users,
+    score_protocols,
+)
+from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.results.verdict import Facts, Totals, Verdict, judge
+
+FULL_DAY_S = 28_800.0
+"""The working day that the profiles' rates are given for: 8 hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`score` is what score.json holds, `text` what answer.txt holds, `exit_status` that of the verdict (0, 1 or 3)."""
+
+    score: dict[str, Any]
+    text: str
+    exit_status: int
+
+
+def summarise(
+    logs: Sequence[Path | str | TimingLog],
+    *,
+    weights: Mapping[str, float] | None = None,
+    begin_s: float | None = None,
+    end_s: float | None = None,
+    commands: bool = False,
+    rebase: bool = False,
+    force: bool = False,
+) -> Summary:
+    """Merge the logs of a run and say what they come to.
+
+    `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
+    given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`.
+    Raises `LogError` for what cannot be read or merged, or an impossible window.
+    """
+    read = [log for log in logs if isinstance(log, TimingLog)]
+    paths = [log for log in logs if not isinstance(log, TimingLog)]
+    if paths:
+        read += [read_log(path) for path in find_logs(paths)]
+    return _summarise(merge(read, rebase, force), weights, begin_s, end_s, commands)
+
+
+def _summarise(
+    log: TimingLog, weights: Mapping[str, float] | None, begin_s: float | None, end_s: float | None, commands: bool
+) -> Summary:
+    window = window_of(log)
+    window_s = (window[0] if begin_s is None else begin_s, window[1] if end_s is None else end_s)
+    check_window(log, window_s)
+    weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
+    protocols = score_protocols(log, weights, window_s)
+    delivered = delivery(log, window_s)
+    late_ms = lateness_p95_ms(log, window_s)
+    users = _users(log)
+    verdict = judge(
+        Facts(
+            protocols=protocols,
+            delivery=delivered,
+            window_s=window_s,
+            users=users,
+            lost_users=lost_users(log),
+            lateness_p95_ms=late_ms["generator"],
+            ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
+            embedded=bool(log.header.get("embedded")),
+            incomplete=_incomplete(log),
+        ),
+        log.header.get("criteria") or {},
+        log.header.get("limits") or {},
+    )
+    score = _score(log, protocols, weights, window_s, verdict, users)
+    score["delivery"] = _delivery(delivered)
+    score["lateness_p95_ms"] = late_ms
+    if commands:
+        score["commands"] = [_command(command) for command in command_statistics(log, window_s)]
+    return Summary(score, answer_text(score), verdict.exit_status)
+
+
+def _score(
+    log: TimingLog,
+    protocols: Sequence[ProtocolStatistics],
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    verdict: Verdict,
+    users: int,
+) -> dict[str, Any]:
+    by_protocol = {protocol.protocol: _protocol(protocol, weights) for protocol in protocols}
+    only = next(iter(by_protocol.values())) if len(by_protocol) == 1 else {}
+    totals = Totals.of(protocols)
+    day_s = float(log.header.get("day_s") or FULL_DAY_S)
+    compression = float(log.header.get("compression") or FULL_DAY_S / day_s)
+    return {
+        "run": log.header.get("run"),
+        "name": log.header.get("name"),
+        "score_ms": only.get("score_ms"),
+        "users": users,
+        "clients": len({source.client for source in log.sources}),
+        "engines": len(log.sources),
+        "window_s": list(window_s),
+        "verdict": {"validity": verdict.validity, "passed": verdict.passed, "reasons": list(verdict.reasons)},
+        "warnings": list(verdict.warnings),
+        "plan_digest": log.header.get("plan_digest"),
+        "server": log.header.get("server"),
+        "embedded": bool(log.header.get("embedded")),
+        "day_s": day_s,
+        "compression": compression,
+        "load_equivalent_users": round(users * compression),
+        "tasks_per_s": totals.done / (window_s[1] - window_s[0]),
+        **asdict(totals),
+        "covers": only.get("covers"),
+        "tasks": only.get("tasks", []),
+        "by_protocol": by_protocol,
+    }
+
+
+def _users(log: TimingLog) -> int:
+    return int(log.header.get("users") or sum(source.users for source in log.sources))
+
+
+def _incomplete(log: TimingLog) -> list[str]:
+    """What is wrong with which log, and which logs are missing."""
+    present = sum(source.users for source in log.sources)
+    missing = [f"the logs are of {present} of {_users(log)} users"] if present < _users(log) else []
+    return [
+        *log.damages,
+        *(
+            f"the log of {source.client}.{source.engine} has no end: its {source.users} users count as lost"
+            for source in log.sources
+            if "ended" not in source.facts
+        ),
+        *missing,
+    ]
+
+
+def _protocol(protocol: ProtocolStatistics, weights: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "score_ms": protocol.score_ms,
+        "users": protocol.users,
+        "covers": _covers(protocol, [task for task, weight in weights.items() if weight > 0]),
+        "tasks": [_task(task) for task in protocol.tasks],
+    }
+
+
+def _covers(protocol: ProtocolStatistics, weighted: Iterable[str]) -> dict[str, list[str]]:
+    """What the score is made of, and which tasks with a weight are not in it: none succeeded, or none was due."""
+    planned = {task.task for task in protocol.tasks if task.planned}
+    return {
+        "scored": list(protocol.scored),
+        "without_hits": [task for task in weighted if task in planned and task not in protocol.scored],
+        "not_planned": [task for task in weighted if task not in planned],
+    }
+
+
+def _task(task: TaskStatistics) -> dict[str, Any]:
+    return {
+        "task": task.task,
+        "weight": task.weight,
+        "hits": task.hits,
+        "failed": task.failed,
+        **asdict(task.service),
+        "response_p95_ms": task.response_p95_ms,
+        **{outcome: count for outcome, count in task.counts.items() if outcome != "ok"},
+    }
+
+
+def _delivery(delivered: Delivery) -> dict[str, Any]:
+    return {
+        "accepted": delivered.accepted,
+        "delivered": delivered.delivered,
+        "undelivered": delivered.undelivered,
+        **asdict(delivered.times),
+    }
+
+
+def _command(command: CommandStatistics) -> dict[str, Any]:
+    return {"command": command.command, "hits": command.hits, "failed": command.failed, **asdict(command.times)}

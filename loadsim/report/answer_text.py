@@ -1,0 +1,147 @@
+"""The answer as plain text: LsLog's table, with what it means above it and what it is worth below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Failed")
+TIMES = ("p50_ms", "p95_ms", "mean_ms", "stddev_ms")
+
+
+def answer_text(score: Mapping[str, Any]) -> str:
+    """The text for what `score.json` holds; it ends with a line break. Times are in milliseconds."""
+    lines = [*_head(score), ""]
+    for name, protocol in score["by_protocol"].items():
+        if len(score["by_protocol"]) > 1:
+            lines.append(
+                f"Client module {name}, {protocol['users']} users (its score is not to be mixed with another's)"
+            )
+        lines += [*_table(_rows(protocol)), *_covers(protocol["covers"]), ""]
+    if score.get("commands"):
+        lines += [*_table(_command_rows(score["commands"])), ""]
+    return "\n".join([*lines, *_beside(score), *_verdict(score["verdict"])]) + "\n"
+
+
+def _head(score: Mapping[str, Any]) -> list[str]:
+    begin_s, end_s = score["window_s"]
+    users, engines, clients = score["users"], score["engines"], score["clients"]
+    named = ", ".join(str(score[key]) for key in ("name", "run") if score.get(key))
+    lines = [f"Run: {named or 'unnamed'}"]
+    if score.get("server"):
+        lines.append(f"Server: {score['server']}")
+    if score["embedded"]:
+        lines.append("The embedded server shares the machine with the generator: this is no measurement of a server.")
+    lines.append(
+        f"Load: {_count(users, 'user')} and as many sessions, from {_count(clients, 'client')} with"
+        f" {_count(engines, 'engine')}; {score['tasks_per_s']:.1f} tasks/s"
+    )
+    if score["compression"] == 1:
+        lines.append(f"Day: {_length(score['day_s'])}, not compressed")
+    else:
+        lines.append(
+            f"Day: compressed, 8 h in {_length(score['day_s'])} ({score['compression']:g} x); load-equivalent, in tasks"
+            f" only, of {score['load_equivalent_users']} users with a day of 8 h"
+        )
+    lines.append(f"Window: {_clock(begin_s)} to {_clock(end_s)} from the common start ({_length(end_s - begin_s)})")
+    lines.append(f"Plan: {score.get('plan_digest') or 'unknown'}")
+    return lines
+
+
+def _rows(protocol: Mapping[str, Any]) -> list[Sequence[str]]:
+    tasks = protocol["tasks"]
+    rows: list[Sequence[str]] = [COLUMNS]
+    rows += [
+        (
+            task["task"],
+            f"{task['weight']:g}" if task["weight"] else "-",
+            str(task["hits"]),
+            *(_ms(task[time]) for time in TIMES),
+            str(task["failed"]),
+        )
+        for task in tasks
+    ]
+    scored = [task for task in tasks if task["weight"] and task["hits"]]
+    rows.append(
+        (
+            "Weighted Avg",
+            f"{sum(task['weight'] for task in scored):g}",
+            str(sum(task["hits"] for task in scored)),
+            "",
+            _ms(protocol["score_ms"]),
+            "",
+            "",
+            str(sum(task["failed"] for task in tasks if task["weight"])),
+        )
+    )
+    return rows
+
+
+def _command_rows(commands: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [("Command", *COLUMNS[2:])]
+    rows += [
+        (one["command"], str(one["hits"]), *(_ms(one[time]) for time in TIMES), str(one["failed"])) for one in commands
+    ]
+    return rows
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, figures to the right, two spaces between."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _covers(covers: Mapping[str, Sequence[str]]) -> list[str]:
+    if not covers["scored"]:
+        return ["There is no score: no task with a weight has a hit."]
+    line = f"The score covers {', '.join(covers['scored'])}"
+    if covers["without_hits"]:
+        line += f"; without hits: {', '.join(covers['without_hits'])}"
+    if covers["not_planned"]:
+        line += f"; never due: {', '.join(covers['not_planned'])}"
+    return [line + "."]
+
+
+def _beside(score: Mapping[str, Any]) -> list[str]:
+    mail, late_ms = score["delivery"], score["lateness_p95_ms"]
+    return [
+        f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
+        f" {score['unfinished']} unfinished, {score['skipped']} skipped",
+        f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
+        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms",
+        f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
+        f" generator {_ms(late_ms['generator'])} ms",
+        *(f"Warning: {warning}" for warning in score["warnings"]),
+    ]
+
+
+def _verdict(verdict: Mapping[str, Any]) -> list[str]:
+    passed = "criteria met" if verdict["passed"] else "criteria missed"
+    return [f"Verdict: {verdict['validity']}, {passed}", *(f"  {reason}" for reason in verdict["reasons"])]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _ms(time_ms: float | None) -> str:
+    return "-" if time_ms is None else f"{time_ms:.1f}"
+
+
+def _clock(at_s: float) -> str:
+    """h:mm:ss, with the fraction of a second only where there is one."""
+    minutes, seconds = divmod(at_s, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02d}:{seconds:02.0f}" if seconds == int(seconds) else f"{hours}:{minutes:02d}:{seconds:g}"
+
+
+def _length(length_s: float) -> str:
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if length_s >= unit_s and length_s % unit_s == 0:
+            return f"{length_s / unit_s:g} {unit}"
+    return f"{length_s:g} s"

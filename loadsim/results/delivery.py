@@ -1,0 +1,58 @@
+"""The delivery of mail: from acceptance by the server to the recipient's mailbox, per message and recipient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.results.merge import in_window
+from loadsim.results.records import EVENT
+from loadsim.results.score import Times
+from loadsim.results.timinglog import Records, TimingLog
+
+_KEY = np.dtype([("message", "S20"), ("user", ">u4")])
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of the messages that were accepted in a window, counted per recipient.
+
+    Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
+    """
+
+    accepted: int
+    delivered: int
+    times: Times
+
+    @property
+    def undelivered(self) -> int:
+        """Accepted by the server, and in nobody's sight when the run ended."""
+        return self.accepted - self.delivered
+
+
+def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
+    """Join acceptance with what was seen, on message and recipient, over all engines of the log.
+
+    The instant of acceptance places a message in the window. A server may show a message to its recipient before
+    its sender has read the acceptance: that is a delivery time of 0.
+    """
+    event = log.mails["event"]
+    accepted, accepted_us = _first(log.mails[(event == EVENT["accepted"]) & in_window(log.mails["at_us"], window_s)])
+    seen, seen_us = _first(log.mails[event == EVENT["seen"]])
+    found, _ = _first(log.mails[event == EVENT["found"]])
+    _, of_accepted, of_seen = np.intersect1d(accepted, seen, assume_unique=True, return_indices=True)
+    delivered = np.isin(accepted, found, assume_unique=True)
+    delivered[of_accepted] = True
+    times_us = np.maximum(seen_us[of_seen] - accepted_us[of_accepted], 0)
+    return Delivery(len(accepted), int(np.count_nonzero(delivered)), Times.of(times_us))
+
+
+def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+    """Each message and recipient once, as one sortable key of bytes, with the first instant."""
+    keys = np.zeros(len(records), _KEY)
+    keys["message"], keys["user"] = records["message"], records["user"]
+    order = np.argsort(records["at_us"], kind="stable")
+    unique, first = np.unique(keys.view(f"S{_KEY.itemsize}")[order], return_index=True)
+    return unique, records["at_us"][order][first]

@@ -1,0 +1,235 @@
+"""Many logs into one, and one into its window: what LsLog calls merge and truncate.
+
+Both give a `TimingLog` again, and it does not matter in which order they are done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.errors import LogError
+from loadsim.results.records import EVENT, NEVER
+from loadsim.results.timinglog import INSTANTS, MOST_NAMES, NAMES, OTHER, Records, Source, TimingLog, read_log
+
+LSLOG_WINDOW_S = (3600.0, 14400.0)
+"""LsLog's default window: from 1:00 to 4:00, counted from the start."""
+
+WITHOUT_WINDOW = ("LOGON", "LOGOFF")
+"""Tasks that lie before and after the window by their nature."""
+
+SAME = ("scenario_digest", "plan_digest")
+"""Header keys on which logs that are merged must agree."""
+
+OF_ONE_ENGINE = ("client", "engine", "engine_users", "epoch_ns", "wall_clock_start")
+"""Header keys that say nothing about a merged log; its sources have them."""
+
+
+def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
+    """The log files that arguments mean: files, patterns, or run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
+
+    Each file once, sorted by its path. Raises `LogError` for an argument that means no file.
+    """
+    found: dict[Path, Path] = {}
+    for argument in arguments:
+        path = Path(argument)
+        if path.is_dir():
+            paths = list(path.glob("logs/*.tlog")) or list(path.glob("*.tlog"))
+        elif path.exists():
+            paths = [path]
+        else:
+            try:
+                paths = list(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+            except ValueError:  # not a pattern either
+                paths = []
+        if not paths:
+            raise LogError(f"{argument}: expected a timing log or a run directory with logs/*.tlog, found none")
+        found |= {path.resolve(): path for path in paths}
+    return [found[path] for path in sorted(found)]
+
+
+def window_of(log: TimingLog) -> tuple[float, float]:
+    """The window [begin, end) in seconds that the log's header asks for; LsLog's when it asks for none."""
+    window = log.header.get("window_s")
+    return (float(window[0]), float(window[1])) if window else LSLOG_WINDOW_S
+
+
+def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.bool_]:
+    """Which instants lie in [begin, end)."""
+    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
+    inside: NDArray[np.bool_] = (instants_us >= begin_us) & (instants_us < end_us)
+    return inside
+
+
+def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
+    """Refuse a window that is empty, or that reaches beyond what an earlier truncation has left."""
+    begin_s, end_s = window_s
+    if not begin_s < end_s:
+        raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
+    kept = log.header.get("truncated_s")
+    if kept and (begin_s < kept[0] or end_s > kept[1]):
+        raise LogError(
+            f"window: expected one within {kept[0]:g} s to {kept[1]:g} s, to which the log was truncated,"
+            f" found {begin_s:g} s to {end_s:g} s"
+        )
+
+
+def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
+    """What belongs to the window: tasks that were due in it, commands that started in it, mail accepted in it.
+
+    Kept whole: LOGON and LOGOFF, and what happened to a message after it was accepted (it may be seen after the
+    window's end). So the answer about the truncated log is the answer about this window of the whole log.
+    """
+    check_window(log, window_s)
+    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)[log.tasks["task"]]
+    accepted = log.mails["event"] == EVENT["accepted"]
+    return replace(
+        log,
+        header={**log.header, "window_s": list(window_s), "truncated_s": list(window_s)},
+        tasks=log.tasks[without_window | in_window(log.tasks["scheduled_us"], window_s)],
+        mails=log.mails[~accepted | in_window(log.mails["at_us"], window_s)],
+        commands=log.commands[in_window(log.commands["started_us"], window_s)],
+    )
+
+
+def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
+    """One log of all records, in time order: by start (or due time, if never started), client, engine, sequence.
+
+    The engines of one run share its common start as t = 0. Logs of different runs keep their distance in time by the
+    wall clock, the earliest start being t = 0; with `rebase` each log's own start is t = 0. An engine that never came
+    to the common start is placed by the wall clock, too. Names are numbered anew, in alphabetical order.
+
+    Raises `LogError` for no logs, for an engine's log that comes twice, and, unless `force`, for logs of different
+    scenarios or plans.
+    """
+    if not logs:
+        raise LogError("merge: expected at least one timing log, found none")
+    sources = sorted((source for log in logs for source in log.sources), key=_identity)
+    for one, following in pairwise(sources):
+        if _identity(one) == _identity(following):
+            raise LogError(f"merge: expected each log once, found {one.client}.{one.engine} of run {one.run!r} twice")
+    first = min(logs, key=lambda log: min(map(_identity, log.sources)))
+    if not force:
+        for log in logs:
+            _check_same(first, log)
+    strings = _all_names(logs)
+    numbers = {name: index for index, name in enumerate(strings)}
+    other = numbers[OTHER]
+    shifts_us = [0] * len(logs) if rebase else _shifts_us(logs)
+    parts: dict[str, list[Records]] = {"tasks": [], "mails": [], "commands": []}
+    for log, shift_us in zip(logs, shifts_us, strict=True):
+        renumber = np.array([numbers.get(name, other) for name in log.strings], dtype=np.uint16)
+        for kind, gathered in parts.items():
+            gathered.append(_moved(getattr(log, kind), renumber, shift_us))
+    return TimingLog(
+        header={key: value for key, value in first.header.items() if key not in OF_ONE_ENGINE},
+        sources=tuple(sources),
+        strings=strings,
+        tasks=_sorted(np.concatenate(parts["tasks"]), "started_us", "scheduled_us"),
+        mails=_sorted(np.concatenate(parts["mails"]), "at_us"),
+        commands=_sorted(np.concatenate(parts["commands"]), "started_us"),
+        health=_all_health(logs),
+        damages=tuple(sorted({damage for log in logs for damage in log.damages})),
+    )
+
+
+def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
+    """Find, read and merge."""
+    return merge([read_log(path) for path in find_logs(arguments)], rebase, force)
+
+
+def _identity(source: Source) -> tuple[str, str, str]:
+    return source.run, source.client, source.engine
+
+
+def _check_same(one: TimingLog, another: TimingLog) -> None:
+    for key in SAME:
+        if one.header.get(key) != another.header.get(key):
+            found = [
+                f"{log.header.get(key)!r} in {source.client}.{source.engine} of run {source.run!r}"
+                for log, source in ((one, one.sources[0]), (another, another.sources[0]))
+            ]
+            raise LogError(f"merge: {key}: expected the same in all logs, found {found[0]} and {found[1]}")
+    kept = [log.header.get("truncated_s") for log in (one, another)]
+    if kept[0] != kept[1]:
+        raise LogError(f"merge: expected logs that were truncated alike, found {kept[0]} and {kept[1]}")
+
+
+def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
+    """The empty name, then all names in alphabetical order; when there are too many, errors give way to `OTHER`."""
+    kept = {OTHER}
+    for log in logs:
+        for records in (log.tasks, log.mails, log.commands):
+            for name in NAMES:
+                if name != "error" and name in (records.dtype.names or ()):
+                    kept.update(log.strings[index] for index in np.unique(records[name]))
+    errors = {log.strings[index] for log in logs for index in np.unique(log.tasks["error"])} - kept
+    kept.update(sorted(errors)[: MOST_NAMES - 1 - len(kept)])
+    return ("", *sorted(kept - {""}))
+
+
+def _all_health(logs: Sequence[TimingLog]) -> tuple[dict[str, Any], ...]:
+    """All samples, each saying whose it is, in time order as far as they say it."""
+    samples = [
+        {"client": log.sources[0].client, "engine": log.sources[0].engine, **sample}
+        for log in logs
+        for sample in log.health
+    ]
+    return tuple(sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"])))
+
+
+def _moved(records: Records, renumber: NDArray[np.uint16], shift_us: int) -> Records:
+    """A copy with the new numbers of the names, and later by `shift_us`."""
+    moved = records.copy()
+    for name in moved.dtype.names or ():
+        if name in NAMES:
+            moved[name] = renumber[moved[name]]
+        elif shift_us and name in INSTANTS:
+            moved[name][moved[name] != NEVER] += shift_us
+    return moved
+
+
+def _sorted(records: Records, instant: str, instead: str = "") -> Records:
+    """By an instant (`instead`, where it never came), client, engine, and sequence or else the order they stood in."""
+    at_us = records[instant]
+    if instead:
+        at_us = np.where(at_us == NEVER, records[instead], at_us)
+    keys = [records["engine"], records["client"], at_us]
+    if "sequence" in (records.dtype.names or ()):
+        keys.insert(0, records["sequence"])
+    return records[np.lexsort(keys)]
+
+
+def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
+    """By how much each log's t = 0 lies after the earliest common start.
+
+    Within a run it is nought: the engines agreed on the instant. Only what they could not agree on, another run or
+    a start that never came, is taken from the wall clock; where that is not known either, it is nought.
+    """
+    zeros = [min(zip(map(_zero_us, log.sources), log.sources, strict=True), key=lambda zero: zero[0]) for log in logs]
+    starts: dict[str, float] = {}
+    for zero_us, source in zeros:
+        if source.started:
+            starts[source.run] = min(zero_us, starts.get(source.run, zero_us))
+    earliest_us = min(starts.values(), default=min(zero_us for zero_us, _ in zeros))
+    shifts_us = [(starts[source.run] if source.started else zero_us) - earliest_us for zero_us, source in zeros]
+    return [round(shift_us) if math.isfinite(shift_us) else 0 for shift_us in shifts_us]
+
+
+def _zero_us(source: Source) -> float:
+    """When an engine's t = 0 was, by its wall clock in microseconds since 1970; infinity when that is not known."""
+    try:
+        epoch = datetime.fromisoformat(source.wall_clock_start)
+    except ValueError:
+        return math.inf
+    epoch = epoch if epoch.tzinfo else epoch.replace(tzinfo=UTC)
+    start_ns = int(source.facts["start_ns"]) if source.started else source.epoch_ns
+    return round(epoch.timestamp() * 1_000_000) + (start_ns - source.epoch_ns) // 1000

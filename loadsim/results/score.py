@@ -1,0 +1,235 @@
+"""The score: what users waited for, task by task, over the merged records of a window.
+
+Percentiles are nearest rank over all records: times that were really measured, never an average of percentiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.results.merge import WITHOUT_WINDOW, in_window
+from loadsim.results.records import NEVER, OUTCOME
+from loadsim.results.timinglog import Records, TimingLog
+
+DEFAULT_WEIGHTS: Mapping[str, float] = {
+    "READ": 10,
+    "SEND": 1,
+    "REPLY": 1,
+    "REPLY ALL": 1,
+    "FORWARD": 1,
+    "MOVE": 1,
+    "COPY": 1,
+    "DELETE": 1,
+    "BROWSE": 1,
+    "SCHEDULE": 1,
+}
+"""This project's own, as LoadSim's was not published; with all of them, READ "accounts for over half of the score"."""
+
+LATENESS = ("busy", "down", "generator")
+"""Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
+
+
+def percentile(ordered: NDArray[Any], percent: int | Fraction) -> float:
+    """The nearest-rank percentile of sorted samples: the smallest that at least `percent` % of them do not exceed.
+
+    "95 percent of all response times recorded for that action were equal to or below that value" (IBM 1998, Appendix
+    A). The rank is computed in whole numbers: 7 % of 100 samples are 7, where floating point would say 8.
+    Raises `ValueError` when there are no samples.
+    """
+    if not len(ordered):
+        raise ValueError("no samples")
+    return float(ordered[max(1, math.ceil(Fraction(percent) * len(ordered) / 100)) - 1])
+
+
+def standard_deviation(samples: NDArray[Any]) -> float:
+    """Of a sample (divided by n - 1, LsLog's own choice is not published); 0 for a single one."""
+    return float(np.std(samples, ddof=1)) if len(samples) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What samples of a time come to, in milliseconds; all None when there are none."""
+
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    mean_ms: float | None = None
+    stddev_ms: float | None = None
+
+    @classmethod
+    def of(cls, samples_us: NDArray[Any]) -> Times:
+        """The statistics of times in microseconds."""
+        if not len(samples_us):
+            return cls()
+        ordered = np.sort(samples_us)
+        return cls(
+            percentile(ordered, 50) / 1000,
+            percentile(ordered, 95) / 1000,
+            float(np.mean(ordered)) / 1000,
+            standard_deviation(ordered) / 1000,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatistics:
+    """One task of one client module. `service` is over the hits, the records with outcome ok.
+
+    Service time counts from the start, response time from the due time. A weight of 0: not scored.
+    """
+
+    task: str
+    weight: float
+    counts: Mapping[str, int]
+    service: Times
+    response_p95_ms: float | None
+
+    @property
+    def hits(self) -> int:
+        """Records with outcome ok."""
+        return self.counts["ok"]
+
+    @property
+    def failed(self) -> int:
+        """Records with outcome refused, lost or timeout."""
+        return self.counts["refused"] + self.counts["lost"] + self.counts["timeout"]
+
+    @property
+    def done(self) -> int:
+        """Hits and failures: what was begun and came to an end."""
+        return self.hits + self.failed
+
+    @property
+    def planned(self) -> int:
+        """All records: what was done, was still running at the end, or never started."""
+        return sum(self.counts.values())
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the task is held against the window at all."""
+        return self.task not in WITHOUT_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolStatistics:
+    """What one client module came to: its tasks (heaviest first, then by name), and its score, or None without hits."""
+
+    protocol: str
+    users: int
+    tasks: tuple[TaskStatistics, ...]
+    score_ms: float | None
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The tasks that the score covers."""
+        return tuple(task.task for task in self.tasks if task.weight > 0 and task.hits)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandStatistics:
+    """One protocol command: how often it succeeded and failed, and how long successful ones took."""
+
+    command: str
+    hits: int
+    failed: int
+    times: Times
+
+
+def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
+    """The weighted average of the 95th percentiles, in ms, over the tasks with a weight and hits; lower is better."""
+    parts = [(task.weight, task.service.p95_ms) for task in tasks if task.weight > 0]
+    covered = [(weight, p95_ms) for weight, p95_ms in parts if p95_ms is not None]
+    if not covered:
+        return None
+    return math.fsum(weight * p95_ms for weight, p95_ms in covered) / math.fsum(weight for weight, _ in covered)
+
+
+def score_protocols(
+    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float]
+) -> tuple[ProtocolStatistics, ...]:
+    """The statistics of every client module in the log, by name: one's times are never mixed with another's.
+
+    A record counts when its due time lies in [begin, end); LOGON and LOGOFF always do.
+    """
+    names = np.array(log.strings)
+    without_window = np.isin(names, WITHOUT_WINDOW)[log.tasks["task"]]
+    counted = log.tasks[without_window | in_window(log.tasks["scheduled_us"], window_s)]
+    protocols = []
+    for protocol in np.unique(log.tasks["protocol"]):
+        of_protocol = counted[counted["protocol"] == protocol]
+        tasks = [
+            _task_statistics(str(names[task]), of_protocol[of_protocol["task"] == task], weights)
+            for task in np.unique(of_protocol["task"])
+        ]
+        tasks.sort(key=lambda task: (-task.weight, task.task))
+        users = len(np.unique(log.tasks["user"][log.tasks["protocol"] == protocol]))
+        protocols.append(ProtocolStatistics(str(names[protocol]), users, tuple(tasks), weighted_score(tasks)))
+    return tuple(sorted(protocols, key=lambda one: one.protocol))
+
+
+def _task_statistics(task: str, records: Records, weights: Mapping[str, float]) -> TaskStatistics:
+    occurred = np.bincount(records["outcome"], minlength=len(OUTCOME))
+    hits = records[records["outcome"] == OUTCOME["ok"]]
+    return TaskStatistics(
+        task=task,
+        weight=float(weights.get(task, 0)),
+        counts={name: int(occurred[code]) for name, code in OUTCOME.items()},
+        service=Times.of(hits["ended_us"] - hits["started_us"]),
+        response_p95_ms=Times.of(hits["ended_us"] - hits["scheduled_us"]).p95_ms,
+    )
+
+
+def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
+    """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
+    tasks = log.tasks
+    of_window = ~np.isin(np.array(log.strings), WITHOUT_WINDOW)[tasks["task"]]
+    started = tasks[of_window & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)]
+    if not len(started):
+        return dict.fromkeys(LATENESS)
+    return {cause: round(percentile(np.sort(started[f"late_{cause}_s"]), 95) * 1000, 3) for cause in LATENESS}
+
+
+def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:
+    """Every protocol command that started in the window, by name."""
+    commands = log.commands[in_window(log.commands["started_us"], window_s)]
+    statistics = []
+    for command in np.unique(commands["command"]):
+        records = commands[commands["command"] == command]
+        succeeded = records["outcome"] == OUTCOME["ok"]
+        hits = int(np.count_nonzero(succeeded))
+        times = Times.of(records["took_us"][succeeded])
+        statistics.append(CommandStatistics(log.strings[command], hits, len(records) - hits, times))
+    return sorted(statistics, key=lambda one: one.command)
+
+
+def lost_users(log: TimingLog) -> int:
+    """How many of the run's users were not there at the end, as far as the logs know.
+
+    Those of engines whose log is missing or has no end; of the others, those that the engine says had no session
+    at the end (`lost_users`), at least those that never got on.
+    """
+    lost = max(0, int(log.header.get("users", 0)) - sum(source.users for source in log.sources))
+    for source in log.sources:
+        if "ended" not in source.facts:
+            lost += source.users
+        else:
+            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, source.client, source.engine))
+    return lost
+
+
+def _never_on(log: TimingLog, client: str, engine: str) -> int:
+    """How many users of an engine tried to log on and never succeeded."""
+    number = {name: index for index, name in enumerate(log.strings)}
+    tasks = log.tasks
+    logons = tasks[
+        (tasks["client"] == number.get(client, -1))
+        & (tasks["engine"] == number.get(engine, -1))
+        & (tasks["task"] == number.get("LOGON", -1))
+    ]
+    got_on = np.unique(logons["user"][logons["outcome"] == OUTCOME["ok"]])
+    return len(np.setdiff1d(logons["user"], got_on))

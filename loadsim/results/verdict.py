@@ -1,0 +1,203 @@
+"""The verdict: whether a run may be believed, and whether the server passed. Pure arithmetic on its statistics.
+
+Validity asks about us, criteria ask about the server. Every reason carries its figure and the limit it is held against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadsim.results.delivery import Delivery
+from loadsim.results.score import ProtocolStatistics
+
+DEFAULT_CRITERIA: Mapping[str, float] = {"score_ms_max": 1000, "failed_max": 0.01, "undelivered_max": 0}
+"""Score below 1000 ms as LoadSim's documents say; at most 1 % failed; everything accepted is delivered. Shares are
+fractions of 1."""
+
+DEFAULT_LIMITS: Mapping[str, float] = {
+    "lost_users": 0,
+    "done": 0.98,
+    "hits": 20,
+    "window_s": 60,
+    "generator_lateness_p95_ms": 100,
+}
+"""Used for what the scenario does not say. 20 hits: with fewer, the 95th percentile is just the slowest."""
+
+FULL_SHARE = 0.995
+"""With at least this share of the planned tasks done, the load counts as complete: at the end of a run some tasks
+are always under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the verdict is about. `users` and `lost_users` count users, `lateness_p95_ms` is the generator's own.
+
+    `incomplete` says of each log that is damaged or has no end what is wrong with it.
+    """
+
+    protocols: Sequence[ProtocolStatistics]
+    delivery: Delivery
+    window_s: tuple[float, float]
+    users: int
+    lost_users: int
+    lateness_p95_ms: float | None
+    ended_early: bool
+    embedded: bool
+    incomplete: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`validity` is valid, degraded or invalid; `passed` says whether all criteria were met.
+
+    `warnings` say what did not change the verdict but should be known.
+    """
+
+    validity: str
+    passed: bool
+    ended_early: bool
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """3 invalid or ended early, 1 criteria missed, 0 pass, in this precedence."""
+        if self.validity == "invalid" or self.ended_early:
+            return 3
+        return 0 if self.passed else 1
+
+
+def judge(facts: Facts, criteria: Mapping[str, Any], limits: Mapping[str, Any]) -> Verdict:
+    """The verdict on a run; what `criteria` and `limits` do not say is taken from the defaults."""
+    criteria = {**DEFAULT_CRITERIA, **criteria}
+    limits = {**DEFAULT_LIMITS, **limits}
+    late, warnings = _lateness(facts, limits), []
+    if facts.embedded and late:
+        late, warnings = [], late
+    invalid = [*_too_little(facts, limits), *late]
+    degraded = [*facts.incomplete] if invalid else _missing(facts)
+    missed = _missed(facts, criteria)
+    validity = "invalid" if invalid else "degraded" if degraded else "valid"
+    return Verdict(validity, not missed, facts.ended_early, (*invalid, *degraded, *missed), tuple(warnings))
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The tasks that are held against the window, of all client modules together. Done: came to an end, well or badly.
+
+    Shares are None when there is nothing to take a share of.
+    """
+
+    planned: int
+    done: int
+    failed: int
+    unfinished: int
+    skipped: int
+
+    @classmethod
+    def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
+        """Added up over tasks and client modules."""
+        tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
+        return cls(
+            planned=sum(task.planned for task in tasks),
+            done=sum(task.done for task in tasks),
+            failed=sum(task.failed for task in tasks),
+            unfinished=sum(task.counts["unfinished"] for task in tasks),
+            skipped=sum(task.counts["skipped"] for task in tasks),
+        )
+
+    @property
+    def done_share(self) -> float | None:
+        """Done of planned."""
+        return self.done / self.planned if self.planned else None
+
+    @property
+    def failed_share(self) -> float | None:
+        """Failed of done: what was never done cannot hide what failed."""
+        return self.failed / self.done if self.done else None
+
+
+def _lateness(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+    limit_ms = limits["generator_lateness_p95_ms"]
+    if facts.lateness_p95_ms is None or facts.lateness_p95_ms <= limit_ms:
+        return []
+    return [f"the generator was late: 95th percentile {facts.lateness_p95_ms:.1f} ms, at most {limit_ms:g} ms allowed"]
+
+
+def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+    """Why the run measured too little to be believed."""
+    reasons = []
+    if facts.ended_early:
+        reasons.append("the run was ended early")
+    if facts.lost_users > limits["lost_users"]:
+        reasons.append(f"{facts.lost_users} of {facts.users} users were lost, at most {limits['lost_users']:g} allowed")
+    totals = Totals.of(facts.protocols)
+    if totals.done_share is not None and totals.done_share < limits["done"]:
+        reasons.append(f"{_done(totals)}, at least {_percent(limits['done'])} needed")
+    length_s = facts.window_s[1] - facts.window_s[0]
+    if length_s < limits["window_s"]:
+        reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
+    for protocol in facts.protocols:
+        few = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]]
+        reasons += [
+            f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed"
+            for task in few
+        ]
+    reasons += [
+        f"{_of(facts, protocol)}no scored task has a hit: there is no score"
+        for protocol in facts.protocols
+        if protocol.score_ms is None
+    ]
+    if not facts.protocols:
+        reasons.append("the logs hold no task: there is no score")
+    return reasons
+
+
+def _missing(facts: Facts) -> list[str]:
+    """What load was missing, within the limits."""
+    reasons = list(facts.incomplete)
+    if facts.lost_users:
+        reasons.append(f"{facts.lost_users} of {facts.users} users were lost")
+    totals = Totals.of(facts.protocols)
+    if totals.done_share is not None and totals.done_share < FULL_SHARE:
+        reasons.append(_done(totals))
+    return reasons
+
+
+def _missed(facts: Facts, criteria: Mapping[str, Any]) -> list[str]:
+    """The criteria that the server missed. Without a score, the score's is missed."""
+    reasons = []
+    limit_ms = criteria["score_ms_max"]
+    for protocol in facts.protocols:
+        if protocol.score_ms is not None and protocol.score_ms >= limit_ms:
+            reasons.append(f"{_of(facts, protocol)}score {protocol.score_ms:.1f} ms, below {limit_ms:g} ms wanted")
+    if not facts.protocols or any(protocol.score_ms is None for protocol in facts.protocols):
+        reasons.append(f"no score, one below {limit_ms:g} ms wanted")
+    totals = Totals.of(facts.protocols)
+    if totals.failed_share is not None and totals.failed_share > criteria["failed_max"]:
+        reasons.append(
+            f"{totals.failed} of {totals.done} tasks failed ({_percent(totals.failed_share)}),"
+            f" at most {_percent(criteria['failed_max'])} wanted"
+        )
+    undelivered = facts.delivery.undelivered
+    if undelivered > criteria["undelivered_max"]:
+        reasons.append(
+            f"{undelivered} of {facts.delivery.accepted} accepted messages were not delivered,"
+            f" at most {criteria['undelivered_max']:g} wanted"
+        )
+    return reasons
+
+
+def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
+    """Which client module is meant, where there is more than one."""
+    return f"{protocol.protocol}: " if len(facts.protocols) > 1 else ""
+
+
+def _done(totals: Totals) -> str:
+    return f"{totals.done} of {totals.planned} planned tasks were done ({_percent(totals.done / totals.planned)})"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.4g} %"

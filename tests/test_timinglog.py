@@ -1,0 +1,330 @@
+"""The timing log as a file: what is written is read, whatever happens to the file in between."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import LogError
+from loadsim.model.ports import Recorder
+from loadsim.results import container
+from loadsim.results.records import EVENTS, NEVER, OUTCOMES
+from loadsim.results.timinglog import MOST_NAMES, TimingLogWriter, read_log, write_log
+
+EPOCH_NS = 5_000_000_000
+HEADER = {"run": "r1", "client": "c1", "engine": "0", "users": 4, "engine_users": 4}
+BASIC_TASK: dict[str, Any] = {
+    "task": "READ",
+    "user": 1,
+    "profile": "medium",
+    "protocol": "imap",
+    "scheduled_ns": EPOCH_NS + 1_000_000_000,
+    "started_ns": EPOCH_NS + 1_250_000_000,
+    "ended_ns": EPOCH_NS + 1_300_000_000,
+    "late_busy_s": 0.25,
+    "late_down_s": 0.0,
+    "late_generator_s": 0.0,
+    "outcome": "ok",
+    "error": "",
+    "moved_bytes": 100,
+}
+
+
+def write_sample(path: Path, flushes: int = 3) -> list[int]:
+    """A log with records of every kind in each of some flushes; the sizes of the file after each, head included."""
+    writer = TimingLogWriter(path, HEADER, EPOCH_NS)
+    sizes = [path.stat().st_size]
+    for number in range(flushes):
+        writer.task(**BASIC_TASK | {"user": number, "error": f"error {number}"})
+        writer.mail(event="seen", message=f"n1.{number}", user=2, sender=1, at_ns=EPOCH_NS + number, folder="INBOX")
+        writer.command(
+            command="IMAP NOOP",
+            user=number,
+            started_ns=EPOCH_NS,
+            ended_ns=EPOCH_NS + 2000,
+            outcome="ok",
+            sent_bytes=9,
+            received_bytes=8,
+        )
+        writer.health({"cpu": number})
+        writer.facts({"flushes": number})
+        assert writer.flush() is None
+        sizes.append(path.stat().st_size)
+    writer.close()
+    return sizes
+
+
+def block_ends(path: Path) -> list[tuple[int, int]]:
+    """Offset after each whole block, and the block's kind."""
+    data = path.read_bytes()
+    _, begin = container.decode_head(str(path), data)
+    return [(begin, 0)] + [(block.end, block.kind) for block in container.whole_blocks(data, begin)]
+
+
+def test_the_writer_is_a_recorder(tmp_path: Path) -> None:
+    """What an engine is given to record with is what the port asks for; a type checker holds this line to it."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    recorder: Recorder = writer
+    recorder.task(**BASIC_TASK)
+    writer.close()
+    assert len(read_log(tmp_path / "a.tlog").tasks) == 1
+
+
+def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
+    """After `start_ns` is known, t = 0 is there, for records that were written before, too; what never was stays so."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    writer.task(**BASIC_TASK)
+    writer.task(**BASIC_TASK | {"started_ns": None, "ended_ns": None, "outcome": "skipped"})
+    writer.mail(event="accepted", message="n1.0", user=2, sender=1, at_ns=EPOCH_NS + 700_000_999, folder="")
+    writer.command(
+        command="IMAP NOOP", user=1, started_ns=EPOCH_NS, ended_ns=EPOCH_NS + 7_000, outcome="ok", sent_bytes=1,
+        received_bytes=2,
+    )  # fmt: skip
+    writer.health({"at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5})
+    writer.facts({"start_ns": EPOCH_NS + 1_000_000_000})
+    writer.close()
+    log = read_log(tmp_path / "a.tlog")
+    assert log.started
+    assert log.tasks["scheduled_us"].tolist() == [0, 0]
+    assert log.tasks["started_us"].tolist() == [250_000, NEVER]
+    assert log.tasks["ended_us"].tolist() == [300_000, NEVER]
+    assert log.mails["at_us"].tolist() == [-300_000]
+    assert (log.commands["started_us"].item(), log.commands["took_us"].item()) == (-1_000_000, 7)
+    assert log.health == ({"at_ns": EPOCH_NS + 3_000_000_000, "cpu": 0.5, "at_s": 2.0},)
+    assert log.tasks["sequence"].tolist() == [0, 1] and log.mails["sequence"].tolist() == [2]
+
+
+def test_without_a_start_times_count_from_the_epoch(tmp_path: Path) -> None:
+    """An engine that died before the common start has a log all the same."""
+    write_sample(tmp_path / "a.tlog")
+    log = read_log(tmp_path / "a.tlog")
+    assert not log.started
+    assert log.tasks["scheduled_us"].tolist() == [1_000_000] * 3
+
+
+def test_every_field_comes_back(tmp_path: Path) -> None:
+    """Names, outcomes, events, numbers, facts and health are read as they were given."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    for outcome in OUTCOMES:
+        writer.task(**BASIC_TASK | {"outcome": outcome, "error": f"NO {outcome}", "late_generator_s": 0.5})
+    for event in EVENTS:
+        writer.mail(event=event, message="r" + "a" * 16, user=7, sender=8, at_ns=EPOCH_NS, folder="Täglich")
+    writer.facts({"a": 1, "b": 1})
+    writer.facts({"b": 2})
+    writer.close()
+    log = read_log(tmp_path / "a.tlog")
+    assert [OUTCOMES[code] for code in log.tasks["outcome"]] == list(OUTCOMES)
+    assert log.names(log.tasks, "error").tolist() == [f"NO {outcome}" for outcome in OUTCOMES]
+    assert set(log.names(log.tasks, "task")) == {"READ"} and set(log.names(log.tasks, "profile")) == {"medium"}
+    assert set(log.names(log.tasks, "protocol")) == {"imap"} and set(log.names(log.tasks, "client")) == {"c1"}
+    assert set(log.names(log.mails, "engine")) == {"0"}
+    assert log.tasks["bytes"].tolist() == [100] * len(OUTCOMES)
+    assert log.tasks["late_busy_s"][0] == 0.25 and log.tasks["late_generator_s"][0] == 0.5
+    assert [EVENTS[code] for code in log.mails["event"]] == list(EVENTS)
+    assert set(log.mails["message"]) == {b"raaaaaaaaaaaaaaaa"}
+    assert set(log.names(log.mails, "folder")) == {"Täglich"}
+    assert (log.mails["user"][0], log.mails["sender"][0]) == (7, 8)
+    assert log.facts == {"a": 1, "b": 2}
+    assert log.header["users"] == 4
+
+
+def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
+    """Five gigabytes and two hours stay what they mean: at least the largest number."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    writer.task(**BASIC_TASK | {"moved_bytes": 5 << 30})
+    writer.command(
+        command="IMAP FETCH",
+        user=1,
+        started_ns=EPOCH_NS,
+        ended_ns=EPOCH_NS + 7200 * 10**9,
+        outcome="ok",
+        sent_bytes=1,
+        received_bytes=5 << 30,
+    )
+    writer.close()
+    log = read_log(tmp_path / "a.tlog")
+    assert log.tasks["bytes"].item() == log.commands["received_bytes"].item() == 2**32 - 1
+    assert log.commands["took_us"].item() == 2**32 - 1
+
+
+def test_a_full_table_of_names_calls_further_ones_other(tmp_path: Path) -> None:
+    """A server that makes a new error text each time fills the table, and nothing breaks."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    for number in range(MOST_NAMES):
+        writer.task(**BASIC_TASK | {"error": f"error {number}"})
+    writer.close()
+    log = read_log(tmp_path / "a.tlog")
+    errors = log.names(log.tasks, "error")
+    assert errors[0] == "error 0" and errors[-1] == "other"
+    assert set(log.names(log.tasks, "task")) == {"READ"} and set(log.names(log.tasks, "client")) == {"c1"}
+
+
+def test_blocks_say_their_time_range(tmp_path: Path) -> None:
+    """A block's head holds the smallest and the largest due time of its tasks, and how many there are."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    for at_s in (5, 2, 9):
+        writer.task(**BASIC_TASK | {"scheduled_ns": EPOCH_NS + at_s * 10**9})
+    writer.close()
+    data = (tmp_path / "a.tlog").read_bytes()
+    _, begin = container.decode_head("", data)
+    tasks = [block for block in container.whole_blocks(data, begin) if block.kind == container.TASKS]
+    assert [(block.count, block.first_us, block.last_us) for block in tasks] == [(3, 2_000_000, 9_000_000)]
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_a_log_cut_anywhere_is_read_up_to_its_last_whole_block(tmp_path_factory: Any, data: st.DataObject) -> None:
+    """Cut at any byte: refused when the head is not whole, otherwise all whole blocks, and word of what is missing."""
+    directory = tmp_path_factory.mktemp("cut")
+    write_sample(directory / "whole.tlog")
+    whole = (directory / "whole.tlog").read_bytes()
+    ends = block_ends(directory / "whole.tlog")
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    (directory / "cut.tlog").write_bytes(whole[:cut])
+    if cut < ends[0][0]:
+        with pytest.raises(LogError, match=r"cut\.tlog"):
+            read_log(directory / "cut.tlog")
+        return
+    log = read_log(directory / "cut.tlog")
+    kinds = [kind for end, kind in ends if end <= cut]
+    assert (len(log.tasks), len(log.mails), len(log.commands)) == tuple(
+        kinds.count(kind) for kind in (container.TASKS, container.MAILS, container.COMMANDS)
+    )
+    unread = cut - max(end for end, _ in ends if end <= cut)
+    if unread:
+        assert log.damage == (f"cut.tlog: the last {unread} of {cut} bytes are cut off or damaged, and were not read")
+    else:
+        assert log.damage is None
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_a_flipped_bit_is_found(tmp_path_factory: Any, data: st.DataObject) -> None:
+    """One wrong bit anywhere is refused (in the head) or ends the reading before its block, and is told."""
+    directory = tmp_path_factory.mktemp("flip")
+    write_sample(directory / "whole.tlog")
+    broken = bytearray((directory / "whole.tlog").read_bytes())
+    ends = [end for end, _ in block_ends(directory / "whole.tlog")]
+    place = data.draw(st.integers(0, len(broken) - 1))
+    broken[place] ^= 1 << data.draw(st.integers(0, 7))
+    (directory / "flip.tlog").write_bytes(broken)
+    if place < ends[0]:
+        with pytest.raises(LogError):
+            read_log(directory / "flip.tlog")
+        return
+    log = read_log(directory / "flip.tlog")
+    assert log.damage and f"the last {len(broken) - max(end for end in ends if end <= place)} of" in log.damage
+
+
+class NarrowDisk:
+    """A file on a disk with room for some bytes; room can be made."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self.file, self.room, self.name = file, room, file.name
+
+    def write(self, data: bytearray) -> int:
+        """Write what fits; raise when nothing does."""
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written: int = self.file.write(bytes(data[: self.room]))
+        self.room -= written
+        return written
+
+    def fileno(self) -> int:
+        """The number of the file below."""
+        number: int = self.file.fileno()
+        return number
+
+    def __enter__(self) -> NarrowDisk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+@given(room=st.integers(0, 300))
+@settings(deadline=None, max_examples=40)
+def test_a_full_disk_loses_nothing_while_the_process_lives(tmp_path_factory: Any, room: int) -> None:
+    """What does not fit stays in memory, flush says so, and it goes out when there is room again, in order."""
+    path = tmp_path_factory.mktemp("full") / "a.tlog"
+    writer = TimingLogWriter(path, HEADER, EPOCH_NS)
+    disk = NarrowDisk(writer._file, room)
+    writer._file = disk  # type: ignore[assignment]
+    for number in range(20):
+        writer.task(**BASIC_TASK | {"user": number})
+    failure = writer.flush()
+    assert failure is not None and failure.startswith("No space left on device; ")
+    for number in range(20, 40):
+        writer.task(**BASIC_TASK | {"user": number})
+    disk.room = 1 << 20
+    assert writer.flush() is None
+    writer.close()
+    log = read_log(path)
+    assert log.damage is None
+    assert log.tasks["user"].tolist() == list(range(40))
+
+
+def test_closing_on_a_full_disk_raises(tmp_path: Path) -> None:
+    """The last flush has no later one to hope for."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    writer._file = NarrowDisk(writer._file, 10)  # type: ignore[assignment]
+    writer.task(**BASIC_TASK)
+    with pytest.raises(OSError, match=r"a\.tlog.*No space left on device.*lost"):
+        writer.close()
+
+
+def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
+    """Two engines with one name are a mistake that must not cost a log."""
+    write_sample(tmp_path / "a.tlog")
+    before = (tmp_path / "a.tlog").read_bytes()
+    with pytest.raises(FileExistsError):
+        TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
+    with pytest.raises(LogError, match="new timing log"):
+        write_log(read_log(tmp_path / "a.tlog"), tmp_path / "a.tlog")
+    assert (tmp_path / "a.tlog").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "found an empty file"),
+        (b"scheduled_s,started_s\n", "found another kind of file"),
+        (b"LSTLOG\r\n", "cut off in its head"),
+        (b"LSTLOG\r\n\x02\x00" + bytes(8), "found format 2"),
+        (b"LSTLOG\n\x01\x00" + bytes(30), "found another kind of file"),
+    ],
+)
+def test_what_is_no_timing_log_is_one_line(tmp_path: Path, content: bytes, says: str) -> None:
+    """The message names the file, what was expected and what was found."""
+    (tmp_path / "x.tlog").write_bytes(content)
+    with pytest.raises(LogError) as refused:
+        read_log(tmp_path / "x.tlog")
+    assert str(tmp_path / "x.tlog") in str(refused.value) and says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_log_and_a_directory_are_one_line(tmp_path: Path) -> None:
+    """What cannot be opened is told with the system's reason."""
+    with pytest.raises(LogError, match="No such file"):
+        read_log(tmp_path / "none.tlog")
+    with pytest.raises(LogError, match="directory"):
+        read_log(tmp_path)
+
+
+def test_a_log_that_was_written_again_is_the_same(tmp_path: Path) -> None:
+    """Reading what was written from a read log changes nothing: records, names, sources, health, damage."""
+    write_sample(tmp_path / "a.tlog")
+    (tmp_path / "cut.tlog").write_bytes((tmp_path / "a.tlog").read_bytes()[:-3])
+    log = read_log(tmp_path / "cut.tlog")
+    write_log(log, tmp_path / "again.tlog")
+    again = read_log(tmp_path / "again.tlog")
+    for name in ("tasks", "mails", "commands"):
+        assert np.array_equal(getattr(log, name), getattr(again, name))
+    assert (again.strings, again.sources, again.damage) == (log.strings, log.sources, log.damage)
+    assert again.health == log.health and again.damage
