@@ -33,13 +33,13 @@ def _password(password: str) -> str:
 def dovecot_users(accounts: Iterable[Account]) -> str:
     """A userdb `passwd-file` of Dovecot: who has a mailbox, by login, and by address where that is another name.
 
-    Delivery (LMTP) asks for the address; `user=` leads it to the mailbox of the login.
+    Delivery (LMTP) asks for the address; `userdb_user=` leads it to the mailbox of the login.
     """
     lines: list[str] = []
     for account in accounts:
         lines.append(f"{account.login}:::::::\n")
         if account.address != account.login:
-            lines.append(f"{account.address}:::::::user={account.login}\n")
+            lines.append(f"{account.address}:::::::userdb_user={account.login}\n")
     return "".join(lines)
 
 
