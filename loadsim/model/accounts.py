@@ -66,6 +66,15 @@ class AccountPattern:
         login = _fill(self.user, index)
         return Account(index, login, _address(login, domain), _fill(self.password, index))
 
+    def number(self, address: str, domain: str) -> int | None:
+        """Which user has this address; None when it is nobody's. The inverse of `account`."""
+        parts = _INDEX.split(_address(self.user, domain))[::2]
+        match = re.fullmatch(r"\s*(\d+)".join(map(re.escape, parts)), address, re.ASCII | re.IGNORECASE)
+        if match is None or len(set(map(int, match.groups()))) != 1:
+            return None
+        index = int(match[1])
+        return index if self.account(index, domain).address.lower() == address.lower() else None
+
     def problem(self, domain: str, users: int) -> str | None:
         """What is expected where this pattern does not give each user an address of its own; None when it does."""
         if not _INDEX.search(self.user):
@@ -81,10 +90,20 @@ class AccountTable:
 
     csv: str
     rows: tuple[Account, ...] = field(repr=False)
+    _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the addresses."""
+        numbers = {account.address.lower(): account.number for account in self.rows}
+        object.__setattr__(self, "_numbers", numbers)
 
     def account(self, index: int, domain: str) -> Account:
         """The account in row `index` (from 1)."""
         return self.rows[index - 1]
+
+    def number(self, address: str, domain: str) -> int | None:
+        """Which user has this address; None when it is nobody's."""
+        return self._numbers.get(address.lower())
 
 
 def read_table(path: Path, domain: str) -> AccountTable:
@@ -106,7 +125,7 @@ def read_table(path: Path, domain: str) -> AccountTable:
         raise ConfigError(f"{line}: expected {len(columns)} columns, found more or fewer") from None
     except csv.Error:
         raise ConfigError(f"{path}: line {lines.line_num}: expected CSV, found something else") from None
-    return AccountTable(str(path), tuple(_accounts(str(path), rows, domain)))
+    return AccountTable(str(path.resolve()), tuple(_accounts(str(path), rows, domain)))
 
 
 def _accounts(name: str, rows: Sequence[tuple[int, dict[str, str]]], domain: str) -> list[Account]:

@@ -1,23 +1,20 @@
 """Strict reading of YAML: what is not exactly as expected is refused in one line that names file, key and rule.
 
-Documents become frozen dataclasses (the values of `profile` and `scenario`), checked by pydantic. A class that is
-read is marked `@strict`; its fields are annotated with the scalars below, which say in words what they expect.
-Key names are the field names without their `_s`: a duration in a file carries its own unit.
+A file becomes a document of mappings, lists and scalars here, and a value of frozen dataclasses by `fields`.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import AliasGenerator, ConfigDict, GetCoreSchemaHandler, PlainValidator, TypeAdapter, ValidationError
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from loadsim.errors import ConfigError
 
@@ -105,196 +102,6 @@ _PYDANTIC = {"tuple_type": "a list", "list_type": "a list", "dict_type": "a mapp
 """Words for the few checks that are pydantic's own."""
 
 
-# --- classes ----------------------------------------------------------------------------------------------------
-
-
-def strict(cls: type[T]) -> type[T]:
-    """Class decorator: this dataclass is read from a mapping that holds its keys and no others."""
-
-    def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_only(tuple(keys.values())), handler(source))
-
-    keys = _keys(cls)
-    vars_of: Any = cls
-    aliases = AliasGenerator(validation_alias=lambda name: keys[name])
-    vars_of.__pydantic_config__ = ConfigDict(extra="forbid", alias_generator=aliases)
-    vars_of.__get_pydantic_core_schema__ = staticmethod(schema)
-    return cls
-
-
-def _keys(cls: Any) -> dict[str, str]:
-    return {field.name: field.metadata.get("key", field.name.removesuffix("_s")) for field in fields(cls)}
-
-
-def _only(keys: tuple[str, ...]) -> Callable[[object], object]:
-    def check(value: object) -> object:
-        if not isinstance(value, dict):
-            raise refused("a mapping")
-        for key in value:
-            if key not in keys:
-                raise refused(
-                    f"one of the keys {', '.join(keys)}", show(key), at=(key,) if isinstance(key, str) else ()
-                )
-        return value
-
-    return check
-
-
-@dataclass(frozen=True, slots=True)
-class Via:
-    """Annotation: the value is read as a `shape` (a strict dataclass) and made from it by `make`."""
-
-    shape: Any
-    make: Callable[[Any], Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read the shape, then make the value."""
-        return core_schema.no_info_after_validator_function(self.make, handler.generate_schema(self.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class OrWord:
-    """Annotation: the value is the one word, or what the type says."""
-
-    word: str
-    shape: Any
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let the word pass; read anything else as the shape."""
-
-        def read(value: object, inner: Callable[[object], object]) -> object:
-            if value == self.word:
-                return value
-            if not isinstance(value, dict):
-                raise refused(f"{self.word} or a mapping")
-            return inner(value)
-
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.shape))
-
-
-# --- scalars ----------------------------------------------------------------------------------------------------
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
-def whole(least: int, most: int | None = None) -> PlainValidator:
-    """A whole number of at least `least`, and at most `most` if that is given."""
-    words = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-
-    def read(value: object) -> int:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or value < least
-            or (most is not None and value > most)
-        ):
-            raise refused(words)
-        return value
-
-    return PlainValidator(read)
-
-
-def _amount(value: object) -> float:
-    number = _number(value)
-    if number is None or number < 0:
-        raise refused("a number of at least 0")
-    return number
-
-
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-
-
-def _share(value: object) -> float:
-    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    share = float(percent[1]) / 100 if percent else _number(value)
-    if share is None or not 0 <= share <= 1:
-        raise refused("a share such as 30% or 0.3, from 0% to 100%")
-    return share
-
-
-_DURATION = re.compile(r"(?=.)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
-
-
-def _duration(value: object) -> float:
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise refused("a duration such as 90s, 10m, 8h or 1h30m")
-    return sum(float(part) * unit for part, unit in zip(match.groups("0"), (3600.0, 60.0, 1.0, 1e-3), strict=True))
-
-
-def _some_duration(value: object) -> float:
-    seconds = _duration(value)
-    if seconds <= 0:
-        raise refused("a duration above 0s")
-    return seconds
-
-
-def _milliseconds(value: object) -> int:
-    return round(_duration(value) * 1000)
-
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KM]?)")
-_UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
-
-
-def _size(value: object) -> int:
-    match = _SIZE.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
-    if match is None:
-        raise refused("a size such as 22K (of 1024 bytes)")
-    return round(float(match[1]) * _UNITS[match[2]])
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise refused("a text")
-    return value
-
-
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise refused("yes or no")
-    return value
-
-
-def _off(value: object) -> bool:
-    if value is not False:
-        raise refused("no (loadsim does not do this yet)")
-    return False
-
-
-def word(*words: str) -> PlainValidator:
-    """One of these words."""
-
-    def read(value: object) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise refused(" or ".join(words))
-        return value
-
-    return PlainValidator(read)
-
-
-Count = Annotated[int, whole(0)]
-Positive = Annotated[int, whole(1)]
-Amount = Annotated[float, PlainValidator(_amount)]
-Share = Annotated[float, PlainValidator(_share)]
-"""30% or 0.3 in the file, from 0 to 1 in the value."""
-Duration = Annotated[float, PlainValidator(_duration)]
-"""8h in the file, seconds in the value."""
-SomeDuration = Annotated[float, PlainValidator(_some_duration)]
-Milliseconds = Annotated[int, PlainValidator(_milliseconds)]
-"""A duration in the file, whole milliseconds in the value."""
-Size = Annotated[int, PlainValidator(_size)]
-"""22K in the file, bytes in the value; K is 1024."""
-Text = Annotated[str, PlainValidator(_text)]
-Switch = Annotated[bool, PlainValidator(_switch)]
-Off = Annotated[bool, PlainValidator(_off)]
-"""A published "no" that the program does not act on."""
-
-
 # --- YAML -------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +133,10 @@ _Loader.add_implicit_resolver(
 )
 
 
+_QUOTED = re.compile(r" '(?!<|.').*'")
+"""The user's own text in PyYAML's words (a tag, an alias): neither a kind of token (<block end>) nor a character."""
+
+
 def read_yaml(text: str, name: str) -> Any:
     """Read YAML. Raises ConfigError with `name` and the line; it never quotes the text, which may hold a password."""
     try:
@@ -336,8 +147,7 @@ def read_yaml(text: str, name: str) -> Any:
         problem = error.problem or "something else"
         if problem.startswith("each key once"):
             raise ConfigError(f"{name}{line}: expected {problem}") from None
-        if not isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError):
-            problem = problem.partition("'")[0].strip()  # the rest names a tag or an alias: the user's own text
+        problem = _QUOTED.sub("", problem).partition(";")[0]
         raise ConfigError(f"{name}{line}: expected YAML, found an error: {problem}") from None
     except (yaml.YAMLError, RecursionError):
         raise ConfigError(f"{name}: expected YAML, found characters or nesting that YAML does not allow") from None

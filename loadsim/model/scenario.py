@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,41 +17,33 @@ from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable, Domain, read_table
-from loadsim.model.ports import Account, Endpoint
+from loadsim.model.bounds import Criteria as Criteria
+from loadsim.model.bounds import CriteriaField
+from loadsim.model.bounds import GeneratorLimits as GeneratorLimits
+from loadsim.model.bounds import Limits as Limits
+from loadsim.model.fields import (
+    Count,
+    Duration,
+    OrWord,
+    Positive,
+    Share,
+    SomeDuration,
+    Text,
+    strict,
+    word,
+)
+from loadsim.model.ports import Account
 from loadsim.model.profile import (
     Profile,
-    Spread,
-    SpreadOfCounts,
     expected_profile,
     load_profile,
     load_weights,
     read_weights,
 )
-from loadsim.model.reading import (
-    Amount,
-    Count,
-    Duration,
-    Origin,
-    OrWord,
-    Positive,
-    Share,
-    SomeDuration,
-    Switch,
-    Text,
-    Via,
-    beside,
-    known,
-    locate,
-    override,
-    parse,
-    read_file,
-    refused,
-    show,
-    strict,
-    whole,
-    word,
-    write_yaml,
-)
+from loadsim.model.reading import Origin, beside, known, locate, override, parse, read_file, refused, show, write_yaml
+from loadsim.model.server import Server as Server
+from loadsim.model.server import is_loopback
+from loadsim.model.spread import Spread, SpreadOfCounts
 
 EMBEDDED: Literal["embedded"] = "embedded"
 MASK = "***"
@@ -60,56 +51,6 @@ MASK = "***"
 
 UNSCORED = ("LOGON", "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", "LOGOFF")
 """Tasks that have no weight unless the scenario gives them one."""
-
-
-# --- the server -------------------------------------------------------------------------------------------------
-
-Port = Annotated[int, whole(1, 65535)]
-Tls = Annotated[str, word("none", "starttls", "implicit")]
-
-_IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
-"""RFC 9051 section 2.1 and RFC 8314 section 3.2."""
-
-_SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
-"""RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Imap:
-    host: Text
-    port: Port | None = None
-    tls: Tls = "none"
-    ca_file: Text | None = None
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Smtp:
-    host: Text
-    port: Port | None = None
-    tls: Tls = "none"
-    ca_file: Text | None = None
-    connection: Annotated[str, word("per-message", "kept")] = "per-message"
-    auth: Switch = True
-
-
-def _imap(shape: _Imap) -> Endpoint:
-    return Endpoint(shape.host, shape.port or _IMAP_PORTS[shape.tls], shape.tls, shape.ca_file)
-
-
-def _smtp(shape: _Smtp) -> Endpoint:
-    port = shape.port or _SMTP_PORTS[shape.tls]
-    return Endpoint(shape.host, port, shape.tls, shape.ca_file, shape.connection, shape.auth)
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The mail server under test, as its clients reach it."""
-
-    imap: Annotated[Endpoint, Via(_Imap, _imap)]
-    smtp: Annotated[Endpoint, Via(_Smtp, _smtp)]
 
 
 # --- users, lists, time -----------------------------------------------------------------------------------------
@@ -210,83 +151,6 @@ class _Run:
     seed: Count = 1
 
 
-# --- what counts as passed, and as valid ------------------------------------------------------------------------
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _MaxAmount:
-    max: Amount | None
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _MaxShare:
-    max: Share | None
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _MaxCount:
-    max: Count | None
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Criteria:
-    score_ms: _MaxAmount | None = field(default_factory=lambda: _MaxAmount(1000.0))
-    failed: _MaxShare | None = field(default_factory=lambda: _MaxShare(0.01))
-    undelivered: _MaxCount | None = field(default_factory=lambda: _MaxCount(0))
-
-
-@dataclass(frozen=True, slots=True)
-class Criteria:
-    """What a run must reach to pass; None switches a criterion off. `failed_max` is a share of the tasks.
-
-    The score of 1000 ms is the published limit of what is acceptable; the others are this project's own.
-    """
-
-    score_ms_max: float | None = 1000.0
-    failed_max: float | None = 0.01
-    undelivered_max: int | None = 0
-
-
-def _criteria(shape: _Criteria) -> Criteria:
-    return Criteria(
-        shape.score_ms.max if shape.score_ms else None,
-        shape.failed.max if shape.failed else None,
-        shape.undelivered.max if shape.undelivered else None,
-    )
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class GeneratorLimits:
-    """How late the generator itself may be before the run is invalid."""
-
-    lateness_p95_ms: Amount = 50.0
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a run's score must not be quoted, and how long what is under way is waited for.
-
-    `lost_users` and `done` are shares of the users and of the planned tasks, `hits` the fewest of a scored task,
-    `window_s` the shortest window; `command_s` bounds one protocol command, `grace_s` the tasks that still run at
-    the end, `drain_s` the mail that is still under way.
-    """
-
-    lost_users: Share = 0.01
-    done: Share = 0.98
-    hits: Count = 20
-    window_s: Duration = 30.0
-    command_s: SomeDuration = 60.0
-    grace_s: Duration = 10.0
-    drain_s: Duration = 30.0
-    generator: GeneratorLimits = field(default_factory=GeneratorLimits)
-
-
 # --- the scenario -----------------------------------------------------------------------------------------------
 
 
@@ -302,18 +166,18 @@ def _weights(value: object) -> dict[str, float]:
 
 
 @strict
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    server: Annotated[Server | Literal["embedded"], OrWord(EMBEDDED, Server)]
-    topology: tuple[_Group, ...]
     name: Text | None = None
+    server: Annotated[Server | Literal["embedded"], OrWord(EMBEDDED, Server)]
     domain: Domain = "loadsim.test"
     accounts: _Accounts | None = None
+    topology: tuple[_Group, ...]
     lists: _Lists = field(default_factory=_Lists)
     run: _Run = field(default_factory=_Run)
     initialise: Annotated[str, word("auto", "always", "never")] = "auto"
     weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
-    criteria: Annotated[Criteria, Via(_Criteria, _criteria)] = field(default_factory=Criteria)
+    criteria: CriteriaField = field(default_factory=Criteria)
     limits: Limits = field(default_factory=Limits)
     allow_hosts: tuple[Text, ...] = ()
 
@@ -523,14 +387,6 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
     return Server(**found)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether this is `localhost` or an address that never leaves the machine (127.0.0.0/8, ::1)."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def _resolve_accounts(
     document: _Document, users: int, origin: Origin, directory: Path
 ) -> AccountPattern | AccountTable:
@@ -540,7 +396,7 @@ def _resolve_accounts(
             raise origin.refuse(("accounts",), "the accounts of a server that is not embedded", None)
         return AccountPattern()
     if shape.csv is not None:
-        table = read_table(beside(shape.csv, directory).resolve(), document.domain)
+        table = read_table(beside(shape.csv, directory), document.domain)
         if len(table.rows) < users:
             found = f"{len(table.rows)} rows"
             raise origin.refuse_showing(("accounts", "csv"), f"a row for each of {users} users", found)
