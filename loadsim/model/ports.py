@@ -293,3 +293,48 @@ class Recorder(Protocol):
     ) -> None:
         """One protocol command has come to an end."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message as it lies in a folder. `flags` keep the server's spelling, without \\Recent; `sender` is an address.
+
+    `content_type` is the media type in lower case ("" when there is none); `evidence` None: loadsim did not make it.
+    """
+
+    ref: MessageRef
+    flags: frozenset[str]
+    evidence: Evidence | None
+    sender: str
+    content_type: str
+
+
+class Provisioning(Mailbox, Protocol):
+    """A mailbox that can also be brought to a wanted state, many messages at a time.
+
+    None of these changes anything that it is not told to: listing a folder marks nothing as seen.
+    """
+
+    async def create(self, folder: str) -> None:
+        """Create a folder."""
+        ...
+
+    async def delete(self, folder: str) -> None:
+        """Delete a folder, and what is in it."""
+        ...
+
+    async def count(self, folder: str) -> int:
+        """How many messages lie in a folder, asked anew."""
+        ...
+
+    async def listing(self, folder: str) -> Sequence[Stored]:
+        """Open the folder; all its messages, in the order in which they came into it."""
+        ...
+
+    async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> None:
+        """Put messages (RFC 5322, CRLF) into a folder, in this order: in one command, or without waiting between."""
+        ...
+
+    async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:
+        """Give messages of one folder exactly these flags."""
+        ...
