@@ -267,7 +267,8 @@ def _override(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     the whole table: none of them is inherited by what was changed.
     """
     kept = {key: value for key, value in base.items() if key not in ("name", "source", "calculated")}
-    kept["sources"] = {row: source for row, source in base.get("sources", {}).items() if row not in over}
+    gone = {*over, "calculated"}
+    kept["sources"] = {row: source for row, source in base.get("sources", {}).items() if row not in gone}
     for row in ("after_reading", "after_browsing"):  # what is left of 100% does nothing
         if isinstance(over.get(row), dict) and isinstance(kept.get(row), dict):
             kept[row] = {key: value for key, value in kept[row].items() if key != "nothing"}

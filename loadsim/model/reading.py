@@ -133,7 +133,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-_QUOTED = re.compile(r" '(?!<|.').*'")
+_QUOTED = re.compile(r" '(?!<|\\?.').*'")
 """The user's own text in PyYAML's words (a tag, an alias): neither a kind of token (<block end>) nor a character."""
 
 

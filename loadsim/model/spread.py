@@ -59,9 +59,12 @@ class Spread:
 
 
 def _falling(u: float, count: int, mean: float) -> int:
+    """The inverse distribution function of 0..count-1 with falling chances; u may be 1."""
     decay = _decay(count, mean)
-    at = math.log1p(u * math.expm1(-decay * count)) / -decay if decay else u * count
-    return min(int(at), count - 1)
+    if not decay:
+        return min(int(u * count), count - 1)
+    above = u * math.expm1(-decay * count)  # minus the share that lies below
+    return count - 1 if above <= -1 else min(int(math.log1p(above) / -decay), count - 1)
 
 
 @strict

@@ -1,0 +1,529 @@
+"""The canonical user profiles: every published number, their sources, spreads, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import ConfigError
+from loadsim.model.profile import KINDS, OUTCOMES, Outcomes, Profile, Spread, load_profile, load_weights
+from loadsim.model.reading import known, shipped
+
+NAMES = ("light", "medium", "heavy")
+
+# Compaq 1997, Table 1 (LoadSim 5.0): attribute, Light, Medium, Heavy. Times in seconds, sizes in bytes.
+COMPAQ_1997: list[tuple[str, Any, Any, Any]] = [
+    ("day_s", 28800, 28800, 28800),
+    ("process_inbox.per_day", 12, 12, 12),
+    ("browse.per_day", 5, 15, 20),
+    ("after_reading.reply", 0.05, 0.07, 0.15),
+    ("after_reading.reply_all", 0.03, 0.05, 0.07),
+    ("after_reading.forward", 0.05, 0.07, 0.07),
+    ("after_reading.move", 0.20, 0.20, 0.20),
+    ("after_reading.copy", 0.0, 0.0, 0.0),
+    ("after_reading.delete", 0.40, 0.40, 0.40),
+    ("after_reading.nothing", 0.27, 0.21, 0.11),
+    ("lists.size.min", 4, 4, 4),
+    ("lists.size.average", 10, 10, 10),
+    ("lists.size.max", 50, 50, 50),
+    ("lists.cover", 1.0, 1.0, 1.0),
+    ("lists.count", None, None, None),
+    ("lists.overlap", False, False, False),
+    ("load_attachment", 0.25, 0.25, 0.25),
+    ("inbox_limit", 20, 125, 250),
+    ("new_mail.per_day", 2, 4, 6),
+    ("new_mail.save_sent", True, True, True),
+    ("new_mail.recipients", 3, 3, 3),
+    ("new_mail.list_chance", 0.30, 0.30, 0.30),
+    ("new_mail.priority", "normal", "normal", "normal"),
+    ("new_mail.delivery_receipt", False, False, False),
+    ("new_mail.read_receipt", False, False, False),
+    ("messages.ups1K", 90, 64, 50),
+    ("messages.ups2K", 0, 17, 10),
+    ("messages.ups4K", 0, 4, 5),
+    ("messages.ups10Kat", 10, 5, 10),
+    ("messages.upsBMobj", 0, 2, 5),
+    ("messages.upsWDatt", 0, 2, 5),
+    ("messages.upsXLatt", 0, 4, 5),
+    ("messages.upsXLobj", 0, 2, 10),
+    ("schedule.per_day", 1, 5, 10),
+    ("schedule.free_busy", False, False, False),
+    ("schedule.file_bytes.average", 22528, 22528, 22528),
+    ("public_folders.post", False, False, False),
+    ("public_folders.browse", False, False, False),
+    ("calculated.received", 22.94, 66.30, 118.89),
+    ("calculated.sent", 4.70, 14.18, 30.67),
+    ("calculated.new", 2.00, 4.00, 6.00),
+    ("calculated.reply", 1.05, 3.76, 13.03),
+    ("calculated.reply_all", 0.60, 2.67, 5.82),
+    ("calculated.forward", 1.05, 3.76, 5.82),
+    ("calculated.recipients", 4.88, 4.68, 3.88),
+]
+
+# IBM 1998, Appendix B (LoadSim 5.5): what it adds. 5.0 takes these rows from here.
+IBM_1998_ADDS: list[tuple[str, Any, Any, Any]] = [
+    ("log_on", "once", "once", "once"),
+    ("log_off_daily", False, False, False),
+    ("empty_deleted_items_on_log_off", True, True, True),
+    ("start_state.inbox", 1, 4, 9),
+    ("start_state.deleted_items", 1, 1, 1),
+    ("start_state.folders", 20, 40, 60),
+    ("start_state.messages_per_folder", 5, 5, 5),
+    ("process_inbox.read_note_delay_ms.min", 1000, 1000, 1000),
+    ("process_inbox.read_note_delay_ms.average", 1000, 1000, 1000),
+    ("process_inbox.read_note_delay_ms.max", 1000, 1000, 1000),
+]
+
+# IBM 1998, Appendix B: what differs from 5.0.
+IBM_1998_DIFFERS: list[tuple[str, Any, Any, Any]] = [
+    ("inbox_limit", None, None, None),
+    ("lists.count", 30, 30, 30),
+    ("lists.cover", None, None, None),
+    ("lists.size.min", 2, 2, 2),
+    ("lists.size.average", 10, 10, 10),
+    ("lists.size.max", 20, 20, 20),
+    ("messages.ups1K", 9, 60, 50),
+    ("messages.ups2K", 0, 16, 10),
+    ("messages.ups4K", 0, 4, 5),
+    ("messages.ups10Kat", 1, 5, 10),
+    ("messages.upsXLatt", 0, 4, 5),
+    ("messages.upsWDatt", 0, 2, 5),
+    ("messages.upsBMobj", 0, 2, 5),
+    ("messages.upsXLobj", 0, 2, 10),
+    ("schedule.file_bytes.min", 5120, 5120, 5120),
+    ("schedule.file_bytes.average", 22528, 22528, 22528),
+    ("schedule.file_bytes.max", 40960, 40960, 40960),
+]
+
+OURS: list[tuple[str, Any, Any, Any]] = [
+    ("after_browsing.nothing", 1.0, 1.0, 1.0),
+]
+
+LOADSIM_50 = [
+    *COMPAQ_1997,
+    *IBM_1998_ADDS,
+    *OURS,
+    ("schedule.file_bytes.min", 22528, 22528, 22528),
+    ("schedule.file_bytes.max", 22528, 22528, 22528),
+]
+LOADSIM_55 = list(
+    {row[0]: row for row in [*COMPAQ_1997, *IBM_1998_ADDS, *OURS, *IBM_1998_DIFFERS]}.values(),
+)
+
+
+def value_at(profile: Profile, path: str) -> Any:
+    value: Any = profile
+    for name in path.split("."):
+        value = value[name] if isinstance(value, dict) else getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("edition", "path", "published"),
+    [
+        pytest.param(edition, path, published, id=f"{edition}-{path}")
+        for edition, table in (("loadsim-5.0", LOADSIM_50), ("loadsim-5.5", LOADSIM_55))
+        for path, *published in table
+    ],
+)
+def test_every_published_number(edition: str, path: str, published: list[Any]) -> None:
+    """The shipped profiles say what the papers say, row by row."""
+    shipped_values = [value_at(load_profile(f"{edition}/{name}"), path) for name in NAMES]
+    if all(isinstance(value, float) for value in shipped_values):
+        assert shipped_values == pytest.approx(published, abs=1e-9)
+    else:
+        assert shipped_values == published
+
+
+def test_the_tables_leave_nothing_out() -> None:
+    """Each single value of a profile stands in the tables above, but for its name and sources."""
+
+    def leaves(value: Any, path: str) -> list[str]:
+        if isinstance(value, dict):
+            return [leaf for key, part in value.items() for leaf in leaves(part, f"{path}.{key}")]
+        if hasattr(value, "__dataclass_fields__"):
+            return [leaf for key in value.__dataclass_fields__ for leaf in leaves(getattr(value, key), f"{path}.{key}")]
+        return [path.removeprefix(".")]
+
+    for edition, table in (("loadsim-5.0", LOADSIM_50), ("loadsim-5.5", LOADSIM_55)):
+        named = {path for path, *_ in table}
+        rows = leaves(load_profile(f"{edition}/heavy"), "")
+        unnamed = {row for row in rows if row not in named and not row.startswith(("name", "source", "after_browsing"))}
+        assert unnamed == set()
+
+
+def test_the_shipped_profiles() -> None:
+    """Two editions of three kinds are shipped, each under the name that it bears."""
+    names = [f"loadsim-{edition}/{name}" for edition in ("5.0", "5.5") for name in sorted(NAMES)]
+    assert list(known("profiles")) == names
+    assert [load_profile(name).name for name in names] == names
+
+
+@pytest.mark.parametrize("name", known("profiles"))
+def test_every_row_of_a_file_has_its_source(name: str) -> None:
+    """Each section of a shipped file, and each row that is a single value, names document and table."""
+    document = yaml.safe_load((shipped("profiles") / f"{name}.yaml").read_text(encoding="utf-8"))
+    profile = load_profile(name)
+    rows = set(document) - {"name", "source", "sources"}
+    assert rows == {field.name.removesuffix("_s") for field in fields(Profile)} - {"name", "source", "sources"}
+    assert rows == set(profile.sources)
+    for row, source in {**profile.sources, "source": profile.source}.items():
+        own = "this project: " if row == "after_browsing" else ("Compaq 1997, Table 1", "IBM 1998, Appendix B")
+        assert source.startswith(own), row
+
+
+@pytest.mark.parametrize("name", known("profiles"))
+def test_the_published_load_is_consistent(name: str) -> None:
+    """sent = new + reply + reply all + forward, and received = 6 (new + reply all + forward) + reply, as published."""
+    load = load_profile(name).calculated
+    assert load is not None
+    assert load.sent == pytest.approx(load.new + load.reply + load.reply_all + load.forward, abs=0.011)
+    assert load.received == pytest.approx(6 * (load.new + load.reply_all + load.forward) + load.reply, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", known("profiles"))
+def test_what_a_draw_goes_through(name: str) -> None:
+    """Outcomes and message kinds come in a fixed order, and the running sum of the outcomes ends at exactly 1."""
+    profile = load_profile(name)
+    assert tuple(outcome for outcome, _ in profile.after_reading.cumulative) == OUTCOMES
+    sums = [edge for _, edge in profile.after_reading.cumulative]
+    assert sums == sorted(sums)
+    assert sums[-1] == 1.0
+    assert tuple(profile.messages) == KINDS
+
+
+def test_outcomes_below_the_whole_leave_the_rest_to_nothing() -> None:
+    """What is not said to happen does not."""
+    assert Outcomes(reply=0.3, delete=0.3).nothing == pytest.approx(0.4)
+    assert Outcomes().cumulative[-2:] == (("delete", 0.0), ("nothing", 1.0))
+
+
+def test_the_weights() -> None:
+    """READ weighs 10, the nine other scored tasks 1 each: over half of the score."""
+    ones = ("SEND", "REPLY", "REPLY ALL", "FORWARD", "MOVE", "COPY", "DELETE", "BROWSE", "SCHEDULE")
+    assert load_weights() == {"READ": 10.0} | dict.fromkeys(ones, 1.0)
+    assert "this project's own" in (shipped("profiles") / "weights.yaml").read_text(encoding="utf-8")
+
+
+def test_weights_of_ones_own(tmp_path: Path) -> None:
+    """Weights are data: another file gives other ones, and a wrong one is refused."""
+    file = tmp_path / "w.yaml"
+    file.write_text("source: mine\nweights: {READ: 3, SEND: 0}\n")
+    assert load_weights(file) == {"READ": 3.0, "SEND": 0.0}
+    file.write_text("source: mine\nweights: {READ: -3}\n")
+    with pytest.raises(ConfigError) as refusal:
+        load_weights(file)
+    assert str(refusal.value) == f"{file}: weights.READ: expected a weight of at least 0, found -3"
+
+
+# --- spreads ----------------------------------------------------------------------------------------------------
+
+
+def distribution(spread: Spread) -> list[float]:
+    """The chance of each number from min to max, out of `at` alone: by bisection for the edges between them."""
+    edges = [0.0]
+    for number in range(spread.min, spread.max):
+        low, high = edges[-1], 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if spread.at(middle) <= number else (low, middle)
+        edges.append(low)
+    edges.append(1.0)
+    return [b - a for a, b in pairwise(edges)]
+
+
+@st.composite
+def spreads(draw: st.DrawFn, widest: int) -> Spread:
+    low = draw(st.integers(0, 1000))
+    high = low + draw(st.integers(0, widest))
+    return Spread(low, draw(st.floats(low, high)), high)
+
+
+def mean_of(spread: Spread) -> float:
+    chances = distribution(spread)
+    return math.fsum(number * chance for number, chance in enumerate(chances, start=spread.min))
+
+
+@settings(deadline=None, max_examples=60)
+@given(spreads(widest=40))
+def test_a_spread_has_exactly_its_average(spread: Spread) -> None:
+    """Summed over what `at` really gives, the mean is the average that was asked for."""
+    assert mean_of(spread) == pytest.approx(spread.average, abs=1e-6)
+
+
+@pytest.mark.parametrize("spread", [Spread(4, 10, 50), Spread(2, 10, 20), Spread(2, 15.5, 20), Spread(0, 25, 50)])
+def test_the_published_spreads_have_their_average_and_are_geometric(spread: Spread) -> None:
+    """The mean is right, and each number's chance is the same multiple of the one before."""
+    chances = distribution(spread)
+    assert mean_of(spread) == pytest.approx(spread.average, abs=1e-6)
+    ratios = [b / a for a, b in pairwise(chances)]
+    assert ratios == pytest.approx([ratios[0]] * len(ratios), rel=1e-6)
+
+
+def test_the_wide_spread_of_schedule_files_has_its_average() -> None:
+    """5 / 22 / 40 KB in bytes: 35841 numbers, nearly uniform, where a closed form easily loses its digits.
+
+    The mean of evenly spaced u differs from the integral by less than the range over their number.
+    """
+    spread = Spread(5120, 22528, 40960)
+    steps = 1_000_000
+    mean = math.fsum(spread.at((step + 0.5) / steps) for step in range(0, steps, 10)) / (steps / 10)
+    assert mean == pytest.approx(22528, abs=(40960 - 5120) / (steps / 10))
+
+
+@settings(deadline=None, max_examples=200)
+@given(spreads(widest=100_000), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
+def test_a_spread_stays_within_its_bounds_and_rises(spread: Spread, one: float, other: float) -> None:
+    """A draw never leaves [min, max], and a larger u never gives a smaller number."""
+    low, high = sorted((one, other))
+    assert spread.min <= spread.at(low) <= spread.at(high) <= spread.max
+
+
+@pytest.mark.parametrize("spread", [Spread(503, 2913, 2936), Spread(503, 526, 2936), Spread(0, 1e-9, 10**6)])
+def test_the_ends_of_a_steep_spread(spread: Spread) -> None:
+    """Where nearly all lies at one end, the extreme draws are still numbers of the spread, and the lowest is min."""
+    assert spread.at(0.0) == spread.min
+    assert spread.min <= spread.at(1 - 2**-53) <= spread.max
+
+
+def test_a_spread_without_width() -> None:
+    """One second, always; and an average at an end leaves nothing but that end."""
+    assert {Spread(1000, 1000, 1000).at(u) for u in (0.0, 0.5, 0.999)} == {1000}
+    assert {Spread(1, 1, 9).at(u) for u in (0.0, 0.5, 0.999)} == {1}
+    assert {Spread(1, 9, 9).at(u) for u in (0.0, 0.5, 0.999)} == {9}
+
+
+# --- profiles of one's own --------------------------------------------------------------------------------------
+
+
+def test_a_profile_starts_from_another(tmp_path: Path) -> None:
+    """What is overridden changes, what is not stays; the published load and the sources of changed rows go."""
+    file = tmp_path / "busy.yaml"
+    file.write_text(
+        "name: busy\nfrom: loadsim-5.5/medium\nnew_mail: {per_day: 40}\nmessages: {ups4K: 9}\n"
+        "after_reading: {reply: 20%}\nlists: {count: null, cover: 50%}\ninbox_limit: 7\n"
+    )
+    busy, medium = load_profile("busy.yaml", tmp_path), load_profile("loadsim-5.5/medium")
+    assert (busy.name, busy.new_mail.per_day, busy.new_mail.recipients) == ("busy", 40, 3)
+    assert busy.messages == {**medium.messages, "ups4K": 9.0}
+    assert (busy.after_reading.reply, busy.after_reading.delete) == (0.20, 0.40)
+    assert busy.after_reading.nothing == pytest.approx(0.08)
+    assert (busy.lists.count, busy.lists.cover, busy.lists.size) == (None, 0.5, medium.lists.size)
+    assert busy.inbox_limit == 7
+    assert busy.start_state == medium.start_state
+    assert busy.calculated is None
+    changed = {"new_mail", "messages", "after_reading", "lists", "inbox_limit", "calculated"}
+    assert busy.sources == {row: source for row, source in medium.sources.items() if row not in changed}
+
+
+def test_a_profile_starts_from_a_file_beside_it_and_may_state_its_own_load(tmp_path: Path) -> None:
+    """`from:` is relative to the file that says it; a calculated load of its own is kept."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "base.yaml").write_text("name: base\nfrom: loadsim-5.0/light\nbrowse: {per_day: 1}\n")
+    (tmp_path / "one" / "top.yaml").write_text(
+        "name: top\nfrom: base.yaml\nbrowse: {source: 'my own count', per_day: 2}\n"
+        "calculated: {received: 1, sent: 2, new: 3, reply: 4, reply_all: 5, forward: 6, recipients: 7}\n"
+    )
+    top = load_profile("one/top.yaml", tmp_path)
+    assert (top.browse.per_day, top.inbox_limit, top.sources["browse"]) == (2, 20, "my own count")
+    assert top.calculated is not None
+    assert top.calculated.recipients == 7
+
+
+WHOLE = yaml.safe_load((shipped("profiles") / "loadsim-5.5" / "medium.yaml").read_text(encoding="utf-8"))
+KINDS_TEXT = "ups1K, ups2K, ups4K, ups10Kat, upsBMobj, upsWDatt, upsXLatt, upsXLobj"
+KNOWN_TEXT = (
+    "loadsim-5.0/heavy, loadsim-5.0/light, loadsim-5.0/medium, loadsim-5.5/heavy, loadsim-5.5/light, loadsim-5.5/medium"
+)
+SHARE = "expected a share such as 30% or 0.3, from 0% to 100%"
+NO = "expected no (loadsim does not do this yet)"
+DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("new_mail: {per_day: -1}", "new_mail.per_day: expected a number of at least 0, found -1"),
+        ("new_mail: {per_day: yes}", "new_mail.per_day: expected a number of at least 0, found yes"),
+        ("new_mail: {per_day: .inf}", "new_mail.per_day: expected a number of at least 0, found '.inf'"),
+        ("new_mail: {recipients: 3.5}", "new_mail.recipients: expected a whole number of at least 1, found 3.5"),
+        ("new_mail: {recipients: 0}", "new_mail.recipients: expected a whole number of at least 1, found 0"),
+        ("new_mail: {list_chance: 30}", f"new_mail.list_chance: {SHARE}, found 30"),
+        ("new_mail: {list_chance: 101%}", f"new_mail.list_chance: {SHARE}, found '101%'"),
+        ("new_mail: {list_chance: -1%}", f"new_mail.list_chance: {SHARE}, found '-1%'"),
+        ("new_mail: {priority: urgent}", "new_mail.priority: expected normal, found 'urgent'"),
+        ("new_mail: {delivery_receipt: yes}", f"new_mail.delivery_receipt: {NO}, found yes"),
+        ("new_mail: {read_receipt: yes}", f"new_mail.read_receipt: {NO}, found yes"),
+        ("new_mail: {save_sent: 1}", "new_mail.save_sent: expected yes or no, found 1"),
+        ("new_mail: []", "new_mail: expected a mapping, found a list"),
+        ("log_off_daily: yes", f"log_off_daily: {NO}, found yes"),
+        ("log_on: daily", "log_on: expected once, found 'daily'"),
+        ("day: 8", f"day: {DURATION}, found 8"),
+        ("day: 0s", "day: expected a duration above 0s, found '0s'"),
+        ("day: 8:00", f"day: {DURATION}, found '8:00'"),
+        ("inbox_limit: -1", "inbox_limit: expected a whole number of at least 0, found -1"),
+        (
+            "after_reading: {reply: 60%}",
+            "after_reading: expected outcomes of at most 100% together, found 132%",
+        ),
+        (
+            "after_browsing: {move: 70%, delete: 31%}",
+            "after_browsing: expected outcomes of at most 100% together, found 101%",
+        ),
+        (
+            "after_reading: {answer: 1%}",
+            "after_reading.answer: expected one of the keys reply, reply_all, forward, move, copy, delete, nothing, "
+            "found 'answer'",
+        ),
+        (
+            "messages: {ups3K: 1}",
+            f"messages.ups3K: expected one of the message kinds {KINDS_TEXT}, found 'ups3K'",
+        ),
+        ("messages: {ups1K: -1}", "messages.ups1K: expected a weight of at least 0, found -1"),
+        ("messages: {ups1K: 9%}", "messages.ups1K: expected a weight of at least 0, found '9%'"),
+        (
+            f"messages: {{{', '.join(kind + ': 0' for kind in KINDS)}}}",
+            "messages: expected a weight above 0, found none",
+        ),
+        ("lists: {cover: 100%}", "lists: expected either count or cover, found both"),
+        ("lists: {count: null}", "lists: expected either count or cover, found neither"),
+        ("lists: {overlap: yes}", f"lists.overlap: {NO}, found yes"),
+        ("lists: {size: {min: 11}}", "lists.size: expected a minimum of at most the average, found 11 above 10"),
+        ("lists: {size: {max: 9}}", "lists.size: expected an average of at most the maximum, found 10 above 9"),
+        ("lists: {size: {min: 0}}", "lists.size.min: expected lists of at least 1 member, found 0"),
+        ("lists: {size: {least: 0}}", "lists.size.least: expected one of the keys min, average, max, found 'least'"),
+        ("schedule: {free_busy: yes}", f"schedule.free_busy: {NO}, found yes"),
+        (
+            "schedule: {file_size: {min: 23K}}",
+            "schedule.file_size: expected a minimum of at most the average, found 23552 above 22528",
+        ),
+        (
+            "schedule: {file_size: {min: 5KB}}",
+            "schedule.file_size.min: expected a size such as 22K (of 1024 bytes), found '5KB'",
+        ),
+        ("public_folders: {post: yes}", f"public_folders.post: {NO}, found yes"),
+        ("process_inbox: {read_note_delay: {min: 1}}", f"process_inbox.read_note_delay.min: {DURATION}, found 1"),
+        (
+            "process_inbox: {read_note_delay_ms: 1}",
+            "process_inbox.read_note_delay_ms: expected one of the keys per_day, read_note_delay, "
+            "found 'read_note_delay_ms'",
+        ),
+        ("calculated: {sent: 1}", "calculated.received: expected a value, found nothing (and 5 more)"),
+        ("name: 5", "name: expected a text (a number, yes and no need quotes), found 5"),
+        ("browse: {source: 5, per_day: 1}", "browse.source: expected a text, found 5"),
+        ("sources: none", "sources: expected a mapping, found 'none'"),
+        (
+            "browsing: {per_day: 5}",
+            "browsing: expected one of the keys name, source, sources, day, log_on, log_off_daily, "
+            "empty_deleted_items_on_log_off, inbox_limit, load_attachment, start_state, new_mail, process_inbox, "
+            "browse, after_reading, after_browsing, messages, lists, schedule, public_folders, calculated, "
+            "found 'browsing'",
+        ),
+    ],
+)
+def test_refused_rows(tmp_path: Path, override: str, line: str) -> None:
+    """One line names file, key, what was expected and what was found."""
+    file = tmp_path / "own.yaml"
+    named = "" if override.startswith("name") else "name: own\n"
+    file.write_text(f"{named}from: loadsim-5.5/medium\n{override}\n")
+    with pytest.raises(ConfigError) as refusal:
+        load_profile(str(file))
+    assert str(refusal.value) == f"{file}: {line}"
+
+
+@pytest.mark.parametrize("row", [row for row in WHOLE if row not in ("source", "sources")])
+def test_rows_that_a_profile_must_have(tmp_path: Path, row: str) -> None:
+    """A file without a row that makes load is refused; one without a row that has a default is not."""
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump({key: value for key, value in WHOLE.items() if key != row}))
+    optional = {
+        "log_on",
+        "log_off_daily",
+        "empty_deleted_items_on_log_off",
+        "inbox_limit",
+        "after_browsing",
+        "public_folders",
+        "calculated",
+    }
+    if row in optional:
+        load_profile(str(file))
+    else:
+        with pytest.raises(ConfigError) as refusal:
+            load_profile(str(file))
+        assert str(refusal.value) == f"{file}: {row}: expected a value, found nothing"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", ": expected a mapping, found nothing"),
+        ("- a\n", ": expected a mapping, found a list"),
+        ("name: a\nname: b\n", ": line 2: expected each key once, found 'name' again"),
+        (
+            "name: a\nnew_mail:\n  per_day: 1\n  recipients: 2\n  per_day: 3\n",
+            ": line 5: expected each key once, found 'per_day' again",
+        ),
+        ("name: [a\n", ": line 2: expected YAML, found an error: expected ',' or ']', but got '<stream end>'"),
+        (
+            "name: a\n\tday: 8h\n",
+            ": line 2: expected YAML, found an error: found character '\\t' that cannot start any token",
+        ),
+        (
+            "name: !!python/object:os.system a\n",
+            ": line 1: expected YAML, found an error: could not determine a constructor for the tag",
+        ),
+        ("name: *elsewhere\n", ": line 1: expected YAML, found an error: found undefined alias"),
+        ("name: \x01\n", ": expected YAML, found characters or nesting that YAML does not allow"),
+        ("[" * 5000, ": expected YAML, found characters or nesting that YAML does not allow"),
+        ("from: nowhere\n", f": from: expected one of {KNOWN_TEXT}, or the path of a .yaml file, found 'nowhere'"),
+        ("from: [a]\n", f": from: expected one of {KNOWN_TEXT}, or the path of a .yaml file, found a list"),
+        ("from: own.yaml\n", ": from: expected a profile that does not start from this one, found 'own.yaml'"),
+    ],
+)
+def test_refused_files(tmp_path: Path, text: str, line: str) -> None:
+    """What is no YAML, or no profile, is one line with the file and where possible the line."""
+    file = tmp_path / "own.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refusal:
+        load_profile(str(file))
+    assert str(refusal.value) == f"{file}{line}"
+
+
+def test_a_circle_of_profiles_is_refused(tmp_path: Path) -> None:
+    """Two files that start from each other are no profile; the one that closes the circle is named."""
+    (tmp_path / "a.yaml").write_text("name: a\nfrom: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("name: b\nfrom: a.yaml\n")
+    with pytest.raises(ConfigError) as refusal:
+        load_profile("a.yaml", tmp_path)
+    expected = "expected a profile that does not start from this one, found 'a.yaml'"
+    assert str(refusal.value) == f"{tmp_path / 'b.yaml'}: from: {expected}"
+
+
+def test_an_unknown_profile_names_the_known_ones() -> None:
+    """A slip of the pen in a bare name is answered with the list of names."""
+    with pytest.raises(ConfigError) as refusal:
+        load_profile("loadsim-5.5/hevy")
+    expected = f"expected one of {KNOWN_TEXT}, or the path of a .yaml file"
+    assert str(refusal.value) == f"profile: {expected}, found 'loadsim-5.5/hevy'"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """A missing file, a directory and bytes that are no text are one line each."""
+    (tmp_path / "dir.yaml").mkdir()
+    (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\n")
+    for name, found in (
+        ("none.yaml", "expected a file that can be read, found: No such file or directory"),
+        ("dir.yaml", "expected a file that can be read, found: Is a directory"),
+        ("bytes.yaml", "expected UTF-8 text, found other bytes"),
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            load_profile(name, tmp_path)
+        assert str(refusal.value) == f"{tmp_path / name}: {found}"
