@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import quote
 
 FOLD_AT = 76
@@ -14,7 +15,7 @@ FOLD_AT = 76
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
-_TOKEN = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*")
+_DOTTED = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*(?:@[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*)?")
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.:\[\]-]+")
 _MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,900}>")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9'_-]+(?: [A-Za-z0-9'_-]+)*")
@@ -24,13 +25,14 @@ _ANSWER_MARKS = re.compile(r"(?:(?:re|fwd?)\s*:\s*)+", re.IGNORECASE)
 _WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of the 75 characters it may have
 
 
-def token(what: str, value: str) -> str:
-    """The value, when it is one or more words of letters, digits, `_+-`, with dots between; ValueError otherwise."""
-    if not _TOKEN.fullmatch(value):
-        raise ValueError(f"{what}: expected letters, digits and _+-. , found {value!r}")
+def dotted(what: str, value: str) -> str:
+    """The value, when it is words of letters, digits, `_+-` with single dots or one @ between; ValueError otherwise."""
+    if not _DOTTED.fullmatch(value):
+        raise ValueError(f"{what}: expected letters, digits, _ + - and single dots, found {value!r}")
     return value
 
 
+@lru_cache(maxsize=16_384)
 def address(value: str) -> str:
     """The value, when it is an ASCII `local@domain` that needs no quotes; ValueError otherwise."""
     if not _ADDRESS.fullmatch(value):

@@ -86,6 +86,18 @@ class Pool:
         self._digests: dict[tuple[str, int], str] = {}
         self._plain: dict[tuple[str, int, int], Content] = {}
 
+    def prepare(self, answers: dict[str, int], answer_bytes: int) -> None:
+        """Make every text and file; `answers` says how many texts there are of each style other than new."""
+        for size_bytes, texts in TEXTS.items():
+            for variant in range(texts):
+                self.plain("new", size_bytes, variant)
+        for style, texts in answers.items():
+            for variant in range(texts):
+                self.plain(style, answer_bytes, variant)
+        for name, kind in KINDS.items():
+            for variant in range(kind.attached.variants if kind.attached else 0):
+                self.file(name, variant)
+
     def new(self, kind: str, u: float) -> Content:
         """The content of a new message; `u` in [0, 1) chooses the text and the attachment."""
         spec = KINDS[kind]

@@ -10,14 +10,18 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from hashlib import blake2b
 from itertools import accumulate
+from struct import Struct
 
 from loadsim.model.content import vocabulary
-from loadsim.model.draw import draw, pick
+from loadsim.model.draw import pick
 
 LINE_BYTES = 74
 """The longest line of a text, without CRLF; RFC 5322 section 2.1.1 recommends at most 78."""
 
+_EIGHT = Struct(">8Q")
+_TO_UNIT = 2.0**-53
 _FILING_BYTES = 26  # the shortest filing line that `_filing` can make, with its CRLF
 _FOREIGN_SHARE = 0.3  # of the names in a text that has foreign names at all
 
@@ -45,16 +49,23 @@ def _pieces(pattern: str) -> tuple[str, ...]:
 
 
 class Writer:
-    """Writes one text: draws number 0, 1, 2, ... of its own address, and of no other."""
+    """Writes one text: takes the numbers of its own address one after the other, and no others.
+
+    One keyed hash gives eight numbers: a text takes hundreds.
+    """
 
     def __init__(self, seed: int, stream: str, variant: int | str, foreign: bool = False) -> None:
-        self._seed, self._stream, self._variant, self._foreign = seed, stream, variant, foreign
-        self._drawn = 0
+        self._address, self._foreign = f"words/{seed}/{stream}/{variant}", foreign
+        self._blocks = 0
+        self._numbers: list[int] = []
 
     def roll(self) -> float:
         """The next uniform number in [0, 1)."""
-        self._drawn += 1
-        return draw(self._seed, 0, self._stream, f"{self._variant}/{self._drawn}")
+        if not self._numbers:
+            block = blake2b(f"{self._address}/{self._blocks}".encode()).digest()
+            self._numbers = list(_EIGHT.unpack(block))
+            self._blocks += 1
+        return (self._numbers.pop() >> 11) * _TO_UNIT
 
     def below(self, count: int) -> int:
         """A whole number in [0, count), each equally likely."""

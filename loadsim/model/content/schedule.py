@@ -2,77 +2,100 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 
 from loadsim.model.content import prose, vocabulary
 from loadsim.model.draw import draw, pick
 
 EVENTS = 256
-"""How many different appointments there are to choose from."""
+"""How many different appointments there are to choose from (a power of two: see `calendar`)."""
 
 _FOLD_OCTETS = 75  # RFC 5545 section 3.1, without the line break
 _COMMENT = "COMMENT:"
 _SHORTEST_COMMENT = len(_COMMENT) + 3
 _FILLER = (" ".join(vocabulary.PLURALS) + " ") * 2
-_DAYS = 60  # appointments lie within this many days of the schedule's date
+_DAYS = 60  # appointments lie within this many days from the schedule's date
 _OPEN = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//loadsim//schedule//EN\r\nCALSCALE:GREGORIAN\r\n"
-_CLOSE = "END:VEVENT\r\nEND:VCALENDAR\r\n"
+_END_EVENT = "END:VEVENT\r\n"
+_CLOSE = _END_EVENT + "END:VCALENDAR\r\n"
 _REPEATS = ("", "", "", "RRULE:FREQ=WEEKLY;COUNT=8\r\n", "RRULE:FREQ=DAILY;COUNT=3\r\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What an appointment is about (folded content lines), and its time of day as iCalendar writes it."""
+
+    lines: str
+    begin: str
+    end: str
+
+
 class Events:
-    """The appointments of one seed: what they are about. Made when first asked for, and kept."""
+    """The appointments of one seed. Made when first asked for, and kept."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._made: dict[int, str] = {}
+        self._made: dict[int, Event] = {}
 
-    def __getitem__(self, variant: int) -> str:
-        """SUMMARY, LOCATION and DESCRIPTION as folded content lines."""
-        lines = self._made.get(variant)
-        if lines is None:
+    def __getitem__(self, variant: int) -> Event:
+        event = self._made.get(variant)
+        if event is None:
             summary, place, description = (escape(value) for value in prose.event(self._seed, variant))
             lines = fold(f"SUMMARY:{summary}") + fold(f"LOCATION:{place}") + fold(f"DESCRIPTION:{description}")
-            self._made[variant] = lines
-        return lines
+            quarter = pick(draw(self._seed, 0, "event time", variant), 40)  # from 8:00 to 17:45
+            event = Event(
+                lines + _REPEATS[variant % len(_REPEATS)],
+                _time_of_day(8 * 60 + 15 * quarter),
+                _time_of_day(8 * 60 + 15 * (quarter + 1 + variant % 8)),
+            )
+            self._made[variant] = event
+        return event
 
 
 def calendar(events: Events, seed: int, user: int, mark: str, at_us: int, uid_suffix: str, size_bytes: int) -> bytes:
     """A calendar of exactly `size_bytes` with one appointment or more; ASCII, CRLF.
 
-    Which appointments, and when: drawn from (seed, user, mark). Without a METHOD: it is a stored calendar and
-    asks nobody for anything (RFC 5546 is about those that do). What is missing to the size is COMMENT lines in
-    the last appointment. Raises ValueError when not even one appointment fits.
+    Which appointments, on which days: drawn from (seed, user, mark). There is no METHOD: it is a stored calendar
+    and asks nobody for anything (RFC 5546 is about those that do). What is missing to the size is COMMENT lines
+    in the last appointment. Raises ValueError when not even one appointment fits.
     """
     written = datetime.fromtimestamp(at_us // 1_000_000, UTC)
-    morning = written.replace(hour=8, minute=0, second=0)
     stamp = f"DTSTAMP:{written:%Y%m%dT%H%M%SZ}\r\n"
+    days = _days(written.date())
+    start = pick(draw(seed, user, "schedule", mark), EVENTS * EVENTS // 2)
+    # An odd step through a power of two meets every appointment before it meets one again.
+    step, at = 2 * (start // EVENTS) + 1, start % EVENTS
     pieces = [_OPEN]
     left = size_bytes - len(_OPEN) - len(_CLOSE)
     count = 0
     while True:
-        u = draw(seed, user, "schedule", f"{mark}/{count}")
-        choice, quarter = divmod(pick(u, EVENTS * _DAYS * 40), _DAYS * 40)
-        day, slot = divmod(quarter, 40)
-        begin = morning + timedelta(days=day, minutes=15 * slot)
-        end = begin + timedelta(minutes=15 + 15 * (choice % 8))
-        event = (
+        event, day = events[at], days[(at + 7 * count) % _DAYS]
+        lines = (
             f"BEGIN:VEVENT\r\n{fold(f'UID:{mark}-{count}.{uid_suffix}')}{stamp}"
-            f"DTSTART:{begin:%Y%m%dT%H%M%SZ}\r\nDTEND:{end:%Y%m%dT%H%M%SZ}\r\n"
-            f"{events[choice]}{_REPEATS[choice % len(_REPEATS)]}"
+            f"DTSTART:{day}{event.begin}\r\nDTEND:{day}{event.end}\r\n{event.lines}"
         )
-        ending = len("END:VEVENT\r\n") if count else 0
-        if ending + len(event) + _SHORTEST_COMMENT > left:
+        ending = _END_EVENT if count else ""
+        if len(ending) + len(lines) + _SHORTEST_COMMENT > left:
             break
-        if count:
-            pieces.append("END:VEVENT\r\n")
-        pieces.append(event)
-        left -= ending + len(event)
+        pieces += [ending, lines]
+        left -= len(ending) + len(lines)
+        at = (at + step) % EVENTS
         count += 1
     if count == 0:
         raise ValueError(f"schedule: expected room for one appointment at least, found {size_bytes} bytes")
     pieces += [comments(left), _CLOSE]
     return "".join(pieces).encode()
+
+
+def _time_of_day(minutes: int) -> str:
+    return f"T{minutes // 60:02}{minutes % 60:02}00Z"
+
+
+@lru_cache(maxsize=8)
+def _days(first: date) -> list[str]:
+    return [f"{first + timedelta(days=day):%Y%m%d}" for day in range(_DAYS)]
 
 
 def comments(size: int) -> str:

@@ -113,7 +113,7 @@ TITLES = (
 SALUTATIONS = (
     "Hi {first},", "Hello {first},", "Dear {first},", "Hi all,", "Dear colleagues,", "{first},", "Hello everybody,",
     "Good morning {first},", "Dear {first} and {first},", "Hi team,", "Good afternoon,", "Dear Mr {last},",
-    "Dear Ms {last},",     "Hello {first}, hello {first},", "Dear Dr {last},", "To all members of {team}:",
+    "Dear Ms {last},", "Hello {first}, hello {first},", "Dear Dr {last},", "To all members of {team}:",
 )  # fmt: skip
 
 CLOSINGS = (

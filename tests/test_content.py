@@ -1,0 +1,463 @@
+"""What messages consist of: read back with the standard library and the programs the attachments are for."""
+
+from __future__ import annotations
+
+import base64
+import email
+import hashlib
+import io
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email import policy
+from email.message import EmailMessage
+from importlib import resources
+from typing import Any
+
+import docx
+import openpyxl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from loadsim.model.content import ATTACHMENT_KINDS, KINDS, Answered, Attachment, Contents
+from loadsim.model.evidence import HEADER, INITIAL_RUN, Evidence, initial_id
+
+CONTENTS = Contents(42)
+SENT_US = 1_790_000_000_123_456
+TEXT_BYTES = {"ups2K": 2048, "ups4K": 4096}
+FILE_BYTES = {
+    "ups10Kat": 10 * 1024,
+    "upsBMobj": 43 * 1024,
+    "upsWDatt": 16 * 1024,
+    "upsXLatt": 15 * 1024,
+    "upsXLobj": 30 * 1024,
+}
+FILE_TYPES = {
+    "ups10Kat": "text/plain",
+    "upsBMobj": "image/bmp",
+    "upsWDatt": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "upsXLatt": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "upsXLobj": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
+
+
+def compose(contents: Contents = CONTENTS, **changed: Any) -> bytes:
+    given: dict[str, Any] = {
+        "run": "20260101-1",
+        "sender": 17,
+        "sender_address": "user17@loadsim.example",
+        "sender_name": "Anna Smith",
+        "to": ["user2@loadsim.example", "list-3@loadsim.example"],
+        "id": "n17.0",
+        "kind": "ups1K",
+        "sent_us": SENT_US,
+        "domain": "loadsim.example",
+    }
+    return contents.compose(**(given | changed))
+
+
+def parse(message: bytes) -> EmailMessage:
+    """The message as the standard library reads it; it finds nothing wrong with it, nor with any of its parts."""
+    parsed = email.message_from_bytes(message, policy=policy.default)
+    assert isinstance(parsed, EmailMessage)
+    for part in parsed.walk():
+        assert part.defects == []
+        for value in part.values():
+            assert value.defects == ()
+    return parsed
+
+
+def leaves(parsed: EmailMessage) -> list[EmailMessage]:
+    return [part for part in parsed.walk() if isinstance(part, EmailMessage) and not part.is_multipart()]
+
+
+def decoded(part: EmailMessage) -> bytes:
+    content = part.get_payload(decode=True)
+    assert isinstance(content, bytes)
+    return content
+
+
+def many(kind: str, count: int = 300) -> Iterator[bytes]:
+    return (compose(kind=kind, id=f"n{user}.3") for user in range(count))
+
+
+def as_found(message: bytes) -> bytes:
+    """The encoded bytes of the last part, cut out by its boundary, as IMAP's BODY[n] gives them."""
+    found = re.search(rb'boundary="([^"]+)"', message)
+    assert found
+    last = message.split(b"\r\n--" + found[1])[-2]
+    return last.split(b"\r\n\r\n", 1)[1]
+
+
+def test_the_kinds_are_those_of_the_profiles() -> None:
+    """The eight message files of the published profiles, and those of them that carry a file."""
+    assert sorted(KINDS) == sorted(["ups1K", "ups2K", "ups4K", *FILE_BYTES])
+    assert set(ATTACHMENT_KINDS) == set(FILE_BYTES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_has_its_published_size(kind: str) -> None:
+    """The decoded text is exactly 1, 2 or 4 KB, whether it is plain ASCII or quoted-printable UTF-8."""
+    charsets = Counter()
+    for message in many(kind, 48):
+        text = leaves(parse(message))[0]
+        assert text.get_content_type() == "text/plain"
+        assert len(decoded(text)) == TEXT_BYTES.get(kind, 1024)
+        charsets[text.get_content_charset(), decoded(text).isascii()] += 1
+        decoded(text).decode(text.get_content_charset() or "ascii")
+    assert charsets["us-ascii", True] > 30
+    assert charsets["utf-8", False] > 0
+
+
+@pytest.mark.parametrize("kind", FILE_BYTES)
+def test_file_has_its_published_size_and_type(kind: str) -> None:
+    """Each kind has one file of the right type, within 1 % of its size, in four variants or more."""
+    for message in many(kind, 20):
+        _, file = leaves(parse(message))
+        content = decoded(file)
+        assert abs(len(content) - FILE_BYTES[kind]) <= FILE_BYTES[kind] / 100
+        assert file.get_content_type() == FILE_TYPES[kind]
+        assert file.get_filename()
+
+
+@pytest.mark.parametrize("kind", FILE_BYTES)
+def test_file_opens_in_its_program(kind: str) -> None:
+    """openpyxl, python-docx and Pillow read every variant of what is attached, and find something in it."""
+    contents = {base64.b64decode(as_found(message)) for message in many(kind, 60)}
+    assert len(contents) >= 4
+    for content in contents:
+        stream = io.BytesIO(content)
+        if kind == "upsWDatt":
+            document = docx.Document(stream)
+            assert sum(len(paragraph.text) for paragraph in document.paragraphs) > 5_000
+            assert len(document.tables) == 1
+        elif kind == "upsBMobj":
+            with Image.open(stream) as image:
+                assert image.format == "BMP"
+                image.load()
+                assert len(image.getcolors() or ()) > 16
+        elif kind == "ups10Kat":
+            assert content.isascii() and content.endswith(b"\r\n")
+        else:
+            book = openpyxl.load_workbook(stream)
+            assert book.active is not None and book.active.max_row > 100
+
+
+def test_shipped_files_are_small() -> None:
+    """All the files in the package together stay below 600 KB."""
+    data = resources.files("loadsim.model.content") / "data"
+    assert sum(len(file.read_bytes()) for file in data.iterdir()) < 600_000
+
+
+def test_objects_are_embedded_and_attachments_attached() -> None:
+    """Objects are inline parts with a Content-ID, the picture related to its text; attachments are attachments."""
+    for kind in FILE_BYTES:
+        parsed = parse(compose(kind=kind))
+        file = leaves(parsed)[1]
+        embedded = kind.endswith("obj")
+        assert file.get_content_disposition() == ("inline" if embedded else "attachment")
+        assert (file["Content-ID"] is not None) == embedded
+        assert parsed.get_content_type() == ("multipart/related" if kind == "upsBMobj" else "multipart/mixed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_is_in_the_message(kind: str) -> None:
+    """The evidence parses back, and its digest is SHA-256 of what follows the first empty line."""
+    for message in many(kind, 20):
+        evidence = Evidence.parse(str(parse(message)[HEADER]))
+        assert evidence is not None
+        assert (evidence.run, evidence.sender, evidence.kind, evidence.sent_us) == ("20260101-1", 17, kind, SENT_US)
+        body = message[message.index(b"\r\n\r\n") + 4 :]
+        assert evidence.body == hashlib.sha256(body).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lines_are_what_mail_allows(kind: str) -> None:
+    """CRLF and nothing else, at most 76 characters, ASCII, no spaces before a line's end.
+
+    Longer are the evidence, and the one media type that cannot be folded but at its beginning.
+    """
+    longer = (HEADER.encode(), b"Content-Type: application/vnd.openxmlformats-officedocument.")
+    for message in many(kind, 100):
+        lines = message.split(b"\r\n")
+        assert lines.pop() == b""
+        for line in lines:
+            assert b"\r" not in line and b"\n" not in line
+            assert not line.endswith((b" ", b"\t"))
+            assert len(line) <= 76 or (line.startswith(longer) and len(line) < 200)
+        assert message.isascii()
+
+
+def test_header_says_who_when_and_what() -> None:
+    """Date, From, To and Message-ID as given, a subject of its own for each id."""
+    parsed = parse(compose())
+    assert parsed["Date"].datetime == datetime.fromtimestamp(SENT_US // 1_000_000, UTC)
+    assert parsed["From"].addresses[0].addr_spec == "user17@loadsim.example"
+    assert parsed["From"].addresses[0].display_name == "Anna Smith"
+    assert [to.addr_spec for to in parsed["To"].addresses] == ["user2@loadsim.example", "list-3@loadsim.example"]
+    assert parsed["Message-ID"] == "<n17.0.20260101-1@loadsim.example>"
+    assert parsed["MIME-Version"] == "1.0"
+    subjects = {parse(message)["Subject"] for message in many("ups1K", 100)}
+    assert len(subjects) > 60
+    assert all(subject and len(subject) < 78 for subject in subjects)
+
+
+def test_many_recipients_are_folded() -> None:
+    """Fifty recipients stand on lines of at most 76 characters and are all there, in order."""
+    to = [f"user{number}@loadsim.example" for number in range(50)]
+    message = compose(to=to)
+    assert max(len(line) for line in message.split(b"\r\n\r\n")[0].split(b"\r\n") if b"X-LoadSim" not in line) <= 76
+    assert [address.addr_spec for address in parse(message)["To"].addresses] == to
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1, max_size=200))
+def test_any_subject_comes_back(subject: str) -> None:
+    """Whatever the subject, the message stays well-formed, and a printable one is read back as it was."""
+    message = compose(subject=subject)
+    head, _, body = message.partition(b"\r\n\r\n")
+    assert body == compose().partition(b"\r\n\r\n")[2]
+    assert head.isascii() and all(len(line) <= 300 for line in head.split(b"\r\n"))
+    if subject.isprintable() and subject == " ".join(subject.split()) and "=?" not in subject:
+        assert parse(message)["Subject"] == subject
+
+
+@pytest.mark.parametrize("name", ["Zoë Müller", 'Smith, "Anna"', "田中 山本", "Anna (sales)"])
+def test_any_name_comes_back(name: str) -> None:
+    """A sender's name with commas, quotes or letters beyond ASCII is read back as it was."""
+    mailbox = parse(compose(sender_name=name))["From"].addresses[0]
+    assert (mailbox.display_name, mailbox.addr_spec) == (name, "user17@loadsim.example")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"sender_address": "a@b\r\nBcc: c@d"},
+        {"sender_address": "a b@c"},
+        {"to": ["a@b\nX: y"]},
+        {"to": ["a@b, c@d"]},
+        {"to": ["a@b>"]},
+        {"to": []},
+        {"subject": "one\r\nBcc: x@y"},
+        {"subject": "one\ntwo"},
+        {"sender_name": "Anna\r\nBcc: x@y"},
+        {"domain": "example\r\nX: y"},
+        {"run": "1\n2"},
+        {"id": "1>\r\nX: y"},
+        {"kind": "ups9K"},
+        {"kind": "ups1K\r\nX: y", "answers": Answered("<a@b>", (), "s", "reply")},
+        {"answers": Answered("<a@b>\r\nX: y", (), "s", "reply")},
+        {"answers": Answered("<a@b>", ("<c@d> <e@f>\r\nX: y",), "s", "reply")},
+        {"answers": Answered("<a@b>", (), "s\r\nX: y", "reply")},
+        {"answers": Answered("<a@b>", (), "s", "bounce")},
+        {"attachment": Attachment("text/plain", "a.txt", "7bit", b"a")},
+        {
+            "answers": Answered("<a@b>", (), "s", "reply"),
+            "attachment": Attachment("text/plain", "a.txt", "7bit", b"a"),
+        },
+        *(
+            {"answers": Answered("<a@b>", (), "s", "forward"), "attachment": attachment}
+            for attachment in (
+                Attachment("text/plain\r\nX: y", "a.txt", "7bit", b"a"),
+                Attachment("text/plain", "a.txt\r\nX: y", "7bit", b"a"),
+                Attachment("text/plain", "a.txt", "7bit\r\nX: y", b"a"),
+            )
+        ),
+    ],
+)
+def test_what_cannot_stand_in_a_header_is_refused(changed: dict[str, Any]) -> None:
+    """No value given can start a line of its own, or say what it must not."""
+    with pytest.raises(ValueError, match=":"):
+        compose(**changed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_arguments_same_message(kind: str) -> None:
+    """Another instance makes the same bytes, prepared or not, whatever was made before; another seed others."""
+    wanted = compose(Contents(5), kind=kind)
+    other = Contents(5)
+    compose(other, kind="ups4K", id="n3.9")
+    assert compose(other, kind=kind) == wanted
+    assert compose(Contents(6), kind=kind) != wanted
+
+
+def test_preparing_changes_nothing() -> None:
+    """What is made in advance is what would have been made later."""
+    prepared = Contents(5)
+    prepared.prepare()
+    assert compose(prepared, kind="ups10Kat") == compose(Contents(5), kind="ups10Kat")
+
+
+def test_body_belongs_to_the_id() -> None:
+    """The same id has the same body in another run, at another time, to other recipients."""
+    one = compose(id="n4.4", kind="upsXLatt")
+    two = compose(id="n4.4", kind="upsXLatt", run="other", sent_us=5, to=["x@loadsim.example"], subject="x")
+    assert one.split(b"\r\n\r\n", 1)[1] == two.split(b"\r\n\r\n", 1)[1]
+
+
+@pytest.mark.parametrize(("kind", "least"), [("ups1K", 200), ("ups2K", 110), ("ups4K", 110), ("ups10Kat", 700)])
+def test_bodies_are_many_and_natural(kind: str, least: int) -> None:
+    """Hundreds of different bodies; words and compressibility like those of text, a few words far ahead."""
+    bodies = {message.split(b"\r\n\r\n", 1)[1] for message in many(kind, 1000)}
+    assert len(bodies) >= least
+    texts = [decoded(leaves(parse(message))[0]) for message in many(kind, 100)]
+    assert 2 < len(b"".join(texts)) / len(zlib.compress(b"".join(texts))) < 6
+    words = Counter(re.findall(rb"[a-z]+", b" ".join(texts).lower()))
+    assert len(words) > 500
+    counts = sorted(words.values(), reverse=True)
+    assert counts[0] > 3 * counts[20] > 6 * counts[200]
+
+
+def test_bodies_hold_lines_that_trip_the_careless() -> None:
+    """Some lines begin with a dot (one is nothing but a dot), "* " or "From "."""
+    lines = {line for message in many("ups4K") for line in message.split(b"\r\n\r\n", 1)[1].split(b"\r\n")}
+    assert b"." in lines
+    for start in (b"..", b".d", b"* ", b"From "):
+        assert any(line.startswith(start) for line in lines), start
+
+
+@pytest.mark.parametrize("how", ["reply", "reply_all", "forward"])
+def test_answers_are_threaded(how: str) -> None:
+    """In-Reply-To is the message answered, References the chain with it at the end; the text is 1 KB."""
+    chain = tuple(f"<n{number}.1.run@loadsim.example>" for number in range(8))
+    message = compose(answers=Answered("<n9.1.run@loadsim.example>", chain, "Budget", how), kind="ups4K")
+    parsed = parse(message)
+    assert parsed["In-Reply-To"] == "<n9.1.run@loadsim.example>"
+    assert parsed["References"].split() == [*chain, "<n9.1.run@loadsim.example>"]
+    assert parsed["Subject"] == ("Fwd: Budget" if how == "forward" else "Re: Budget")
+    assert len(decoded(parsed)) == 1024
+    evidence = Evidence.parse(str(parsed[HEADER]))
+    assert evidence is not None and evidence.kind == "ups4K"
+
+
+@pytest.mark.parametrize(
+    ("subject", "how", "wanted"),
+    [
+        ("Re: Budget", "reply", "Re: Budget"),
+        ("RE: re: Budget", "reply_all", "Re: Budget"),
+        ("Fwd: Budget", "forward", "Fwd: Budget"),
+        ("FW: Re: Budget", "reply", "Re: Budget"),
+        ("Re: Budget", "forward", "Fwd: Budget"),
+        ("Rest: Budget", "reply", "Re: Rest: Budget"),
+        ("", "reply", "Re:"),
+    ],
+)
+def test_marks_do_not_pile_up(subject: str, how: str, wanted: str) -> None:
+    """An answer's subject has one mark, its own, whatever the subject had before."""
+    assert parse(compose(answers=Answered("<a@b>", (), subject, how)))["Subject"].strip() == wanted
+
+
+@pytest.mark.parametrize("kind", FILE_BYTES)
+def test_forward_carries_the_attachment_as_it_was(kind: str) -> None:
+    """Encoded bytes, type and name of the original's file are those of the forward's, also twice forwarded."""
+    original = compose(kind=kind)
+    file = leaves(parse(original))[1]
+    message = original
+    for sender in (5, 6):
+        attachment = Attachment(file.get_content_type(), file.get_filename(), "base64", as_found(message))
+        message = compose(
+            id=f"r{sender}", answers=Answered("<a@b>", (), "Budget", "forward"), attachment=attachment, kind=kind
+        )
+        text, passed = leaves(parse(message))
+        assert as_found(message) == as_found(original)
+        assert decoded(passed) == decoded(file)
+        assert (passed.get_content_type(), passed.get_filename()) == (file.get_content_type(), file.get_filename())
+        assert passed.get_content_disposition() == "attachment"
+        assert len(decoded(text)) == 1024
+    assert base64.b64decode(as_found(message)) == decoded(file)
+
+
+def test_forward_of_a_file_without_an_ascii_name() -> None:
+    """A name beyond ASCII is passed on, and so is none."""
+    for name in ("Übersicht März.txt", 'a "b".txt', None):
+        attachment = Attachment("text/plain", name, "7bit", b"one\r\n")
+        parsed = parse(compose(answers=Answered("<a@b>", (), "x", "forward"), attachment=attachment))
+        assert leaves(parsed)[1].get_filename() == name
+        assert decoded(leaves(parsed)[1]) == b"one\r\n"
+
+
+def initial(index: int, **changed: Any) -> bytes:
+    given: dict[str, Any] = {
+        "user": 3,
+        "address": "user3@loadsim.example",
+        "sender": 9,
+        "sender_address": "user9@loadsim.example",
+        "folder": "INBOX",
+        "index": index,
+        "kind": "ups1K",
+        "domain": "loadsim.example",
+    }
+    return Contents(42).initial(**(given | changed))
+
+
+def test_initial_messages_never_change() -> None:
+    """A message of the start state has the same bytes always, its own id, a date in November 2025, in order."""
+    assert initial(4) == initial(4)
+    assert initial(4) != initial(4, folder="Deleted Items")
+    dates = []
+    for index in range(60):
+        parsed = parse(initial(index))
+        evidence = Evidence.parse(str(parsed[HEADER]))
+        assert evidence is not None
+        assert (evidence.run, evidence.id) == (INITIAL_RUN, initial_id(3, "INBOX", index))
+        assert [to.addr_spec for to in parsed["To"].addresses] == ["user3@loadsim.example"]
+        dates.append(parsed["Date"].datetime)
+    assert dates == sorted(dates)
+    assert {(date.year, date.month) for date in dates} == {(2025, 11)}
+    assert parse(initial(100_000))["Date"].datetime.month == 11
+
+
+def schedule(size_bytes: int, id: str = "s3.1", **changed: Any) -> bytes:  # noqa: A002
+    given: dict[str, Any] = {"run": "run", "user": 3, "address": "user3@loadsim.example", "domain": "loadsim.example"}
+    return CONTENTS.schedule(**(given | changed), id=id, size_bytes=size_bytes, sent_us=SENT_US)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2_000, 60_000), st.integers(0, 1_000))
+def test_schedule_has_the_size_asked_for(size_bytes: int, index: int) -> None:
+    """The whole message has that size, to the byte."""
+    assert len(schedule(size_bytes, f"s3.{index}")) == size_bytes
+
+
+@pytest.mark.parametrize("kilobytes", [5, 22, 40])
+def test_schedule_is_a_calendar(kilobytes: int) -> None:
+    """RFC 5545: CRLF, lines of at most 75 octets, balanced components, each event with what it must have."""
+    message = schedule(kilobytes * 1024)
+    parsed = parse(message)
+    assert parsed.get_content_type() == "text/calendar"
+    body = message.split(b"\r\n\r\n", 1)[1]
+    evidence = Evidence.parse(str(parsed[HEADER]))
+    assert evidence is not None and evidence.body == hashlib.sha256(body).hexdigest()[:16]
+    assert body.endswith(b"\r\n")
+    assert all(len(line) <= 75 and b"\r" not in line and b"\n" not in line for line in body.split(b"\r\n"))
+    lines = body.decode().replace("\r\n ", "").split("\r\n")[:-1]
+    assert (lines[0], lines[-1]) == ("BEGIN:VCALENDAR", "END:VCALENDAR")
+    assert "VERSION:2.0" in lines and any(line.startswith("PRODID:") for line in lines)
+    events = "\n".join(lines).split("BEGIN:VEVENT\n")[1:]
+    assert len(events) >= kilobytes
+    uids = set()
+    for event in events:
+        assert event.count("END:VEVENT") == 1
+        values = dict(line.partition(":")[::2] for line in event.split("\n"))
+        begin, end = (datetime.strptime(values[key], "%Y%m%dT%H%M%SZ") for key in ("DTSTART", "DTEND"))
+        assert begin < end
+        assert datetime.strptime(values["DTSTAMP"], "%Y%m%dT%H%M%SZ") == datetime.fromtimestamp(
+            SENT_US // 1_000_000, UTC
+        ).replace(tzinfo=None)
+        assert values["SUMMARY"] and not re.search(r"(?<!\\)[,;]", values["SUMMARY"] + values["DESCRIPTION"])
+        uids.add(values["UID"])
+    assert len(uids) == len(events)
+
+
+def test_schedules_differ() -> None:
+    """Another id is another schedule; the same is the same; one that cannot hold anything is refused."""
+    assert schedule(5_000) == schedule(5_000)
+    assert schedule(5_000).split(b"\r\n\r\n", 1)[1] != schedule(5_000, "s3.2").split(b"\r\n\r\n", 1)[1]
+    with pytest.raises(ValueError, match="schedule"):
+        schedule(600)
+    with pytest.raises(ValueError, match="address"):
+        schedule(5_000, address="a@b\r\nX: y")
