@@ -1,0 +1,132 @@
+"""`loadsim server`: start a mail server with a scenario's accounts and lists, and stop it on a signal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from loadsim.model.population import distribution_lists
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+from loadsim.servers.dovecot_postfix_config import TLS_MODES
+from loadsim.servers.embedded import start_embedded
+from loadsim.servers.running import RunningServer
+
+IMAP_PORT = 10143
+SMTP_PORT = 10025
+
+_Start = Callable[[Path], RunningServer]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `server` and its two kinds."""
+    server = subparsers.add_parser("server", help="start a mail server for a scenario, until Ctrl-C")
+    kinds = server.add_subparsers(dest="server_kind", required=True, metavar="KIND")
+
+    embedded = kinds.add_parser("embedded", help="in memory, on free ports, without root: no measurement")
+    _add_common(embedded)
+    embedded.set_defaults(run=run_embedded)
+
+    dovecot_postfix = kinds.add_parser(
+        "dovecot-postfix", help="a private instance of Debian's Dovecot and Postfix; as root"
+    )
+    _add_common(dovecot_postfix)
+    dovecot_postfix.add_argument("--imap-port", type=port, default=IMAP_PORT, metavar="N", help="default: %(default)s")
+    dovecot_postfix.add_argument("--smtp-port", type=port, default=SMTP_PORT, metavar="N", help="default: %(default)s")
+    dovecot_postfix.add_argument("--tls", choices=TLS_MODES, default="none", help="of both; default: %(default)s")
+    dovecot_postfix.set_defaults(run=run_dovecot_postfix)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help="keep the server's files there; default: a passing place"
+    )
+
+
+def port(text: str) -> int:
+    """A TCP port number."""
+    number = int(text)
+    if not 0 < number < 65536:
+        raise argparse.ArgumentTypeError(f"expected 1 to 65535, found {text}")
+    return number
+
+
+def run_embedded(args: argparse.Namespace) -> int:
+    """`loadsim server embedded`."""
+    scenario = load_scenario(args.scenario, args.overrides)
+    return _serve(args.dir, lambda directory: start_embedded(*_population(scenario), directory))
+
+
+def run_dovecot_postfix(args: argparse.Namespace) -> int:
+    """`loadsim server dovecot-postfix`."""
+    scenario = load_scenario(args.scenario, args.overrides)
+    return _serve(
+        args.dir,
+        lambda directory: start_dovecot_postfix(
+            *_population(scenario), directory, imap_port=args.imap_port, smtp_port=args.smtp_port, tls=args.tls
+        ),
+    )
+
+
+def _population(scenario: Scenario) -> tuple[list[Account], dict[str, tuple[str, ...]]]:
+    accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
+    return accounts, dict(distribution_lists(scenario))
+
+
+def _serve(kept: Path | None, start: _Start) -> int:
+    """Run the server in a directory, which goes with it unless it was asked for by name."""
+    with server_directory(kept) as directory:
+        return asyncio.run(_until_asked(start, directory))
+
+
+@contextmanager
+def server_directory(kept: Path | None) -> Iterator[Path]:
+    """The directory to keep, made if need be; or a short one that the servers' users can enter, removed at the end."""
+    if kept is not None:
+        kept.mkdir(mode=0o711, parents=True, exist_ok=True)
+        yield kept
+        return
+    directory = Path(tempfile.mkdtemp(prefix="loadsim-", dir="/tmp"))
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+async def _until_asked(start: _Start, directory: Path) -> int:
+    """Start, say where it is, wait for SIGINT or SIGTERM, which also count while it starts, and stop it."""
+    asked = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    with start(directory) as server:
+        print(f"# {server.describe()}, in {directory}")
+        for note in getattr(server, "notes", ()):
+            print(f"# {note}")
+        print("# In the scenario:")
+        print(scenario_lines(server.services), end="")
+        print("# Ctrl-C stops it.", flush=True)
+        await asked.wait()
+    return 0
+
+
+def scenario_lines(services: Services) -> str:
+    """The `server:` block of a scenario, as YAML, for a server that listens there."""
+    block = {"server": {"imap": _endpoint(services.imap), "smtp": _endpoint(services.smtp)}}
+    return yaml.safe_dump(block, sort_keys=False, default_flow_style=None, width=200)
+
+
+def _endpoint(endpoint: Endpoint) -> dict[str, str | int]:
+    lines: dict[str, str | int] = {"host": endpoint.host, "port": endpoint.port, "tls": endpoint.tls}
+    return lines | ({"ca_file": endpoint.ca_file} if endpoint.ca_file else {})

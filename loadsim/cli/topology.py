@@ -1,0 +1,31 @@
+"""`loadsim topology export`: a scenario's accounts and lists as the tables that a mail server reads."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from loadsim.model.population import distribution_lists
+from loadsim.model.scenario import load_scenario
+from loadsim.topology.export import FORMATS, export
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `topology` and its verb."""
+    topology = subparsers.add_parser("topology", help="accounts and distribution lists of a scenario")
+    verbs = topology.add_subparsers(dest="topology_verb", required=True, metavar="VERB")
+    exporting = verbs.add_parser("export", help="write them as a server's own tables")
+    exporting.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
+    exporting.add_argument("--format", choices=FORMATS, required=True, help="whose tables")
+    exporting.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="default: the current directory")
+    exporting.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    exporting.set_defaults(run=run_export)
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """`loadsim topology export`; prints the files that it wrote."""
+    scenario = load_scenario(args.scenario, args.overrides)
+    accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
+    for path in export(accounts, distribution_lists(scenario), args.format, args.out):
+        print(path)
+    return 0
