@@ -15,7 +15,7 @@ def answer_text(score: Mapping[str, Any]) -> str:
     for name, protocol in score["by_protocol"].items():
         if len(score["by_protocol"]) > 1:
             lines.append(
-                f"Client module {name}, {protocol['users']} users (its score is not to be mixed with another's)"
+                f"Client module {name}, {_count(protocol['users'], 'user')} (its score is not to be mixed with another's)"
             )
         lines += [*_table(_rows(protocol)), *_covers(protocol["covers"]), ""]
     if score.get("commands"):

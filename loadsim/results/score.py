@@ -117,7 +117,10 @@ class TaskStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolStatistics:
-    """What one client module came to: its tasks (heaviest first, then by name), and its score, or None without hits."""
+    """What one client module came to: its tasks (heaviest first, then by name), and its score, or None without hits.
+
+    `users` are those with any record that counts.
+    """
 
     protocol: str
     users: int
@@ -160,14 +163,14 @@ def score_protocols(
     without_window = np.isin(names, WITHOUT_WINDOW)[log.tasks["task"]]
     counted = log.tasks[without_window | in_window(log.tasks["scheduled_us"], window_s)]
     protocols = []
-    for protocol in np.unique(log.tasks["protocol"]):
+    for protocol in np.unique(counted["protocol"]):
         of_protocol = counted[counted["protocol"] == protocol]
         tasks = [
             _task_statistics(str(names[task]), of_protocol[of_protocol["task"] == task], weights)
             for task in np.unique(of_protocol["task"])
         ]
         tasks.sort(key=lambda task: (-task.weight, task.task))
-        users = len(np.unique(log.tasks["user"][log.tasks["protocol"] == protocol]))
+        users = len(np.unique(of_protocol["user"]))
         protocols.append(ProtocolStatistics(str(names[protocol]), users, tuple(tasks), weighted_score(tasks)))
     return tuple(sorted(protocols, key=lambda one: one.protocol))
 

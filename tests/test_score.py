@@ -1,0 +1,393 @@
+"""The score: percentiles by their definition, statistics by hand, delivery by message, and the answer as text."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_samples import (
+    ENDED,
+    START_NS,
+    done,
+    event,
+    ms,
+    sample_log,
+    skipped,
+    write_sample,
+    write_two_clients,
+)
+
+from loadsim.errors import LogError
+from loadsim.report.answer import summarise
+from loadsim.results.delivery import delivery
+from loadsim.results.merge import merge, truncate
+from loadsim.results.records import NEVER
+from loadsim.results.score import percentile, standard_deviation
+from loadsim.results.timinglog import TimingLog, read_log, write_log
+
+GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
+FAST = settings(deadline=None, max_examples=60)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1), st.integers(1, 100))
+def test_a_percentile_was_measured_and_covers(samples: list[int], percent: int) -> None:
+    """It is one of the samples, enough do not exceed it, and no smaller sample would do."""
+    found = percentile(np.sort(samples), percent)
+    assert found in samples
+    assert 100 * sum(sample <= found for sample in samples) >= percent * len(samples)
+    assert 100 * sum(sample < found for sample in samples) < percent * len(samples)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=500), st.sampled_from([50, 95]))
+def test_percentiles_are_numpys_inverted_distribution(samples: list[int], percent: int) -> None:
+    """An outside oracle: numpy's own nearest rank."""
+    assert percentile(np.sort(samples), percent) == np.percentile(samples, percent, method="inverted_cdf")
+
+
+def test_ranks_are_computed_in_whole_numbers() -> None:
+    """7 % of 100 samples are 7, though 0.07 * 100 is more than 7; 99.9 % of 1000 are 999."""
+    assert percentile(np.arange(1, 101), 7) == 7
+    assert percentile(np.arange(1, 1001), Fraction(999, 10)) == 999
+
+
+def test_no_samples_have_no_percentile() -> None:
+    """Nothing measured is not zero."""
+    with pytest.raises(ValueError, match="no samples"):
+        percentile(np.array([]), 95)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=2))
+def test_the_deviation_is_that_of_a_sample(samples: list[int]) -> None:
+    """Python's statistics module says the same; a single sample does not deviate."""
+    assert math.isclose(standard_deviation(np.array(samples)), statistics.stdev(samples), rel_tol=1e-9, abs_tol=1e-6)
+    assert standard_deviation(np.array(samples[:1])) == 0
+
+
+def test_the_answer_is_the_one_found_by_hand(tmp_path: Path) -> None:
+    """The whole text; the figures of READ are those of 10, 20, ... 200 ms, shared by two clients.
+
+    95 % of 20 are 19: 190 ms. SEND: 30, 50, 40 ms and one timeout. Score: (10 * 190 + 50) / 11 = 177.3 ms.
+    The standard deviation of 1 to n times 10 is 10 * sqrt(n * (n + 1) / 12) = 59.2; of 5 and 15, sqrt(50) = 7.1.
+    """
+    summary = summarise([write_two_clients(tmp_path)])
+    assert summary.text == GOLDEN.read_text(encoding="utf-8")
+    assert summary.exit_status == 3
+
+
+def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
+    """Names and values, at full precision."""
+    score = summarise([write_two_clients(tmp_path)]).score
+    assert score["score_ms"] == pytest.approx(1950 / 11)
+    assert (score["users"], score["clients"], score["window_s"]) == (2, 2, [1.0, 2.0])
+    assert (score["plan_digest"], score["compression"], score["load_equivalent_users"]) == ("p1", 288, 576)
+    assert score["verdict"] == {
+        "validity": "invalid",
+        "passed": False,
+        "reasons": [
+            "MOVE has too few hits: 0, at least 1 needed",
+            "1 of 24 tasks failed (4.167 %), at most 1 % wanted",
+        ],
+    }
+    tasks = {task["task"]: task for task in score["tasks"]}
+    times = [10.0 * number for number in range(1, 21)]
+    assert tasks["READ"] == {
+        "task": "READ",
+        "weight": 10,
+        "hits": 20,
+        "failed": 0,
+        "p50_ms": 100,
+        "p95_ms": 190,
+        "mean_ms": pytest.approx(statistics.mean(times)),
+        "stddev_ms": pytest.approx(statistics.stdev(times)),
+        "response_p95_ms": 190,
+        "refused": 0,
+        "lost": 0,
+        "timeout": 0,
+        "unfinished": 0,
+        "skipped": 0,
+    }
+    assert (tasks["SEND"]["failed"], tasks["SEND"]["timeout"], tasks["MOVE"]["skipped"]) == (1, 1, 1)
+    assert (tasks["MOVE"]["hits"], tasks["MOVE"]["p95_ms"], tasks["LOGON"]["weight"]) == (0, None, 0)
+    assert score["delivery"] == {
+        "accepted": 3,
+        "delivered": 3,
+        "undelivered": 0,
+        "p50_ms": 20,
+        "p95_ms": 40,
+        "mean_ms": 30,
+        "stddev_ms": pytest.approx(math.sqrt(200)),
+    }
+    assert score["by_protocol"] == {
+        "imap": {
+            "score_ms": score["score_ms"],
+            "users": 2,
+            "covers": {"scored": ["READ", "SEND"], "without_hits": ["MOVE"], "not_planned": ["COPY"]},
+            "tasks": score["tasks"],
+        }
+    }
+
+
+def test_response_time_counts_from_the_due_time(tmp_path: Path) -> None:
+    """A task that began 50 ms late and took 10 has a service time of 10 and a response time of 60."""
+    score = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 10, 10, late_ms=50)])]).score
+    (read,) = score["tasks"]
+    assert (read["p95_ms"], read["response_p95_ms"], score["score_ms"]) == (10, 60, 10)
+    assert score["lateness_p95_ms"] == {"busy": 50, "down": 0, "generator": 0}
+
+
+def test_a_window_holds_what_was_due_in_it(tmp_path: Path) -> None:
+    """The begin belongs to it, the end does not, and when a task ended does not matter."""
+    tasks = [
+        done("READ", due_ms, took_ms) for due_ms, took_ms in ((999.999, 1), (1000, 2), (1999.999, 5000), (2000, 3))
+    ]
+    score = summarise([sample_log(tmp_path / "a.tlog", tasks)], begin_s=1, end_s=2).score
+    assert [(task["hits"], task["p50_ms"], task["p95_ms"]) for task in score["tasks"]] == [(2, 2, 5000)]
+
+
+def test_weights_are_data(tmp_path: Path) -> None:
+    """Given weights replace the header's; a task without one is reported and not scored."""
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 10), done("SEND", 1, 40), done("SYNC", 2, 900)])
+    assert summarise([log]).score["score_ms"] == pytest.approx((10 * 10 + 40) / 11)
+    score = summarise([log], weights={"READ": 1, "SEND": 1, "SYNC": 2}).score
+    assert score["score_ms"] == pytest.approx((10 + 40 + 2 * 900) / 4)
+    assert summarise([log], weights={"SEND": 0.5}).score["score_ms"] == 40
+
+
+def test_failing_never_makes_a_score_better(tmp_path: Path) -> None:
+    """Quick failures are outside the percentile, and the criteria miss them."""
+    tasks = [done("READ", number, 100) for number in range(20)]
+    failures = [done("READ", 50 + number, 1, outcome="refused", error="NO") for number in range(20)]
+    limits = {"limits": {"hits": 1, "window_s": 1}}
+    good = summarise([sample_log(tmp_path / "a.tlog", tasks, header=limits)])
+    bad = summarise([sample_log(tmp_path / "b.tlog", tasks + failures, header=limits)])
+    assert (good.score["score_ms"], good.exit_status) == (100, 0)
+    assert (bad.score["score_ms"], bad.exit_status) == (100, 1)
+
+
+def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
+    """With two of them each has its own score, the common one is null, and the text has a table for each."""
+    tasks = [done("READ", 0, 10), done("READ", 1, 500, user=2, protocol="aioimaplib")]
+    summary = summarise([sample_log(tmp_path / "a.tlog", tasks)])
+    assert (summary.score["score_ms"], summary.score["tasks"]) == (None, [])
+    assert {name: one["score_ms"] for name, one in summary.score["by_protocol"].items()} == {
+        "imap": 10,
+        "aioimaplib": 500,
+    }
+    assert summary.text.count("Weighted Avg") == 2
+    assert "Client module aioimaplib, 1 user " in summary.text
+
+
+def test_the_embedded_server_is_no_measurement(tmp_path: Path) -> None:
+    """The text says so."""
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header={"embedded": True})
+    assert "this is no measurement of a server" in summarise([log]).text
+
+
+def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:
+    """Those that started in the window, by name, failed ones beside: 7 and 9 ms of FETCH, one DATA that timed out."""
+    directory = write_two_clients(tmp_path)
+    assert "commands" not in summarise([directory]).score
+    summary = summarise([directory], commands=True)
+    assert [(one["command"], one["hits"], one["failed"], one["p95_ms"]) for one in summary.score["commands"]] == [
+        ("IMAP UID FETCH", 2, 0, 9),
+        ("SMTP DATA", 0, 1, None),
+    ]
+    assert "IMAP UID FETCH     2   7.0   9.0   8.0        1.4       0" in summary.text
+
+
+@pytest.mark.parametrize(
+    ("mails", "expected"),
+    [
+        ([("accepted", "n1.0", 2, 10), ("seen", "n1.0", 2, 25)], (1, 1, 15)),
+        ([("accepted", "n1.0", 2, 10), ("seen", "n1.0", 3, 25)], (1, 0, None)),  # somebody else's copy
+        ([("accepted", "n1.0", 2, 10), ("seen", "n1.00", 2, 25)], (1, 0, None)),
+        ([("accepted", "n1.0", 2, 10), ("found", "n1.0", 2, 25)], (1, 1, None)),
+        ([("accepted", "n1.0", 2, 10), ("seen", "n1.0", 2, 9)], (1, 1, 0)),  # shown before the acceptance was read
+        ([("accepted", "n1.0", 2, 10), ("seen", "n1.0", 2, 30), ("seen", "n1.0", 2, 20)], (1, 1, 10)),  # twice
+        ([("accepted", "n1.0", 2, 99_999), ("seen", "n1.0", 2, 100_100)], (1, 1, 101)),  # seen after the window
+        ([("accepted", "n1.0", 2, 100_000), ("seen", "n1.0", 2, 100_100)], (0, 0, None)),
+        ([("seen", "n1.0", 2, 5), ("read", "n1.0", 2, 6)], (0, 0, None)),
+        ([("accepted", "n1.0", 256, 10), ("seen", "n1.0", 1, 11), ("seen", "n1.0", 65536, 11)], (1, 0, None)),
+    ],
+)
+def test_delivery_joins_message_and_recipient(
+    tmp_path: Path, mails: list[tuple[str, str, int, float]], expected: tuple[int, int, float | None]
+) -> None:
+    """Accepted, delivered, and how long it took."""
+    log = sample_log(tmp_path / "a.tlog", mails=[event(*mail) for mail in mails])
+    found = delivery(log, (0, 100))
+    assert (found.accepted, found.delivered, found.times.p95_ms) == expected
+
+
+def decoded(log: TimingLog) -> list[tuple[Any, ...]]:
+    """All that a log's task and mail records say, free of how names are numbered, in the log's order."""
+    rows: list[tuple[Any, ...]] = []
+    for records in (log.tasks, log.mails):
+        columns = [
+            log.names(records, name).tolist()
+            if name in ("task", "profile", "protocol", "error", "folder", "client", "engine")
+            else records[name].tolist()
+            for name in records.dtype.names or ()
+        ]
+        rows += zip(*columns, strict=True)
+    return rows
+
+
+@st.composite
+def engines_tasks(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
+    """The tasks of one to four engines, in order of completion, with ties in time."""
+    task = st.builds(
+        lambda name, due, late, took, user, ended: (
+            done(name, due * 100, took, late_ms=late, user=user, error=f"e{user}")
+            if ended
+            else skipped(name, due * 100)
+        ),
+        st.sampled_from(["READ", "SEND", "LOGON", "SYNC"]),
+        st.integers(-20, 20),
+        st.integers(0, 3),
+        st.integers(0, 50),
+        st.integers(1, 4),
+        st.booleans(),
+    )
+    return draw(st.lists(st.lists(task, max_size=8), min_size=1, max_size=4))
+
+
+def logs_of(directory: Path, engines: list[list[dict[str, Any]]]) -> list[TimingLog]:
+    """One log per engine."""
+    return [
+        sample_log(
+            directory / f"c.{number}.tlog",
+            tasks,
+            [event("accepted", f"n1.{number}", 2, 100 * len(tasks))],
+            header={"engine": str(number)},
+        )
+        for number, tasks in enumerate(engines)
+    ]
+
+
+@FAST
+@given(engines=engines_tasks(), data=st.data())
+def test_merging_in_steps_gives_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, engines: list[list[dict[str, Any]]], data: st.DataObject
+) -> None:
+    """Merge some logs, then that and the rest, in any order, over a file: it is the merge of all, in time order."""
+    directory = tmp_path_factory.mktemp("merge")
+    logs = data.draw(st.permutations(logs_of(directory, engines)))
+    whole = merge(logs)
+    some = data.draw(st.integers(1, len(logs)))
+    write_log(merge(logs[:some]), directory / "some.tlog")
+    steps = merge([*logs[some:], read_log(directory / "some.tlog")])
+    assert decoded(steps) == decoded(whole)
+    assert steps.header == whole.header and steps.sources == whole.sources and steps.strings == whole.strings
+    starts = np.where(whole.tasks["started_us"] == NEVER, whole.tasks["scheduled_us"], whole.tasks["started_us"])
+    keys = list(
+        zip(starts, whole.names(whole.tasks, "client"), whole.names(whole.tasks, "engine"), whole.tasks["sequence"],
+            strict=True)
+    )  # fmt: skip
+    assert keys == sorted(keys)
+    assert sorted(map(repr, decoded(whole))) == sorted(repr(row) for log in logs for row in decoded(log))
+
+
+@FAST
+@given(engines=engines_tasks(), begin=st.integers(-25, 25), length=st.integers(1, 30))
+def test_truncate_and_merge_commute(
+    tmp_path_factory: pytest.TempPathFactory, engines: list[list[dict[str, Any]]], begin: int, length: int
+) -> None:
+    """Whichever comes first, the records are the same, and so is the answer, also that of the whole log."""
+    logs = logs_of(tmp_path_factory.mktemp("commute"), engines)
+    window_s = (begin / 10, (begin + length) / 10)
+    one, another = merge([truncate(log, window_s) for log in logs]), truncate(merge(logs), window_s)
+    assert decoded(one) == decoded(another)
+    answers = [summarise([log]).score for log in (one, another)]
+    answers.append(summarise([merge(logs)], begin_s=window_s[0], end_s=window_s[1]).score)
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_truncated_log_has_no_answer_beyond_its_window(tmp_path: Path) -> None:
+    """A window that reaches outside would silently miss records."""
+    log = truncate(sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)]), (1, 2))
+    assert summarise([log]).score["window_s"] == [1, 2]
+    with pytest.raises(LogError, match="expected one within 1 s to 2 s"):
+        summarise([log], begin_s=0)
+
+
+def test_different_plans_are_not_merged(tmp_path: Path) -> None:
+    """Unless forced; the message names the key and both logs."""
+    one = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    another = sample_log(tmp_path / "b.tlog", [done("READ", 0, 2)], header={"run": "run-2", "plan_digest": "p2"})
+    with pytest.raises(LogError, match=r"plan_digest: .*'p1' in c1\.0 of run 'run-1' and 'p2' in c1\.0 of run 'run-2'"):
+        merge([one, another])
+    assert len(merge([one, another], force=True).tasks) == 2
+
+
+def test_the_same_log_twice_is_refused(tmp_path: Path) -> None:
+    """Doubled records would double the hits."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    (tmp_path / "copy.tlog").write_bytes((tmp_path / "a.tlog").read_bytes())
+    with pytest.raises(LogError, match=r"c1\.0 of run 'run-1' twice"):
+        summarise([tmp_path / "a.tlog", tmp_path / "copy.tlog"])
+    assert summarise([tmp_path / "a.tlog", tmp_path / "a.tlog"]).score["tasks"][0]["hits"] == 1
+
+
+def test_logs_of_different_runs_keep_their_distance_unless_rebased(tmp_path: Path) -> None:
+    """A run that began a minute later stays a minute later; with rebase both start at 0."""
+    one = sample_log(tmp_path / "a.tlog", [done("READ", 5, 1)])
+    later = {"run": "run-2", "wall_clock_start": "2026-01-05T09:01:00+01:00"}
+    another = sample_log(tmp_path / "b.tlog", [done("READ", 5, 1)], header=later)
+    assert merge([one, another]).tasks["scheduled_us"].tolist() == [5000, 60_005_000]
+    assert merge([one, another], rebase=True).tasks["scheduled_us"].tolist() == [5000, 5000]
+
+
+def test_an_engine_that_never_started_is_placed_by_the_wall_clock(tmp_path: Path) -> None:
+    """Its log-ons come where they were: before the common start of the others, 3 s after their epoch."""
+    one = sample_log(tmp_path / "a.tlog", [done("LOGON", -2000, 1)])
+    dead = sample_log(tmp_path / "b.tlog", [done("LOGON", -1000, 1)], header={"engine": "1"}, facts={})
+    assert dead.tasks["scheduled_us"].tolist() == [2_000_000] and START_NS - ms(-1000) == 10**9
+    assert merge([one, dead]).tasks["scheduled_us"].tolist() == [-2_000_000, -1_000_000]
+
+
+def test_merged_names_beyond_the_table_are_other(tmp_path: Path) -> None:
+    """Errors give way, tasks and users' profiles stay."""
+    logs = [
+        sample_log(
+            tmp_path / f"{engine}.tlog",
+            [done("READ", number, 1, error=f"{engine}/{number}") for number in range(40_000)],
+            header={"engine": engine},
+        )
+        for engine in ("0", "1")
+    ]
+    whole = merge(logs)
+    assert len(whole.strings) == 65_535
+    errors = whole.names(whole.tasks, "error")
+    assert set(whole.names(whole.tasks, "task")) == {"READ"} and set(whole.names(whole.tasks, "engine")) == {"0", "1"}
+    assert errors[0] == "0/0" and errors[-1] == "other" and np.count_nonzero(errors == "other") > 14_000
+
+
+def test_lost_users_are_counted_from_what_the_logs_say(tmp_path: Path) -> None:
+    """Those of a log without an end, those of a log that is missing, those that never got on or have no session."""
+    four = {"users": 9, "engine_users": 3}
+    logons = [
+        done("LOGON", -1000, 1, user=1),
+        done("LOGON", -1000, 1, user=2, outcome="refused"),
+        done("LOGON", -900, 1, user=2),
+        done("LOGON", -1000, 1, user=3, outcome="refused"),
+        done("READ", 1, 1),
+    ]
+    complete = sample_log(tmp_path / "0.tlog", logons, header=four)
+    down = sample_log(
+        tmp_path / "1.tlog", [done("READ", 1, 1)], header=four | {"engine": "1"}, facts=ENDED | {"lost_users": 2}
+    )
+    killed = sample_log(tmp_path / "2.tlog", [done("READ", 1, 1)], header=four | {"engine": "2"}, facts={"start_ns": 0})
+    reasons = summarise([complete, down]).score["verdict"]["reasons"]
+    assert "6 of 9 users were lost, at most 0 allowed" in reasons  # 1 never on, 2 down, 3 of the missing log
+    assert "the logs are of 6 of 9 users" in reasons
+    reasons = summarise([complete, down, killed]).score["verdict"]["reasons"]
+    assert "6 of 9 users were lost, at most 0 allowed" in reasons
+    assert "the log of c1.2 has no end: its 3 users count as lost" in reasons

@@ -1,0 +1,159 @@
+"""Small timing logs for tests, written by the real writer; all instants are given from the common start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from loadsim.results.timinglog import TimingLog, TimingLogWriter, read_log
+
+EPOCH_NS = 77_000_000_000
+START_NS = EPOCH_NS + 3_000_000_000
+ENDED = {"start_ns": START_NS, "ended": "completed"}
+
+HEADER: dict[str, Any] = {
+    "run": "run-1",
+    "name": "sample",
+    "scenario_digest": "s1",
+    "plan_digest": "p1",
+    "client": "c1",
+    "engine": "0",
+    "users": 2,
+    "engine_users": 2,
+    "day_s": 28_800,
+    "compression": 1.0,
+    "window_s": [0.0, 100.0],
+    "weights": {"READ": 10, "SEND": 1, "MOVE": 1, "COPY": 1},
+    "criteria": {},
+    "limits": {"hits": 1},
+    "wall_clock_start": "2026-01-05T08:00:00+00:00",
+}
+
+
+def ms(at_ms: float) -> int:
+    """The instant so many milliseconds after the common start, on the engine's clock."""
+    return START_NS + round(at_ms * 1_000_000)
+
+
+def done(task: str, due_ms: float, took_ms: float, late_ms: float = 0, **fields: Any) -> dict[str, Any]:
+    """A task that was due, began `late_ms` later because its user was busy, and took so long."""
+    basic: dict[str, Any] = {
+        "task": task,
+        "user": 1,
+        "profile": "medium",
+        "protocol": "imap",
+        "scheduled_ns": ms(due_ms),
+        "started_ns": ms(due_ms + late_ms),
+        "ended_ns": ms(due_ms + late_ms + took_ms),
+        "late_busy_s": late_ms / 1000,
+        "late_down_s": 0.0,
+        "late_generator_s": 0.0,
+        "outcome": "ok",
+        "error": "",
+        "moved_bytes": 1000,
+    }
+    return basic | fields
+
+
+def skipped(task: str, due_ms: float, **fields: Any) -> dict[str, Any]:
+    """A task that had not begun when the run ended."""
+    return done(task, due_ms, 0, started_ns=None, ended_ns=None, outcome="skipped", **fields)
+
+
+def event(name: str, message: str, user: int, at_ms: float) -> dict[str, Any]:
+    """Something that happened to a message of user 1 for a user."""
+    return {"event": name, "message": message, "user": user, "sender": 1, "at_ns": ms(at_ms), "folder": "INBOX"}
+
+
+def write_sample(
+    path: Path,
+    tasks: Iterable[Mapping[str, Any]] = (),
+    mails: Iterable[Mapping[str, Any]] = (),
+    commands: Iterable[Mapping[str, Any]] = (),
+    header: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write one engine's log; `header` adds to or replaces keys of `HEADER`, `facts` are `ENDED` unless given."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = TimingLogWriter(path, HEADER | dict(header or {}), EPOCH_NS)
+    for task in tasks:
+        writer.task(**task)
+    for mail in mails:
+        writer.mail(**mail)
+    for command in commands:
+        writer.command(**command)
+    writer.facts(ENDED if facts is None else facts)
+    writer.close()
+    return path
+
+
+def sample_log(path: Path, *args: Any, **kwargs: Any) -> TimingLog:
+    """Write one engine's log and read it."""
+    return read_log(write_sample(path, *args, **kwargs))
+
+
+def write_two_clients(directory: Path) -> Path:
+    """A run directory with the logs of two clients; `test_score` says what the answer must be, and why."""
+    reads = [done("READ", 1000 + number, 10 * (number + 1)) for number in range(20)]
+    write_sample(
+        directory / "logs" / "c1.0.tlog",
+        tasks=[
+            done("LOGON", -2000, 5),
+            *reads[::2],
+            done("READ", 999, 9000),  # due before the window
+            done("READ", 2000, 9000),  # due at the window's end, which is not in it
+            done("SEND", 1200, 30, late_ms=8),
+            done("SEND", 1400, 50),
+            skipped("MOVE", 1999),
+        ],
+        mails=[
+            event("accepted", "n1.0", 2, 1230),
+            event("accepted", "n1.1", 2, 1450),
+            event("accepted", "n1.2", 2, 1500),
+            event("accepted", "n1.3", 2, 2500),  # after the window, and never seen
+        ],
+        commands=[_command("IMAP UID FETCH", 1100, 7), _command("IMAP UID FETCH", 2100, 7000)],
+        header=TWO_CLIENTS,
+    )
+    write_sample(
+        directory / "logs" / "c2.0.tlog",
+        tasks=[
+            done("LOGON", -1000, 15, user=2),
+            *(read | {"user": 2} for read in reads[1::2]),
+            done("SEND", 1600, 40, user=2),
+            done("SEND", 1700, 60_000, user=2, outcome="timeout", error="SMTP DATA"),
+        ],
+        mails=[
+            event("seen", "n1.0", 2, 1250),
+            event("seen", "n1.1", 2, 1490),
+            event("found", "n1.2", 2, 3000),
+        ],
+        commands=[_command("SMTP DATA", 1700, 60_000, outcome="timeout"), _command("IMAP UID FETCH", 1101, 9)],
+        header=TWO_CLIENTS | {"client": "c2"},
+    )
+    return directory
+
+
+TWO_CLIENTS: dict[str, Any] = {
+    "name": "two clients",
+    "users": 2,
+    "engine_users": 1,
+    "day_s": 100,
+    "compression": 288.0,
+    "window_s": [1.0, 2.0],
+    "server": "mail.example (no greeting)",
+    "limits": {"hits": 1, "done": 0.9, "window_s": 1},
+}
+
+
+def _command(name: str, at_ms: float, took_ms: float, outcome: str = "ok") -> dict[str, Any]:
+    return {
+        "command": name,
+        "user": 1,
+        "started_ns": ms(at_ms),
+        "ended_ns": ms(at_ms + took_ms),
+        "outcome": outcome,
+        "sent_bytes": 20,
+        "received_bytes": 2000,
+    }
