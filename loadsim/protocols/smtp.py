@@ -171,6 +171,10 @@ class Submission:
                 return ProtocolError(f"no SMTP at {verb}", self._clean(text))
             case TimeoutError():
                 return ServerSilent(f"no answer to {verb}")
+            case ssl.SSLCertVerificationError(verify_message=why):
+                return ServerLost("TLS certificate", self._clean(why))
+            case OSError(__cause__=ssl.SSLError() as tls):
+                return self._failure(verb, tls)
             case OSError():
                 return ServerLost(f"lost at {verb}", self._clean(str(error)))
             case _:  # STARTTLS, or every method of AUTH that we know, is not offered

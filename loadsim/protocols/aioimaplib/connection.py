@@ -1,0 +1,244 @@
+"""One connection through aioimaplib: commands within a limit, an end that is noticed at once, and no traces after it.
+
+The library is left as it is. Around it stand a time limit and a race with the loss of the connection (its callers
+would wait for ever), an ear for what it loses, and the cancelling of the tasks that it leaves behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from aioimaplib import aioimaplib as library
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import Endpoint, Observer
+
+_BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
+_CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
+_LIBRARY_ERRORS = (library.AioImapException, RecursionError, LookupError, TypeError, ValueError, AttributeError)
+"""What the library raises of itself when a server says what it does not expect."""
+
+T = TypeVar("T")
+
+
+class _Protocol(library.IMAP4ClientProtocol):
+    """The library's protocol; it counts bytes, lets us hear what nobody asked for, and breaks off when it breaks."""
+
+    transport: Any
+
+    def __init__(self, broke: Callable[[Exception | None], None], heard: Callable[[bytes], None]) -> None:
+        super().__init__(asyncio.get_running_loop(), broke)
+        self.sent_bytes = self.received_bytes = 0
+        self.defect = ""
+        self._heard = heard
+
+    def data_received(self, data: bytes) -> None:
+        self.received_bytes += len(data)
+        try:
+            super().data_received(data)
+        except _LIBRARY_ERRORS as error:
+            self._break_off(error)
+
+    def send(self, line: str, scrub: str | None = None) -> None:
+        self.sent_bytes += len(line.encode()) + 2
+        super().send(line, cast(str, scrub))
+
+    async def welcome(self, command: bytes) -> None:
+        try:
+            await super().welcome(command)
+        except _LIBRARY_ERRORS as error:
+            self._break_off(error)
+
+    def _untagged_response(self, line: bytes) -> library.Command:
+        self._heard(line)  # the library loses EXISTS and EXPUNGE while it waits for the answer to a FETCH
+        return super()._untagged_response(line)
+
+    def _break_off(self, error: Exception) -> None:
+        self.defect = type(error).__name__  # its text may quote the command, and so the password
+        self.transport.abort()
+
+
+class _Client(library.IMAP4):
+    """The library's client on our protocol, its own time limits switched off."""
+
+    protocol: Any
+
+    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, protocol: _Protocol) -> None:
+        self._made = protocol
+        super().__init__(
+            endpoint.host, endpoint.port, timeout=cast(float, None), ssl_context=cast(ssl.SSLContext, context)
+        )
+
+    def create_client(
+        self,
+        host: str,
+        port: int,
+        loop: asyncio.AbstractEventLoop | None,
+        conn_lost_cb: Callable[[Exception | None], None] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.protocol = self._made
+        running = asyncio.get_running_loop()
+        connecting = running.create_connection(lambda: self._made, host, port, ssl=ssl_context)
+        self._client_task = running.create_task(connecting)
+
+
+class Connection:
+    """One connection through the library: commands within a limit, an end that is noticed, and no traces after it."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        context: ssl.SSLContext | None,
+        limit_s: float,
+        observer: Observer,
+        clean: Callable[[str], str],
+        heard: Callable[[bytes], None],
+    ) -> None:
+        """Begins to connect. `heard` gets every untagged line, `clean` takes the password out of a text."""
+        self._limit_s = limit_s
+        self._observer = observer
+        self._clean = clean
+        self._heard = heard
+        self._lost: asyncio.Future[TaskFailed] = asyncio.get_running_loop().create_future()
+        self._waiting = False
+        self._bye: str | None = None
+        self._idling: asyncio.Future[library.Response] | None = None
+        self.protocol = _Protocol(self._connection_lost, self._untagged)
+        self.client = _Client(endpoint, context, self.protocol)
+
+    @property
+    def capabilities(self) -> set[str]:
+        """What the server offers."""
+        return self.protocol.capabilities
+
+    @property
+    def is_idling(self) -> bool:
+        """Whether IDLE is under way."""
+        return self._idling is not None
+
+    async def run(self, name: str, command: Awaitable[T], more_bytes: int = 0) -> T:
+        """Await one command of the library; report it, and raise what a port may raise. Returns its response.
+
+        `more_bytes` is what it sends beside its line. After anything but an answer the connection is closed.
+        """
+        observer, protocol = self._observer, self.protocol
+        since, sent, received = observer.now(), protocol.sent_bytes, protocol.received_bytes
+        failure: TaskFailed | None = None
+        try:
+            response = await self._answer(name, command)
+            failure = self._refusal(name, response)
+        except TaskFailed as broken:
+            failure = broken
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        outcome = "ok" if failure is None else failure.outcome
+        sent_bytes = protocol.sent_bytes - sent + more_bytes
+        observer.command(f"IMAP {name}", since, outcome, sent_bytes, protocol.received_bytes - received)
+        if failure is None:
+            return response
+        if not isinstance(failure, ServerRefused):
+            self.close()
+        raise failure
+
+    async def idle(self) -> None:
+        """IDLE (RFC 2177); returns when the server has agreed."""
+        if "IDLE" not in self.capabilities:
+            raise ServerRefused("no IDLE", "the server does not offer IDLE")
+        # The library's own timer ends nothing but the wait for a queue that nobody reads here.
+        self._idling = await self.run("IDLE", self.client.idle_start())
+
+    async def done(self) -> None:
+        """End IDLE; returns when the server has said so."""
+        idling, self._idling = self._idling, None
+        if idling is None:
+            return
+        self.client.idle_done()
+        await self.run("DONE", idling, more_bytes=len("DONE\r\n"))
+        pushed = self.protocol.idle_queue
+        while not pushed.empty():
+            pushed.get_nowait()  # heard already
+
+    def close(self) -> None:
+        """Close at once. The library's tasks and timers go too: they would wait for ever."""
+        client, protocol = self.client, self.protocol
+        if not self._lost.done():
+            self._lost.set_result(ServerLost("closed"))
+        if protocol.transport is not None:
+            protocol.transport.abort()
+        for task in (client._client_task, *client.tasks, *protocol.tasks):
+            task.cancel()
+        if client._idle_waiter is not None:
+            client._idle_waiter.cancel()
+
+    async def _answer(self, name: str, command: Awaitable[T]) -> T:
+        """The command's result, or the loss of the connection, or the limit: whichever comes first."""
+        task: asyncio.Future[T] = asyncio.ensure_future(command)
+        either: set[asyncio.Future[Any]] = {task, self._lost}
+        self._waiting = True
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            raise ServerSilent(f"no answer to {name}") from None
+        finally:
+            self._waiting = False
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+            error = None if task.cancelled() else task.exception()  # looked at, or asyncio complains
+        if task.cancelled():
+            raise self._lost.result() if self._lost.done() else ServerLost("connection lost")
+        if isinstance(error, OSError):
+            raise _not_connected(error) from None
+        if isinstance(error, _LIBRARY_ERRORS):
+            raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {name}") from None
+        return task.result()
+
+    def _refusal(self, name: str, response: object) -> ServerRefused | None:
+        """NO and BAD, as a failure."""
+        if not isinstance(response, library.Response) or response.result == "OK":
+            return None
+        text = self._clean(bytes(response.lines[-1]).decode("utf-8", "replace") if response.lines else "")
+        code = _CODE.match(text)
+        named = f"{response.result} [{code[1]}] {name}" if code else f"{response.result} {name}"
+        return ServerRefused(named, f"{response.result} {text}")
+
+    def _connection_lost(self, error: Exception | None) -> None:
+        if self._lost.done():
+            return
+        defect = self.protocol.defect
+        failure: TaskFailed
+        if defect:
+            failure = ProtocolError("aioimaplib gave up", defect)
+        elif self._bye is not None:
+            failure = ServerLost("BYE", self._bye)
+        else:
+            failure = ServerLost("connection reset" if isinstance(error, ConnectionError) else "connection lost")
+        self._lost.set_result(failure)
+        if not self._waiting:
+            self._observer.lost(failure)
+        self.close()
+
+    def _untagged(self, line: bytes) -> None:
+        if match := _BYE.match(line):
+            self._bye = self._clean(match[1].decode("utf-8", "replace"))
+        self._heard(line)
+
+
+def _not_connected(error: OSError) -> ServerLost:
+    """Why a connection could not be made."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return ServerLost("TLS certificate", error.verify_message)
+        case ssl.SSLError():
+            return ServerLost("TLS handshake", error.reason or "")
+        case ConnectionRefusedError():
+            return ServerLost("connection refused")
+        case _:
+            return ServerLost("connect", error.strerror or "")
