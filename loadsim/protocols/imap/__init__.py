@@ -1,1 +1,43 @@
-"""loadsim's own IMAP client: a wire without I/O, an asyncio connection over it, and the mailbox port over that."""
+"""The client module `imap`: loadsim's own IMAP client, aiosmtplib for submission, the calendar as a folder.
+
+    responses   what a server can say            names      mailbox names in modified UTF-7
+    grammar     one response into its value      commands   arguments and commands into bytes
+    wire        the stream into responses        connection a socket, commands under way, time limits
+    logon       greeting, TLS, authentication    arrivals   what of the Inbox is new
+    reading     answers in the words of mail     mailbox    the port
+
+Everything up to `commands` does no I/O.
+"""
+
+from __future__ import annotations
+
+from loadsim.model.ports import SUPPORT, Account, ClientModule, Observer, Services, Session
+from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.imap.mailbox import ImapMailbox
+from loadsim.protocols.smtp import Submission
+from loadsim.protocols.tls import tls_context
+
+
+class ImapModule:
+    """Composes the drivers of each user; the TLS contexts are made once and shared. A `ports.ClientModule`."""
+
+    name = "imap"
+    supports = SUPPORT
+
+    def __init__(self, services: Services) -> None:
+        """Raises `ConfigError` when an authorities' file cannot be read."""
+        self._services = services
+        self._imap_tls = tls_context(services.imap)
+        self._smtp_tls = tls_context(services.smtp)
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        """The drivers of one user; nothing is connected yet."""
+        services = self._services
+        mailbox = ImapMailbox(services.imap, self._imap_tls, account, observer, services.command_limit_s)
+        submission = Submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls)
+        return Session(mailbox, submission, MailboxCalendar(mailbox))
+
+
+def open_module(services: Services) -> ClientModule:
+    """The entry point `imap` of `loadsim.protocols`."""
+    return ImapModule(services)

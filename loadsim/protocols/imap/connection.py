@@ -1,0 +1,474 @@
+"""One IMAP connection on asyncio: commands out, each in one write; answers in, to whoever waits for them.
+
+Commands may be sent while others are under way. All untagged data goes to every command under way, since the
+protocol does not say whose they are (RFC 9051 section 5.5): who asked picks what was asked for. What a connection
+holds back is only what follows a literal or an IDLE that the server has not said "+" to.
+
+There is one timer per connection at most. It is not moved when commands come and go: when it fires, it looks
+whether any command is overdue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, cast
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import Endpoint, Observer
+from loadsim.protocols.imap.commands import Argument, encode
+from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
+from loadsim.protocols.imap.wire import Wire
+
+
+class Answer(NamedTuple):
+    """The tagged end of a command that succeeded, and all untagged data that came while it was under way."""
+
+    tagged: Tagged
+    data: list[Response]
+
+
+class _Command:
+    """A command under way, or waiting to be sent."""
+
+    __slots__ = ("data", "deadline_s", "future", "name", "pieces", "resets", "sent_bytes", "since_ns", "tag", "then")
+
+    def __init__(
+        self,
+        name: str,
+        tag: str,
+        pieces: list[bytes],
+        future: asyncio.Future[Answer] | None,
+        then: Callable[[Answer], None] | None,
+        resets: bool,
+    ) -> None:
+        self.name = name
+        self.tag = tag
+        self.pieces = pieces  # not written yet; each but the first waits for a continuation
+        self.future = future  # None: nobody waits
+        self.then = then
+        self.resets = resets
+        self.data: list[Response] = []
+        self.deadline_s = 0.0
+        self.since_ns = 0
+        self.sent_bytes = 0
+
+
+class Connection(asyncio.Protocol):
+    """A connection from its greeting to its end. Make one with `connect`.
+
+    `failure` says why it is over; None as long as it is not.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        limit_s: float,
+        heard: Callable[[Response], None],
+        broken: Callable[[TaskFailed], None],
+        secrets: Sequence[str] = (),
+    ) -> None:
+        """`heard` gets each untagged response in its order, at once; `broken` is told of an end nobody asked for.
+
+        `secrets` are blotted out of everything that the server said before it becomes part of an error.
+        """
+        self.failure: TaskFailed | None = None
+        self.free_literal_bytes = -1  # literals up to this length need no waiting (RFC 7888)
+        self._loop = asyncio.get_running_loop()
+        self._observer = observer
+        self._limit_s = limit_s
+        self._heard = heard
+        self._broken = broken
+        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._wire = Wire()
+        self._greeting: asyncio.Future[Condition] | None = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: dict[str, _Command] = {}
+        self._held_back: deque[_Command] = deque()
+        self._awaiting: _Command | None = None  # the one that may go on after "+"
+        self._idling: _Command | None = None  # an IDLE that was said "+" to
+        self._last_tag = 0
+        self._counted_bytes = 0  # of what arrived: those that a command was charged with
+        self._bye: str | None = None
+        self._leaving = False
+        self._sealed = False  # the server agreed to STARTTLS: it must not say more in the clear
+
+    @classmethod
+    async def connect(
+        cls,
+        endpoint: Endpoint,
+        context: ssl.SSLContext | None,
+        observer: Observer,
+        limit_s: float,
+        heard: Callable[[Response], None],
+        broken: Callable[[TaskFailed], None],
+        secrets: Sequence[str] = (),
+    ) -> tuple[Connection, Condition]:
+        """Connect, with implicit TLS if the endpoint says so (RFC 8314), and wait for the greeting."""
+        connection = cls(observer, limit_s, heard, broken, secrets)
+        implicit = context if endpoint.tls == "implicit" else None
+        assert connection._greeting is not None
+        since, outcome = observer.now(), "lost"
+        try:
+            with _failing_as("connect"):
+                async with asyncio.timeout(limit_s):
+                    await connection._loop.create_connection(
+                        lambda: connection,
+                        endpoint.host,
+                        endpoint.port,
+                        ssl=implicit,
+                        server_hostname=endpoint.host if implicit else None,
+                        ssl_handshake_timeout=limit_s if implicit else None,
+                    )
+                    greeting = await connection._greeting
+            outcome = "ok"
+        except TaskFailed as failure:
+            outcome = failure.outcome
+            raise
+        finally:
+            if connection._greeting.done() and not connection._greeting.cancelled():
+                connection._greeting.exception()  # nobody may be left to look at it
+            connection._greeting = None
+            observer.command("IMAP CONNECT", since, outcome, 0, connection._wire.taken_bytes)
+            connection._counted_bytes = connection._wire.taken_bytes
+            if outcome != "ok":
+                connection.abort()
+        return connection, greeting
+
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
+        """STARTTLS and the handshake (RFC 9051 section 6.2.1).
+
+        Whatever the server sends in the clear behind its OK is refused, as somebody may have put it there
+        (CVE-2011-0411); what the network still holds is read as part of the handshake, and fails it.
+        """
+        await self.call("STARTTLS")
+        assert self._transport is not None
+        since, outcome = self._observer.now(), "lost"
+        try:
+            with _failing_as("TLS handshake"):
+                async with asyncio.timeout(self._limit_s):
+                    transport = await self._loop.start_tls(
+                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self._limit_s
+                    )
+            if transport is None or self.failure is not None:
+                raise self.failure or ServerLost("connection lost")
+            self._transport = transport
+            outcome = "ok"
+        except TaskFailed as failure:
+            outcome = failure.outcome
+            raise
+        finally:
+            self._observer.command("IMAP TLS", since, outcome, 0, 0)
+            if outcome != "ok":
+                self.abort()
+
+    async def call(
+        self, name: str, *arguments: Argument, then: Callable[[Answer], None] | None = None, resets: bool = False
+    ) -> Answer:
+        """Send a command and wait for its end; see `send`."""
+        return await self.send(name, *arguments, then=then, resets=resets)
+
+    def send(
+        self,
+        name: str,
+        *arguments: Argument,
+        after: bytes | None = None,
+        then: Callable[[Answer], None] | None = None,
+        resets: bool = False,
+    ) -> asyncio.Future[Answer]:
+        """Send a command at once, or as soon as it may be; the future brings the answer, or a `TaskFailed`.
+
+        `after` is a line that goes out when the server said "+" (SASL). `then` is called at the very moment of
+        success, before any response that follows is looked at. `resets` says that what came before the end of
+        this command cannot belong to a later one (SELECT). Raises `ServerLost` when the connection is over.
+        """
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._submit(name, arguments, future, after, then, resets)
+        return future
+
+    def send_quietly(self, name: str) -> None:
+        """Send a command that nobody waits for; if it is refused, the connection is over."""
+        if self.failure is None and self._bye is None:
+            self._submit(name, (), None)
+
+    async def idle(self) -> None:
+        """Begin IDLE (RFC 2177); returns when the server has said that it listens. The next command ends it."""
+        await self.send("IDLE")
+
+    def close(self) -> None:
+        """Close politely; no error is told to anybody who does not wait."""
+        self._leaving = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once. What is under way fails."""
+        self._leaving = True
+        self._fail(ServerLost("closed"))
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed, by force when a command's time limit has passed."""
+        if self._transport is None:
+            return
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            self._transport.abort()
+
+    # --- out ---
+
+    def _submit(
+        self,
+        name: str,
+        arguments: Sequence[Argument],
+        future: asyncio.Future[Answer] | None,
+        after: bytes | None = None,
+        then: Callable[[Answer], None] | None = None,
+        resets: bool = False,
+    ) -> None:
+        if self.failure is not None:
+            raise _again(self.failure)
+        if self._bye is not None:
+            raise ServerLost("BYE", self._bye)
+        self._last_tag += 1
+        tag = f"t{self._last_tag}"
+        pieces = encode(tag.encode(), name.encode(), arguments, self.free_literal_bytes)
+        if after is not None:
+            pieces.append(after + b"\r\n")
+        command = _Command(name, tag, pieces, future, then, resets)
+        if self._awaiting is not None:
+            self._held_back.append(command)
+        else:
+            self._begin(command)
+
+    def _begin(self, command: _Command) -> None:
+        line = command.pieces.pop(0)
+        command.since_ns = self._observer.now()
+        command.deadline_s = self._loop.time() + self._limit_s
+        command.sent_bytes = len(line)
+        if not self._under_way:
+            self._counted_bytes = self._wire.taken_bytes
+        if self._idling is not None:
+            # DONE and the command travel in one packet; the time of both counts from here.
+            self._idling.since_ns, self._idling.deadline_s = command.since_ns, command.deadline_s
+            self._idling.sent_bytes = 6
+            self._idling = None
+            line = b"DONE\r\n" + line
+        self._under_way[command.tag] = command
+        if command.pieces or command.name == "IDLE":
+            self._awaiting = command
+        self._write(line)
+        if self._timer is None:
+            self._timer = self._loop.call_at(command.deadline_s, self._look_at_the_clock)
+
+    def _go_on(self) -> None:
+        """Send what was held back, as far as it may be."""
+        while self._held_back and self._awaiting is None and self.failure is None:
+            command = self._held_back.popleft()
+            if command.future is None or not command.future.cancelled():
+                self._begin(command)
+
+    def _write(self, line: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(line)
+
+    def _look_at_the_clock(self) -> None:
+        self._timer = None
+        due_s = min((command.deadline_s for command in self._under_way.values()), default=math.inf)
+        if due_s <= self._loop.time():
+            late = next(command for command in self._under_way.values() if command.deadline_s == due_s)
+            self._fail(ServerSilent(f"no answer to {late.name}"))
+        elif due_s < math.inf:
+            self._timer = self._loop.call_at(due_s, self._look_at_the_clock)
+
+    # --- in ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio; small packets must not wait for each other."""
+        self._transport = cast(asyncio.Transport, transport)
+        if self.failure is not None:  # given up before it was made
+            self._transport.abort()
+            return
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio; a protocol error ends this connection and no other."""
+        if self.failure is not None:
+            return
+        try:
+            for response in self._wire.feed(data):
+                self._take(response)
+                if self.failure is not None:
+                    return
+            if self._sealed:
+                if self._wire.held_bytes:
+                    raise _injected()
+                self._sealed = False
+        except ProtocolError as error:
+            self._fail(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by asyncio; everything under way fails at once."""
+        if not self._closed.done():
+            self._closed.set_result(None)
+        if self._bye is not None:
+            self._fail(ServerLost("BYE", self._bye))
+        elif isinstance(error, ConnectionError):
+            self._fail(ServerLost("connection reset"))
+        else:
+            self._fail(ServerLost("connection lost"))
+
+    def _take(self, response: Response) -> None:
+        if self._sealed:
+            raise _injected()
+        if isinstance(response, Tagged):
+            self._end(response)
+        elif isinstance(response, Continuation):
+            self._continue()
+        elif self._greeting is not None and not self._greeting.done():
+            self._greet(response)
+        else:
+            for command in self._under_way.values():
+                command.data.append(response)
+            if isinstance(response, Condition) and response.status == "BYE":
+                self._bye = self._blot(response.text)
+            self._heard(response)
+
+    def _greet(self, response: Response) -> None:
+        assert self._greeting is not None
+        if not isinstance(response, Condition) or response.status not in ("OK", "PREAUTH", "BYE"):
+            raise ProtocolError("IMAP greeting", "expected OK, PREAUTH or BYE")
+        if response.status == "BYE":
+            self._fail(ServerLost("BYE", self._blot(response.text)))
+        else:
+            self._greeting.set_result(response)
+
+    def _end(self, tagged: Tagged) -> None:
+        command = self._under_way.pop(tagged.tag, None)
+        if command is None:
+            raise ProtocolError("IMAP tag", "an answer to no command under way")
+        if command is self._idling:
+            self._under_way[tagged.tag] = command
+            raise ProtocolError("IMAP IDLE", "the server ended it by itself")
+        if command is self._awaiting:
+            self._awaiting = None
+        done = tagged.status == "OK"
+        if done and command.pieces:
+            raise ProtocolError("IMAP literal", "OK to a command that was not complete")
+        self._report(command, "ok" if done else "refused")
+        if command.resets:
+            for later in self._under_way.values():
+                later.data.clear()
+        if done:
+            answer = Answer(tagged, command.data)
+            if command.name == "STARTTLS":
+                self._sealed = True
+                assert self._transport is not None
+                self._transport.pause_reading()
+            if command.then is not None:
+                command.then(answer)
+            if command.future is not None and not command.future.done():
+                command.future.set_result(answer)
+        elif command.future is None and command.name != "DONE":
+            self._fail(self._refusal(command, tagged))
+        elif command.future is not None and not command.future.done():
+            command.future.set_exception(self._refusal(command, tagged))
+        self._go_on()
+
+    def _continue(self) -> None:
+        command = self._awaiting
+        if command is None:
+            raise ProtocolError("IMAP continuation", "nothing waits for it")
+        if command.name == "IDLE":
+            self._awaiting = None
+            self._report(command, "ok")
+            self._idling, command.name, command.deadline_s = command, "DONE", math.inf
+            command.data = []
+            if command.future is not None and not command.future.done():
+                command.future.set_result(Answer(Tagged(command.tag, "OK", None, ""), []))
+        else:
+            line = command.pieces.pop(0)
+            command.sent_bytes += len(line)
+            if not command.pieces:
+                self._awaiting = None
+            self._write(line)
+        self._go_on()
+
+    # --- ends ---
+
+    def _report(self, command: _Command, outcome: str) -> None:
+        received = self._wire.taken_bytes - self._counted_bytes
+        self._counted_bytes = self._wire.taken_bytes
+        self._observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
+
+    def _refusal(self, command: _Command, tagged: Tagged) -> ServerRefused:
+        code = f"[{tagged.code.name}] " if tagged.code else ""
+        return ServerRefused(
+            self._blot(f"{tagged.status} {code}{command.name}"), self._blot(f"{tagged.status} {code}{tagged.text}")
+        )
+
+    def _blot(self, said: str) -> str:
+        for secret in self._secrets:
+            said = said.replace(secret, "***")
+        return said
+
+    def _fail(self, failure: TaskFailed) -> None:
+        """End the connection: what is under way fails, the rest is never sent."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+        if self._greeting is not None and not self._greeting.done():
+            self._greeting.set_exception(_again(failure))
+        commands = list(self._under_way.values())
+        self._under_way.clear()
+        for command in commands:
+            if command is not self._idling:
+                self._report(command, failure.outcome)
+        self._awaiting = self._idling = None
+        for command in (*commands, *self._held_back):
+            if command.future is not None and not command.future.done():
+                command.future.set_exception(_again(failure))
+        self._held_back.clear()
+        if not self._leaving:
+            self._broken(failure)
+
+
+def _again(failure: TaskFailed) -> TaskFailed:
+    """The same failure for somebody else: an exception object keeps the traces of who raised it."""
+    return type(failure)(failure.kind, failure.line)
+
+
+def _injected() -> ProtocolError:
+    return ProtocolError("IMAP STARTTLS", "data in the clear behind the server's OK")
+
+
+@contextmanager
+def _failing_as(what: str) -> Iterator[None]:
+    """What the system raises while a connection is made, in the words of a task (`ServerLost`, `ServerSilent`)."""
+    try:
+        yield
+    except TimeoutError:
+        raise ServerSilent(f"no answer to {what}") from None
+    except ssl.SSLCertVerificationError as error:
+        raise ServerLost("TLS certificate", error.verify_message) from None
+    except ssl.SSLError as error:
+        raise ServerLost("TLS handshake", error.reason or "") from None
+    except ConnectionRefusedError:
+        raise ServerLost("connection refused") from None
+    except OSError as error:
+        raise ServerLost(what, error.strerror or "") from None

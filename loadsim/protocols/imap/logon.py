@@ -1,0 +1,95 @@
+"""From an endpoint and an account to an authenticated connection: greeting, TLS, authentication, capabilities."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+
+from loadsim.errors import ServerRefused, TaskFailed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.imap.commands import astring
+from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.responses import Capability, Code, Response
+
+_IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
+"""What a server has that speaks nothing but IMAP4rev2 (RFC 9051, appendix E)."""
+
+
+async def log_on(
+    endpoint: Endpoint,
+    context: ssl.SSLContext | None,
+    account: Account,
+    observer: Observer,
+    limit_s: float,
+    heard: Callable[[Response], None],
+    broken: Callable[[TaskFailed], None],
+) -> tuple[Connection, frozenset[str]]:
+    """Connect, secure, authenticate; the connection and what the server offers this user.
+
+    A refused log-on is `ServerRefused` with the kind "NO AUTHENTICATE" or "NO LOGIN"; nothing of an account's
+    password is ever part of an error, even if the server repeats it.
+    """
+    connection, greeting = await Connection.connect(
+        endpoint, context, observer, limit_s, heard, broken, tuple(_disguises(account))
+    )
+    try:
+        offered = _named_in(greeting.code)
+        if endpoint.tls == "starttls":
+            assert context is not None
+            if greeting.status == "PREAUTH":
+                raise ServerRefused("PREAUTH before STARTTLS", "this connection cannot be secured")
+            if "STARTTLS" not in (offered or await _capabilities(connection)):
+                raise ServerRefused("STARTTLS not offered")
+            await connection.start_tls(context, endpoint.host)
+            offered = None  # what was said in the clear does not count (RFC 9051 section 6.2.1)
+        if greeting.status != "PREAUTH":
+            await _authenticate(connection, account, offered or await _capabilities(connection))
+        offered = await _capabilities(connection)
+    except BaseException:
+        connection.abort()
+        raise
+    return connection, offered
+
+
+async def _capabilities(connection: Connection) -> frozenset[str]:
+    """CAPABILITY (RFC 9051 section 6.1.1); also tells the connection what literals it may send."""
+    answer = await connection.call("CAPABILITY")
+    names = [response.names for response in answer.data if isinstance(response, Capability)]
+    offered = names[-1] if names else frozenset()
+    if "IMAP4REV2" in offered and "IMAP4REV1" not in offered:
+        offered |= _IN_REV2
+    connection.free_literal_bytes = sys.maxsize if "LITERAL+" in offered else 4096 if "LITERAL-" in offered else -1
+    return offered
+
+
+def _named_in(code: Code | None) -> frozenset[str] | None:
+    return frozenset(code.arguments.upper().split()) if code is not None and code.name == "CAPABILITY" else None
+
+
+async def _authenticate(connection: Connection, account: Account, offered: frozenset[str]) -> None:
+    """AUTHENTICATE PLAIN (RFC 9051 section 6.2.2, RFC 4616; in one step with SASL-IR, RFC 4959), or else LOGIN."""
+    if "AUTH=PLAIN" in offered:
+        if "SASL-IR" in offered:
+            await connection.call("AUTHENTICATE", b"PLAIN", _plain(account))
+        else:
+            await connection.send("AUTHENTICATE", b"PLAIN", after=_plain(account))
+    elif "LOGINDISABLED" in offered:
+        raise ServerRefused("LOGINDISABLED", "the server takes neither AUTHENTICATE PLAIN nor LOGIN here")
+    else:
+        await connection.call("LOGIN", astring(account.login), astring(account.password))
+
+
+def _plain(account: Account) -> bytes:
+    return b64encode(b"\0%b\0%b" % (account.login.encode(), account.password.encode()))
+
+
+def _disguises(account: Account) -> Iterator[str]:
+    """The password in every form in which it is sent, and in those that a server might repeat."""
+    password = account.password
+    if password:
+        yield password
+        yield password.replace("\\", "\\\\").replace('"', '\\"')
+        yield b64encode(password.encode()).decode()
+        yield _plain(account).decode()
