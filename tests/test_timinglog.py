@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing_samples import write_two_clients
 
 from loadsim.errors import LogError
 from loadsim.model.ports import Recorder
+from loadsim.report.answer import summarise
+from loadsim.report.csv_export import COLUMNS
 from loadsim.results import container
-from loadsim.results.records import EVENTS, NEVER, OUTCOMES
+from loadsim.results.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
 from loadsim.results.timinglog import MOST_NAMES, TimingLogWriter, read_log, write_log
+from loadsim.results.verdict import DEFAULT_CRITERIA, DEFAULT_LIMITS
 
 EPOCH_NS = 5_000_000_000
 HEADER = {"run": "r1", "client": "c1", "engine": "0", "users": 4, "engine_users": 4}
@@ -328,3 +332,27 @@ def test_a_log_that_was_written_again_is_the_same(tmp_path: Path) -> None:
         assert np.array_equal(getattr(log, name), getattr(again, name))
     assert (again.strings, again.sources, again.damage) == (log.strings, log.sources, log.damage)
     assert again.health == log.health and again.damage
+
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference" / "timing-log.md"
+
+
+@pytest.mark.parametrize(("name", "record"), [("task", TASK), ("mail", MAIL), ("command", COMMAND)])
+def test_the_reference_has_every_field_of_a_record(name: str, record: np.dtype[np.void]) -> None:
+    """In the file's order, with its type."""
+    types = {"i8": "i64", "f4": "f32", "u4": "u32", "u2": "u16", "u1": "u8", "S20": "20 bytes"}
+    fields = [f"`{field}` {types[kind.strip('<|')]}" for field, kind, *_ in record.descr]
+    assert f"| {name} | {', '.join(fields)} |" in REFERENCE.read_text(encoding="utf-8")
+
+
+def test_the_reference_has_every_name_that_scripts_rely_on(tmp_path: Path) -> None:
+    """Outcomes and events in their order, CSV columns, all keys of score.json, limits and criteria."""
+    text = REFERENCE.read_text(encoding="utf-8")
+    assert f"Outcomes, from 0: {', '.join(f'`{outcome}`' for outcome in OUTCOMES)}." in text
+    events = text[text.index("Events, from 0:") : text.index("Numbers that do not fit")]
+    assert events.split("`")[1::2] == list(EVENTS)
+    score = summarise([write_two_clients(tmp_path)], commands=True).score
+    names = {*COLUMNS, *score, *score["tasks"][0], *score["delivery"], *score["covers"], *score["commands"][0]}
+    names |= {*score["by_protocol"]["imap"], *score["lateness_p95_ms"], *score["verdict"]}
+    names |= {f"limits.{name}" for name in DEFAULT_LIMITS} | {f"criteria.{name}" for name in DEFAULT_CRITERIA}
+    assert {name for name in names if f"`{name}`" not in text} == set()

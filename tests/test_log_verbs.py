@@ -1,0 +1,256 @@
+"""`loadsim log`: what each verb prints, writes and returns, and its one line for bad input."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from timing_samples import done, sample_log, skipped, write_sample, write_two_clients
+
+from loadsim.cli.log import add_parser, instant_s
+from loadsim.errors import ConfigError, LogError
+from loadsim.report.answer import summarise
+from loadsim.results.timinglog import read_log
+
+GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
+CSV_HEADER = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes"
+
+
+def run_log(*arguments: str | Path) -> int:
+    """Parse and run `loadsim log ...`; its exit status."""
+    parser = argparse.ArgumentParser(prog="loadsim")
+    add_parser(parser.add_subparsers(required=True))
+    args = parser.parse_args(["log", *map(str, arguments)])
+    status: int = args.run(args)
+    return status
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1:00", 3600),
+        ("0:05", 300),
+        ("4:00", 14400),
+        ("0:00:30", 30),
+        ("12:34:56.5", 45296.5),
+        ("90", 90),
+        ("1.5", 1.5),
+    ],
+)
+def test_instants_are_lslogs_or_seconds(text: str, expected: float) -> None:
+    """h:mm as LsLog has it, h:mm:ss, or seconds from the start."""
+    assert instant_s(text) == expected
+
+
+@pytest.mark.parametrize("text", ["1:60", "1:0", "-5", "1:00:60", "4h", "", "nan", "1:00:00:00"])
+def test_other_instants_are_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, and what was expected."""
+    with pytest.raises(SystemExit) as ended:
+        run_log("answer", tmp_path, f"--begin={text}")
+    assert ended.value.code == 2
+    assert f"expected h:mm, h:mm:ss or seconds, found {text!r}" in capsys.readouterr().err
+
+
+def test_answer_prints_the_table_and_returns_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run directory, its files and a pattern all mean the same logs."""
+    directory = write_two_clients(tmp_path / "run")
+    for arguments in (
+        [directory],
+        [directory / "logs"],
+        sorted((directory / "logs").iterdir()),
+        [directory / "logs" / "c*.tlog"],
+        [directory, directory / "logs" / "c1.0.tlog"],
+    ):
+        assert run_log("answer", *arguments) == 3
+        assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "limits", "expected"), [(10, {"hits": 1}, 0), (1500, {"hits": 1}, 1), (1500, {"hits": 2}, 3)]
+)
+def test_exit_statuses_of_answer(tmp_path: Path, took_ms: float, limits: dict[str, int], expected: int) -> None:
+    """0 pass, 1 criteria missed, 3 invalid."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, took_ms)], header={"limits": limits})
+    assert run_log("answer", tmp_path) == expected
+
+
+def test_answer_as_json_with_weights_and_a_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed is score.json's content, for the given weights and window."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 500, 10), done("READ", 70_000, 30), done("SEND", 70_000, 90)])
+    (tmp_path / "weights.yaml").write_text("{READ: 1, SEND: 3}", encoding="utf-8")
+    weights = ("--weights", tmp_path / "weights.yaml")
+    run_log("answer", "--json", *weights, "--begin", "0:01", "--end", "100", "--commands", tmp_path / "a.tlog")
+    score = json.loads(capsys.readouterr().out)
+    assert score["score_ms"] == (30 + 3 * 90) / 4
+    assert score["window_s"] == [60, 100]
+    assert score["commands"] == []
+    run_log("answer", "--json", tmp_path / "a.tlog")
+    assert json.loads(capsys.readouterr().out)["score_ms"] == pytest.approx((10 * 30 + 90) / 11)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("READ: -1", "READ: expected a number of at least 0, found -1"),
+        ("READ: yes", "READ: expected a number of at least 0, found True"),
+        ("READ: .inf", "READ: expected a number of at least 0, found inf"),
+        ("READ: .nan", "READ: expected a number of at least 0, found nan"),
+        ("3: 1", "3: expected the name of a task, found 3"),
+        ("[READ]", "expected a mapping of tasks to weights, found list"),
+        ("", "expected a mapping of tasks to weights, found NoneType"),
+        ("READ: [1", "expected YAML, found"),
+    ],
+)
+def test_bad_weights_are_one_line(tmp_path: Path, content: str, says: str) -> None:
+    """File, key, expected, found."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    (tmp_path / "w.yaml").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        run_log("answer", "--weights", tmp_path / "w.yaml", tmp_path / "a.tlog")
+    assert str(refused.value).startswith(f"{tmp_path / 'w.yaml'}: {says}") and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "verb", [["times"], ["answer"], ["export", "csv"], ["merge", "-o", "out"], ["truncate", "-o", "out"]]
+)
+@pytest.mark.parametrize("name", ["none.tlog", "none*.tlog", "empty-directory", "empty.tlog", "text.tlog"])
+def test_what_is_no_log_is_one_line(tmp_path: Path, verb: list[str], name: str) -> None:
+    """Every verb refuses it with the path, and writes nothing."""
+    (tmp_path / "empty-directory").mkdir()
+    (tmp_path / "empty.tlog").write_bytes(b"")
+    (tmp_path / "text.tlog").write_text("no log\n", encoding="utf-8")
+    with pytest.raises(LogError) as refused:
+        run_log(*(tmp_path / word if word == "out" else word for word in verb), tmp_path / name)
+    assert str(refused.value).startswith(f"{tmp_path / name}: expected") and "\n" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_csv_has_the_columns_that_scripts_rely_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The header line exactly; microseconds; empty cells for what never happened; commas and quotes in errors."""
+    write_sample(
+        tmp_path / "c1.0.tlog",
+        [
+            done("READ", 1234.567, 10.001, late_ms=0.5, user=7),
+            done("SEND", 2000, 0, ended_ns=None, outcome="unfinished"),
+            done("SEND", 3000, 20, outcome="refused", error='NO "quota", full'),
+            skipped("MOVE", 9_000),
+            done("LOGON", -1500.25, 1),
+        ],
+    )
+    assert run_log("export", "csv", tmp_path / "c1.0.tlog") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines() == [
+        CSV_HEADER,
+        "-1.500250,-1.500250,1.000,1.000,c1,0,1,medium,imap,LOGON,ok,,1000",
+        "1.234567,1.235067,10.001,10.501,c1,0,7,medium,imap,READ,ok,,1000",
+        "2.000000,2.000000,,,c1,0,1,medium,imap,SEND,unfinished,,1000",
+        '3.000000,3.000000,20.000,20.000,c1,0,1,medium,imap,SEND,refused,"NO ""quota"", full",1000',
+        "9.000000,,,,c1,0,1,medium,imap,MOVE,skipped,,1000",
+    ]
+
+
+def test_csv_holds_every_record_of_a_large_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More records than are written at once."""
+    write_sample(tmp_path / "a.tlog", [done("READ", number, 1, user=number) for number in range(20_001)])
+    run_log("export", "csv", tmp_path / "a.tlog")
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [int(row["user"]) for row in rows] == list(range(20_001))
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    """`loadsim log export csv ... | head -1` ends quietly, with status 0."""
+    write_sample(tmp_path / "a.tlog", [done("READ", number, 1) for number in range(20_000)])
+    code = (
+        "import sys, argparse; from loadsim.cli.log import add_parser; parser = argparse.ArgumentParser();"
+        "add_parser(parser.add_subparsers()); args = parser.parse_args(sys.argv[1:]); sys.exit(args.run(args))"
+    )
+    read_end, write_end = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "log", "export", "csv", str(tmp_path / "a.tlog")],
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+    ) as exporting:
+        os.close(write_end)
+        with os.fdopen(read_end, "rb") as reading:
+            assert reading.readline().decode().strip() == CSV_HEADER
+        _, errors = exporting.communicate(timeout=60)
+    assert (exporting.returncode, errors) == (0, b"")
+
+
+def test_truncate_writes_a_log_of_the_window(tmp_path: Path) -> None:
+    """By default the header's window; LsLog's 1:00 to 4:00 when it has none; or the one given."""
+    tasks = [done("LOGON", -5000, 1), *(done("READ", at_s * 1000, 1, user=at_s) for at_s in (1, 50, 3600, 14_400))]
+    write_sample(tmp_path / "a.tlog", tasks)
+    write_sample(tmp_path / "b.tlog", tasks, header={"window_s": None})
+    assert run_log("truncate", tmp_path / "a.tlog", "-o", tmp_path / "header.tlog") == 0
+    assert run_log("truncate", tmp_path / "b.tlog", "-o", tmp_path / "lslog.tlog") == 0
+    assert run_log("truncate", tmp_path / "a.tlog", "0:00:50", "4:00", "-o", tmp_path / "given.tlog") == 0
+    due_s = {
+        name: (read_log(tmp_path / f"{name}.tlog").tasks["scheduled_us"] / 1e6).tolist()
+        for name in ("header", "lslog", "given")
+    }
+    assert due_s == {"header": [-5, 1, 50], "lslog": [-5, 3600], "given": [-5, 50, 3600]}
+    assert summarise([tmp_path / "given.tlog"]).score["window_s"] == [50, 14_400]
+
+
+def test_a_window_that_ends_before_it_begins_is_one_line(tmp_path: Path) -> None:
+    """For truncate and for answer."""
+    log = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    with pytest.raises(LogError, match="expected a begin before its end, found 7200 s to 3600 s"):
+        run_log("truncate", log, "2:00", "1:00", "-o", tmp_path / "out.tlog")
+    with pytest.raises(LogError, match="expected a begin before its end, found 200 s to 100 s"):
+        run_log("answer", log, "--begin", "200")
+
+
+def test_merge_writes_one_log_in_time_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It can be read, answered and exported like those it was made of; records still say who made them."""
+    directory = write_two_clients(tmp_path / "run")
+    assert run_log("merge", directory, "-o", tmp_path / "all.tlog") == 0
+    run_log("answer", tmp_path / "all.tlog")
+    assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
+    run_log("export", "csv", tmp_path / "all.tlog")
+    merged = capsys.readouterr().out
+    run_log("export", "csv", directory)
+    assert capsys.readouterr().out == merged
+    rows = list(csv.DictReader(io.StringIO(merged)))
+    assert {row["client"] for row in rows} == {"c1", "c2"}
+    starts = [float(row["started_s"] or row["scheduled_s"]) for row in rows]
+    assert starts == sorted(starts) and len(rows) == 29
+
+
+def test_merge_never_overwrites(tmp_path: Path) -> None:
+    """Not even one of the logs that it merges."""
+    log = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    before = log.read_bytes()
+    with pytest.raises(LogError, match="expected to write a new timing log"):
+        run_log("merge", log, "-o", log)
+    assert log.read_bytes() == before
+
+
+def test_times_says_when_a_log_begins_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per log, and what is missing of a damaged one."""
+    whole = write_sample(tmp_path / "a.tlog", [done("LOGON", -500, 1), done("READ", 1000, 250), skipped("MOVE", 1200)])
+    (tmp_path / "b.tlog").write_bytes(whole.read_bytes()[:-1])
+    assert run_log("times", tmp_path / "a.tlog", tmp_path / "b.tlog") == 0
+    first, second, damage = capsys.readouterr().out.splitlines()
+    assert first == (
+        f"{whole}: run run-1, engines c1.0, begun 2026-01-05T08:00:00+00:00, -0.500000 s to 1.250000 s,"
+        " window 0 s to 100 s, 3 tasks, 0 mail events, 0 commands"
+    )
+    assert "from the log's own beginning" in second and damage.startswith("  b.tlog: the last ")
+
+
+def test_an_empty_run_has_an_answer_without_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An engine that died at once leaves a log that can be read: invalid, no score, and times that say so."""
+    sample_log(tmp_path / "a.tlog", facts={})
+    assert run_log("answer", tmp_path) == 3
+    assert "the logs hold no task: there is no score" in capsys.readouterr().out
+    run_log("times", tmp_path)
+    assert "no records" in capsys.readouterr().out
