@@ -8,7 +8,7 @@ else; after `ServerLost` or `ServerSilent` the session is gone, until `log_on` m
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -295,24 +295,38 @@ class Recorder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A message as it lies in a folder. `flags` keep the server's spelling, without \\Recent; `sender` is an address.
+class Stored(Protocol):
+    """A message as it lies in a folder."""
 
-    `content_type` is the media type in lower case ("" when there is none); `evidence` None: loadsim did not make it.
-    """
+    @property
+    def ref(self) -> MessageRef:
+        """Its reference."""
+        ...
 
-    ref: MessageRef
-    flags: frozenset[str]
-    evidence: Evidence | None
-    sender: str
-    content_type: str
+    @property
+    def flags(self) -> frozenset[str]:
+        """The server's flags, in lower case."""
+        ...
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """None when loadsim did not make it."""
+        ...
+
+
+class FolderCounts(Protocol):
+    """What a server says of a folder without opening it."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages lie in it."""
+        ...
 
 
 class Provisioning(Mailbox, Protocol):
     """A mailbox that can also be brought to a wanted state, many messages at a time.
 
-    None of these changes anything that it is not told to: listing a folder marks nothing as seen.
+    None of this changes anything that it is not told to change: listing a folder marks nothing as seen.
     """
 
     async def create(self, folder: str) -> None:
@@ -323,16 +337,18 @@ class Provisioning(Mailbox, Protocol):
         """Delete a folder, and what is in it."""
         ...
 
-    async def count(self, folder: str) -> int:
+    async def status(self, folder: str) -> FolderCounts:
         """How many messages lie in a folder, asked anew."""
         ...
 
-    async def listing(self, folder: str) -> Sequence[Stored]:
-        """Open the folder; all its messages, in the order in which they came into it."""
+    async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
+        """All messages of these folders, each folder's in the order in which they came into it."""
         ...
 
-    async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> None:
-        """Put messages (RFC 5322, CRLF) into a folder, in this order: in one command, or without waiting between."""
+    async def append_many(
+        self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]
+    ) -> Sequence[MessageRef | None]:
+        """Put messages (RFC 5322, CRLF) into a folder, in this order and without waiting for each; as `append`."""
         ...
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:

@@ -1,0 +1,296 @@
+"""Every mailbox of a scenario brought to exactly its start state; only loadsim's own mail is ever removed for it.
+
+First all accounts are inspected, and whatever is wrong anywhere is refused before anything is changed anywhere. Then
+those that are not as they should be are changed, each by steps that leave nothing that a second run could not finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from loadsim.errors import ConfigError
+from loadsim.model.content import Contents
+from loadsim.model.evidence import HEADER, Evidence
+from loadsim.model.ports import (
+    CALENDAR,
+    DELETED_ITEMS,
+    INBOX,
+    SENT_ITEMS,
+    Account,
+    Flag,
+    MessageRef,
+    Provisioning,
+    Services,
+    Stored,
+)
+from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload
+from loadsim.topology import manifest
+from loadsim.topology.inspect import MailboxState, look, refuse_foreign
+from loadsim.topology.mailboxes import WITHOUT_SERVER, Progress, name_of, visit
+
+BATCH_MESSAGES = 100
+BATCH_BYTES = 4 * 1024 * 1024
+"""What is put into a folder at a time; it bounds what a process of many sessions holds in memory."""
+
+_EVIDENCE = f"\r\n{HEADER}: ".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """What was done to how many mailboxes. `start_state` digests the state they are in now; None: it was not looked at.
+
+    Counts of folders and messages are over all mailboxes.
+    """
+
+    accounts: int
+    changed: int = 0
+    folders_created: int = 0
+    folders_deleted: int = 0
+    put: int = 0
+    removed: int = 0
+    reflagged: int = 0
+    start_state: str | None = None
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.start_state is None:
+            return f"Inspected {self.accounts} mailboxes; their start state was left as it is."
+        if not self.changed:
+            return f"All {self.accounts} mailboxes were in their start state already: nothing to do."
+        return (
+            f"Initialised {self.changed} of {self.accounts} mailboxes: {self.folders_created} folders created,"
+            f" {self.folders_deleted} deleted; {self.put} messages put, {self.removed} removed, the flags of"
+            f" {self.reflagged} reset."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A message of the start state: its bytes (CRLF), its flags, its evidence."""
+
+    message: bytes
+    flags: tuple[Flag, ...]
+    evidence: Evidence
+
+
+class StartState:
+    """What every mailbox of a workload holds before a run."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._contents = Contents(workload.seed)
+
+    def folders(self, user: int) -> dict[str, int]:
+        """Every folder that a mailbox must have, with the number of its messages."""
+        return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
+
+    def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[Wanted]:
+        """The messages of a folder in their order, from the `begin`th (from 0) on; made one by one."""
+        scenario = self._workload.scenario
+        for index in range(begin, self.folders(user).get(folder, 0)):
+            initial = self._workload.initial(user, folder, index)
+            message = self._contents.initial(
+                user=user,
+                address=scenario.account(user).address,
+                sender=initial.sender,
+                sender_address=scenario.account(initial.sender).address,
+                folder=folder,
+                index=index,
+                kind=initial.kind,
+                domain=scenario.domain,
+            )
+            evidence = Evidence.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
+            assert evidence is not None
+            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderChange:
+    """How a folder comes to its start state: remove these, reset the flags of those, put what follows the `kept`."""
+
+    remove: tuple[MessageRef, ...]
+    reflag: dict[tuple[Flag, ...], list[MessageRef]]
+    kept: int
+    missing: int
+
+    @property
+    def reflagged(self) -> int:
+        """How many messages have flags that they should not have, or lack one."""
+        return sum(map(len, self.reflag.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self.remove or self.reflag or self.missing)
+
+
+def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -> FolderChange:
+    """What to do with a folder that holds these messages of ours, in their order, and should hold those `count`.
+
+    The order counts (it decides which message is processed or browsed first), and IMAP only ever adds at the end: so
+    what is kept is the longest beginning of the wanted that is there in order.
+    """
+    remove: list[MessageRef] = []
+    reflag: dict[tuple[Flag, ...], list[MessageRef]] = {}
+    kept = 0
+    rest = iter(wanted)
+    following = next(rest, None)
+    for message in own:
+        if following is None or message.evidence != following.evidence:
+            remove.append(message.ref)
+            continue
+        if message.flags != {flag.value.lower() for flag in following.flags} | (message.flags & {"\\recent"}):
+            reflag.setdefault(following.flags, []).append(message.ref)
+        kept += 1
+        following = next(rest, None)
+    return FolderChange(tuple(remove), reflag, kept, count - kept)
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxChange:
+    """How a mailbox comes to its start state: folders to create, to delete once they are empty, and to change."""
+
+    create: tuple[str, ...]
+    delete: tuple[str, ...]
+    folders: dict[str, FolderChange]
+
+    def __bool__(self) -> bool:
+        return bool(self.create or self.delete or self.folders)
+
+
+def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool) -> MailboxChange:
+    """What to do with a mailbox that is in this state; with `anew`, nothing of ours that is there is kept."""
+    wanted = start.folders(user)
+    changes: dict[str, FolderChange] = {}
+    for name in dict.fromkeys((*wanted, *state.folders)):
+        own: Sequence[Stored] = state.folders[name].own if name in state.folders else ()
+        if name == manifest.FOLDER:
+            own = tuple(message for message in own if not manifest.is_manifest(message))
+        count = wanted.get(name, 0)
+        if anew:
+            change = FolderChange(tuple(message.ref for message in own), {}, 0, count)
+        else:
+            change = change_folder(own, start.messages(user, name), count)
+        if change:
+            changes[name] = change
+    return MailboxChange(
+        create=tuple(name for name in wanted if name not in state.folders),
+        delete=tuple(sorted(name for name in state.created if name in state.folders and name not in wanted)),
+        folders=changes,
+    )
+
+
+async def initialise(workload: Workload, services: Services, mode: str, progress: Progress) -> Initialised:
+    """Inspect every mailbox of the workload, then bring it to its start state as `mode` says.
+
+    `auto` puts right what is not as it should be, `always` removes all our mail and puts everything anew, `never`
+    changes nothing. Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by
+    then nothing has been changed. One that comes later says which account could not be finished.
+    """
+    scenario = workload.scenario
+    accounts = [
+        scenario.account(user)
+        for user in range(1, scenario.users + 1)
+        if workload.population.group(user).protocol != WITHOUT_SERVER
+    ]
+    start = StartState(workload)
+
+    async def inspect(account: Account, mailbox: Provisioning) -> tuple[dict[str, int], bool]:
+        state = await look(mailbox)
+        if state.foreign or mode != "auto":
+            return state.foreign, mode == "always"
+        return {}, bool(change_mailbox(state, start, account.number, anew=False))
+
+    inspected = await visit(accounts, services, inspect, partial(progress, "inspect")) if accounts else []
+    refuse_foreign([(account, foreign) for account, (foreign, _) in zip(accounts, inspected, strict=True)])
+    if mode == "never":
+        return Initialised(len(accounts))
+    wrong = [account for account, (_, change) in zip(accounts, inspected, strict=True) if change]
+
+    async def restore(account: Account, mailbox: Provisioning) -> Initialised:
+        return await restore_mailbox(account, mailbox, start, anew=mode == "always")
+
+    done = await visit(wrong, services, restore, partial(progress, "initialise")) if wrong else []
+    return replace(_total(done), accounts=len(accounts), start_state=workload.start_state_digest())
+
+
+async def prepare(scenario: Scenario, workload: Workload, services: Services, progress: Progress) -> Initialised:
+    """What a run does before its users log on: inspect and initialise as the scenario says (see `initialise`)."""
+    return await initialise(workload, services, scenario.initialise, progress)
+
+
+def _total(done: Sequence[Initialised]) -> Initialised:
+    counts = ("changed", "folders_created", "folders_deleted", "put", "removed", "reflagged")
+    return Initialised(len(done), **{name: sum(getattr(one, name) for one in done) for name in counts})
+
+
+async def restore_mailbox(account: Account, mailbox: Provisioning, start: StartState, anew: bool) -> Initialised:
+    """Bring one mailbox, which is logged on, to its start state; what was done.
+
+    Killed after any step, it finds the rest when it is called again: what is to be removed goes before anything is
+    put, and what is put comes in order.
+    """
+    state = await look(mailbox)
+    refuse_foreign([(account, state.foreign)])
+    change = change_mailbox(state, start, account.number, anew)
+    created = state.created & state.folders.keys() | frozenset(change.create)
+    if change.create:
+        if manifest.FOLDER not in state.folders:
+            await mailbox.create(manifest.FOLDER)
+        await manifest.write(mailbox, account, created)
+        for name in change.create:
+            await mailbox.create(name)
+    for folder in change.folders.values():
+        if folder.remove:
+            await mailbox.expunge(folder.remove)
+    for name, folder in change.folders.items():
+        for flags, refs in folder.reflag.items():
+            await mailbox.set_flags(refs, flags)
+        for batch in _batches(start.messages(account.number, name, folder.kept)):
+            await mailbox.append_many(name, [(wanted.message, wanted.flags) for wanted in batch])
+        await _check_count(account, mailbox, name, folder.kept + folder.missing)
+    deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
+    if deleted:
+        await manifest.write(mailbox, account, created - frozenset(deleted))
+    return Initialised(
+        accounts=1,
+        changed=int(bool(change)),
+        folders_created=len(change.create),
+        folders_deleted=len(deleted),
+        put=sum(folder.missing for folder in change.folders.values()),
+        removed=sum(len(folder.remove) for folder in change.folders.values()),
+        reflagged=sum(folder.reflagged for folder in change.folders.values()),
+    )
+
+
+async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
+    """Delete a folder if, asked right before, it holds nothing; whether it did."""
+    if (await mailbox.status(folder)).messages:
+        return False
+    await mailbox.delete(folder)
+    return True
+
+
+def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+    batch: list[Wanted] = []
+    size_bytes = 0
+    for wanted in messages:
+        batch.append(wanted)
+        size_bytes += len(wanted.message)
+        if len(batch) == BATCH_MESSAGES or size_bytes >= BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
+
+
+async def _check_count(account: Account, mailbox: Provisioning, folder: str, expected: int) -> None:
+    """The server said OK to everything; whether that is so costs one question."""
+    if folder == manifest.FOLDER:
+        return
+    found = (await mailbox.status(folder)).messages
+    if found != expected:
+        raise ConfigError(
+            f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"
+        )
