@@ -47,9 +47,7 @@ def _only(keys: tuple[str, ...]) -> Callable[[object], object]:
             raise refused("a mapping")
         for key in value:
             if key not in keys:
-                raise refused(
-                    f"one of the keys {', '.join(keys)}", show(key), at=(key,) if isinstance(key, str) else ()
-                )
+                raise refused(f"one of the keys {', '.join(keys)}", show(key), at=(str(key),))
         return value
 
     return check

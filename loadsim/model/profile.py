@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
@@ -221,7 +222,13 @@ def load_profile(reference: str, relative_to: Path | None = None) -> Profile:
     found = locate("profiles", reference, relative_to)
     if found is None:
         raise ConfigError(f"profile: expected {expected_profile()}, found {show(reference)}")
-    return _load(*found, ())[0]
+    return _shipped(*found) if reference in known("profiles") else _load(*found, ())[0]
+
+
+@cache
+def _shipped(path: Path, name: str) -> Profile:
+    """What is shipped does not change while a program runs."""
+    return _load(path, name, ())[0]
 
 
 def expected_profile() -> str:
