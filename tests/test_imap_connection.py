@@ -1,0 +1,786 @@
+"""The IMAP connection against scripted servers on real sockets: who is told what and when, what goes out in one write."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from imap_script import PATIENCE_S, Ear, Peer, Script, certificate, playing
+
+from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.imap.commands import Literal
+from loadsim.protocols.imap.connection import Answer, Connection
+from loadsim.protocols.imap.logon import log_on
+from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response
+from loadsim.protocols.tls import tls_context
+
+
+class Client:
+    """A connection with everything that it tells, kept."""
+
+    def __init__(self) -> None:
+        self.ear = Ear()
+        self.heard: list[Response] = []
+        self.broken: list[TaskFailed] = []
+        self.news = asyncio.Event()
+
+    def hear(self, response: Response) -> None:
+        """What a connection tells of untagged responses."""
+        self.heard.append(response)
+        self.news.set()
+
+    async def until(self, kind: type[Response], count: int) -> None:
+        """Wait until this many responses of a kind have been heard."""
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(isinstance(each, kind) for each in self.heard) < count:
+                self.news.clear()
+                await self.news.wait()
+
+    async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S, secrets: Sequence[str] = ()) -> Connection:
+        """Connect and take the greeting."""
+        connection, _ = await Connection.connect(
+            endpoint, tls_context(endpoint), self.ear, limit_s, self.hear, self.broken.append, secrets
+        )
+        return connection
+
+    async def log_on(self, endpoint: Endpoint, account: Account) -> tuple[Connection, frozenset[str]]:
+        """The whole log-on."""
+        return await log_on(
+            endpoint, tls_context(endpoint), account, self.ear, PATIENCE_S, self.hear, self.broken.append
+        )
+
+
+ACCOUNT = Account(1, "user1", "user1@sim.test", 'se"cret-\\1')
+PLAIN = b64encode(b'\0user1\0se"cret-\\1')
+
+
+async def failures(*calls: asyncio.Future[Answer]) -> list[BaseException]:
+    """How these calls failed; the test fails if one did not."""
+    async with asyncio.timeout(PATIENCE_S):
+        found = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, BaseException) for each in found)
+    return [each for each in found if isinstance(each, BaseException)]
+
+
+def test_a_lost_connection_fails_everything_under_way_at_once() -> None:
+    """Three commands wait, the server goes: three `ServerLost`, one loss told, and nothing can be sent any more."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        for name in (rb"NOOP", rb"UID FETCH 1 UID", rb"CHECK"):
+            await peer.expect(name)
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            calls = [connection.send("NOOP"), connection.send("UID FETCH", b"1", b"UID"), connection.send("CHECK")]
+            found = await failures(*calls)
+            assert [(type(each), each.kind) for each in found if isinstance(each, ServerLost)] == [
+                (ServerLost, "connection lost")
+            ] * 3
+            assert len({id(each) for each in found}) == 3
+            with pytest.raises(ServerLost):
+                connection.send("NOOP")
+            await connection.wait_closed()
+        assert len(client.broken) == 1
+        assert [each[:2] for each in client.ear.commands[1:]] == [
+            ("IMAP NOOP", "lost"),
+            ("IMAP UID FETCH", "lost"),
+            ("IMAP CHECK", "lost"),
+        ]
+
+    asyncio.run(run())
+
+
+def test_silence_ends_the_session() -> None:
+    """A command without an answer is `ServerSilent` at its time limit, though the server goes on about other things."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.expect(rb"NOOP")
+        await peer.answer(rb"CHECK", b"* 1 EXISTS")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint, limit_s=0.05)
+            silent = connection.send("NOOP")
+            await connection.call("CHECK")
+            (failure,) = await failures(silent)
+            assert isinstance(failure, ServerSilent)
+            assert failure.kind == "no answer to NOOP"
+            await connection.wait_closed()
+        assert client.ear.commands[-1][:2] == ("IMAP NOOP", "timeout")
+        assert [type(each) for each in client.broken] == [ServerSilent]
+
+    asyncio.run(run())
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """A loop that counts the timers that were set."""
+
+    timers = 0
+
+    def call_at(self, *arguments, **named):  # type: ignore[no-untyped-def]
+        """As the loop's own."""
+        self.timers += 1
+        return super().call_at(*arguments, **named)
+
+
+def test_commands_share_one_timer() -> None:
+    """A hundred commands in a row set one timer; the silence of the next one is still noticed."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        for _ in range(100):
+            await peer.answer(rb"NOOP")
+        await peer.end()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, CountingLoop)
+        async with playing(script) as endpoint:
+            # The script's own patience sets timers: what the commands add is what the answers' reading does not.
+            connection = await Client().connect(endpoint, limit_s=0.3)
+            before = loop.timers
+            for _ in range(100):
+                await connection.call("NOOP")
+            scripted = 101
+            assert loop.timers - before <= scripted + 5
+            (failure,) = await failures(connection.send("NOOP"))
+            assert isinstance(failure, ServerSilent)
+
+    with asyncio.Runner(loop_factory=CountingLoop) as runner:
+        runner.run(run())
+
+
+def test_bye_is_the_reason() -> None:
+    """After BYE nothing more is sent, and what waits fails with what the server said."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.expect(rb"NOOP")
+        peer.say(b"* BYE shutting down")
+        assert await peer.packet() == b""
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            call = connection.send("NOOP")
+            await client.until(Condition, 1)
+            with pytest.raises(ServerLost, match="BYE: shutting down"):
+                connection.send("CHECK")
+            connection.close()
+            (failure,) = await failures(call)
+            assert str(failure) == "BYE: shutting down"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"what?", b"t9 OK who asked", b"* LIST (", b"+ go on", b"* 1 FETCH (UID x)", b"\0\xff"],
+)
+def test_garbage_ends_this_session_and_no_other(said: bytes) -> None:
+    """What the protocol does not allow is a `ProtocolError` here; the neighbour does not notice."""
+
+    async def bad(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.expect(rb"NOOP")
+        peer.say(b"* 3 EXISTS", said)
+        await peer.end()
+
+    async def good(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.answer(rb"NOOP")
+        await peer.answer(rb"CHECK")
+
+    async def run() -> None:
+        here, there = Client(), Client()
+        async with playing(bad, good) as endpoint:
+            connection, neighbour = await here.connect(endpoint), await there.connect(endpoint)
+            (failure,) = await failures(connection.send("NOOP"))
+            assert isinstance(failure, ProtocolError)
+            assert here.heard == [Exists(3)]
+            await neighbour.call("NOOP")
+            await neighbour.call("CHECK")
+            neighbour.close()
+            await connection.wait_closed()
+            await neighbour.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_answers_find_their_commands_in_any_order() -> None:
+    """Pipelined commands may be answered out of order; each has the data that came while it was under way."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        first, second = await peer.expect(rb"UID FETCH 1 FLAGS"), await peer.expect(rb"UID FETCH 2 FLAGS")
+        peer.say(
+            b"* 2 FETCH (UID 2 FLAGS ())", second + b" OK", b"* 4 EXISTS", b"* 1 FETCH (UID 1 FLAGS ())", first + b" OK"
+        )
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            one, two = connection.send("UID FETCH", b"1", b"FLAGS"), connection.send("UID FETCH", b"2", b"FLAGS")
+            first, second = await one, await two
+            assert [each.uid for each in first.data if isinstance(each, Fetched)] == [2, 1]
+            assert [each.uid for each in second.data if isinstance(each, Fetched)] == [2]
+            connection.close()
+            await connection.wait_closed()
+        assert [each for each in client.heard if isinstance(each, Exists)] == [Exists(4)]
+        assert not client.broken
+
+    asyncio.run(run())
+
+
+def test_a_select_under_way_separates_the_folders() -> None:
+    """What came before the end of a SELECT is no data of a command that was sent behind it."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        for folder, uid in ((b"A", b"1"), (b"B", b"2")):
+            await peer.answer(b"SELECT " + folder, b"* 1 EXISTS")
+            await peer.answer(rb"UID FETCH 1:\* UID", b"* 1 FETCH (UID " + uid + b")")
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            connection = await Client().connect(endpoint)
+            calls = []
+            for folder in (b"A", b"B"):
+                calls.append(connection.send("SELECT", folder, resets=True))
+                calls.append(connection.send("UID FETCH", b"1:*", b"UID"))
+            answers = [await call for call in calls]
+            assert [[each.uid for each in answer.data if isinstance(each, Fetched)] for answer in answers[1::2]] == [
+                [1],
+                [2],
+            ]
+            connection.close()
+            await connection.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_news_are_heard_in_order_inside_any_answer() -> None:
+    """EXISTS and EXPUNGE are told at once, in their order, whatever command is being answered."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready", b"* 1 EXISTS")
+        await peer.answer(rb"NOOP", b"* 2 EXISTS", b"* 1 EXPUNGE", b"* OK [ALERT] hear", b"* 5 EXISTS")
+        peer.say(b"* 6 EXISTS")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            await connection.call("NOOP")
+            await client.until(Exists, 4)
+            connection.close()
+            await connection.wait_closed()
+        assert [each for each in client.heard if not isinstance(each, Condition)] == [
+            Exists(1), Exists(2), Expunged(1), Exists(5), Exists(6),
+        ]  # fmt: skip
+
+    asyncio.run(run())
+
+
+def test_done_travels_with_the_next_command() -> None:
+    """The command that ends IDLE leaves in the same write as DONE; none is sent before the server listens."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        idle = await peer.expect(rb"IDLE")
+        peer.say(b"+ idling", b"* 1 EXISTS")
+        packet = await peer.packet()
+        assert packet == b"DONE\r\nt2 NOOP\r\n"
+        peer.say(idle + b" OK", b"t2 OK")
+        idle = await peer.expect(rb"IDLE")
+        # The next command is written now; it has to wait for this:
+        peer.say(b"+ idling")
+        assert await peer.packet() == b"DONE\r\nt4 CHECK\r\n"
+        peer.say(idle + b" OK", b"t4 OK")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            await connection.idle()
+            await connection.call("NOOP")
+            connection.send_quietly("IDLE")
+            await connection.call("CHECK")
+            connection.close()
+            await connection.wait_closed()
+        names = [each[:3] for each in client.ear.commands[1:]]
+        assert names == [
+            ("IMAP IDLE", "ok", 9),
+            ("IMAP DONE", "ok", 6),
+            ("IMAP NOOP", "ok", 9),
+            ("IMAP IDLE", "ok", 9),
+            ("IMAP DONE", "ok", 6),
+            ("IMAP CHECK", "ok", 10),
+        ]
+
+    asyncio.run(run())
+
+
+def test_idle_may_last_longer_than_a_command() -> None:
+    """While a session idles there is nothing to be late with; the end of it has a time limit again."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.expect(rb"IDLE")
+        peer.say(b"+ idling")
+        assert (await peer.packet()).startswith(b"DONE\r\n")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint, limit_s=0.02)
+            await connection.idle()
+            loop = asyncio.get_running_loop()
+            later = loop.create_future()
+            loop.call_later(0.1, later.set_result, None)
+            await later
+            assert connection.failure is None
+            (failure,) = await failures(connection.send("NOOP"))
+            assert isinstance(failure, ServerSilent)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
+    """IDLE ends with DONE (RFC 2177); a session that would hear nothing any more must not look alive."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        tag = await peer.expect(rb"IDLE")
+        peer.say(b"+ idling", tag + b" OK enough")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            await connection.idle()
+            await connection.wait_closed()
+        assert [each.kind for each in client.broken] == ["IMAP IDLE"]
+
+    asyncio.run(run())
+
+
+def test_a_refused_literal_lets_the_next_command_go() -> None:
+    """NO instead of "+" is the command's end; what was held back behind the literal is sent then."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        tag = await peer.expect(rb"APPEND Sent \{5\}")
+        peer.say(tag + b" NO [OVERQUOTA] full")
+        await peer.answer(rb"NOOP")
+        tag = await peer.expect(rb"APPEND Sent \(\) \{5\}")
+        peer.say(b"+ go")
+        assert await peer.packet() == b"hello\r\n"
+        peer.say(tag + b" OK")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint)
+            append = connection.send("APPEND", b"Sent", Literal(b"12345"))
+            noop = connection.send("NOOP")
+            (failure,) = await failures(append)
+            assert isinstance(failure, ServerRefused)
+            assert (failure.kind, failure.line) == ("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] full")
+            await noop
+            await connection.call("APPEND", b"Sent", b"()", Literal(b"hello"))
+            connection.close()
+            await connection.wait_closed()
+        assert client.ear.commands[-1][:3] == ("IMAP APPEND", "ok", len(b"t3 APPEND Sent () {5}\r\nhello\r\n"))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "waits"), [(-1, 10, True), (4096, 4096, False), (4096, 4097, True), (1 << 60, 90_000, False)]
+)
+def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, size: int, waits: bool) -> None:
+    """LITERAL+ and LITERAL- (RFC 7888) save the wait for a continuation."""
+    body = b"x" * size
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.expect(rb"APPEND Sent \{%d%b\}" % (size, b"" if waits else rb"\+"))
+        if waits:
+            peer.say(b"+")
+        assert await peer.reader.readexactly(size + 2) == body + b"\r\n"
+        peer.say(b"t1 OK")
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            connection = await Client().connect(endpoint)
+            connection.free_literal_bytes = free
+            await connection.call("APPEND", b"Sent", Literal(body))
+            connection.close()
+            await connection.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_call_leaves_the_session_in_step() -> None:
+    """Whoever stops waiting for an answer leaves it behind; the next command gets its own."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        slow, quick = await peer.expect(rb"UID FETCH 1 UID"), await peer.expect(rb"NOOP")
+        peer.say(b"* 1 FETCH (UID 1)", slow + b" OK", b"* 9 EXISTS", quick + b" OK")
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            connection = await Client().connect(endpoint)
+            slow = connection.send("UID FETCH", b"1", b"UID")
+            slow.cancel()
+            answer = await connection.call("NOOP")
+            assert Exists(9) in answer.data
+            connection.close()
+            await connection.wait_closed()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("echo", [b'se"cret-\\1', b'se\\"cret-\\\\1', PLAIN, b64encode(b'se"cret-\\1')])
+@pytest.mark.parametrize("capabilities", [b"AUTH=PLAIN SASL-IR", b"AUTH=PLAIN", b""])
+def test_a_password_is_never_repeated(echo: bytes, capabilities: bytes) -> None:
+    """A server that quotes what it was sent, in any form, does not bring the password into an error."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 " + capabilities + b"] ready")
+        if capabilities == b"AUTH=PLAIN":
+            tag = await peer.expect(rb"AUTHENTICATE PLAIN")
+            peer.say(b"+")
+            assert await peer.packet() == PLAIN + b"\r\n"
+        else:
+            tag = await peer.expect(rb"AUTHENTICATE PLAIN \S+" if capabilities else rb'LOGIN user1 "se\\"cret-\\\\1"')
+        peer.say(tag + b" NO [AUTHENTICATIONFAILED] wrong: " + echo + b" " * 150 + echo)
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            with pytest.raises(ServerRefused) as caught:
+                await Client().log_on(endpoint, ACCOUNT)
+        shown = f"{caught.value} {caught.value.kind} {caught.value!r} {caught.value.__dict__}"
+        assert echo.decode() not in shown
+        assert "cret" not in shown
+        assert "wrong: ***" in shown
+        assert caught.value.kind == f"NO [AUTHENTICATIONFAILED] {'AUTHENTICATE' if capabilities else 'LOGIN'}"
+
+    asyncio.run(run())
+
+
+def test_a_disabled_login_is_respected() -> None:
+    """LOGINDISABLED (RFC 9051 section 6.2.3): no password is sent."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 LOGINDISABLED] ready")
+        assert await peer.packet() == b""
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            with pytest.raises(ServerRefused, match="LOGINDISABLED"):
+                await Client().log_on(endpoint, ACCOUNT)
+
+    asyncio.run(run())
+
+
+def test_capabilities_count_after_the_log_on() -> None:
+    """What the greeting does not say is asked for; what is offered after the log-on is what counts."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.answer(rb"CAPABILITY", b"* CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR LITERAL-")
+        await peer.answer(rb"AUTHENTICATE PLAIN " + PLAIN)
+        await peer.answer(rb"CAPABILITY", b"* CAPABILITY IMAP4rev2")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection, offered = await client.log_on(endpoint, ACCOUNT)
+            assert {"IDLE", "MOVE", "UIDPLUS"} <= offered  # IMAP4rev2 has them (RFC 9051, appendix E)
+            assert connection.free_literal_bytes == 4096
+            connection.close()
+            await connection.wait_closed()
+        assert [each[0] for each in client.ear.commands] == [
+            "IMAP CONNECT", "IMAP CAPABILITY", "IMAP AUTHENTICATE", "IMAP CAPABILITY",
+        ]  # fmt: skip
+        assert client.ear.commands[0][2:] == (0, len(b"* OK ready\r\n"))
+        assert client.ear.commands[2][2:] == (len(b"t2 AUTHENTICATE PLAIN \r\n") + len(PLAIN), len(b"t2 OK done\r\n"))
+
+    asyncio.run(run())
+
+
+async def no_greeting(peer: Peer) -> None:
+    """Say nothing."""
+    await peer.end()
+
+
+async def turned_away(peer: Peer) -> None:
+    """Refuse with a reason."""
+    peer.say(b"* BYE too many connections")
+    await peer.end()
+
+
+async def no_imap(peer: Peer) -> None:
+    """Another protocol."""
+    peer.say(b"220 mail.test ESMTP")
+    await peer.end()
+
+
+async def hung_up(peer: Peer) -> None:
+    """Close at once."""
+
+
+@pytest.mark.parametrize(
+    ("script", "failure", "shown"),
+    [
+        (no_greeting, ServerSilent, "no answer to connect"),
+        (turned_away, ServerLost, "BYE: too many connections"),
+        (no_imap, ProtocolError, "IMAP syntax"),
+        (hung_up, ServerLost, "connection lost"),
+    ],
+)
+def test_a_connection_that_is_not_made_says_why(script: Script, failure: type[TaskFailed], shown: str) -> None:
+    """Each way not to be greeted has its name, and leaves no socket behind."""
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            with pytest.raises(failure, match=shown):
+                await client.connect(endpoint, limit_s=0.1 if script is no_greeting else PATIENCE_S)
+        assert client.ear.commands[0][:2] == ("IMAP CONNECT", failure.outcome)
+
+    asyncio.run(run())
+
+
+def test_nobody_there_is_said_so() -> None:
+    """A port that nobody listens on."""
+
+    async def run() -> None:
+        async with playing() as endpoint:
+            pass
+        with pytest.raises(ServerLost, match="connection refused"):
+            await Client().connect(endpoint)
+
+    asyncio.run(run())
+
+
+# --- TLS ---
+
+
+@pytest.fixture(scope="module")
+def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for this machine's loopback names."""
+    return certificate(tmp_path_factory.mktemp("localhost"), "DNS:localhost,IP:127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for another host."""
+    return certificate(tmp_path_factory.mktemp("elsewhere"), "DNS:mail.elsewhere.test")
+
+
+def securing(context: ssl.SSLContext) -> Script:
+    """A script that upgrades to TLS and goes on to the log-on."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 STARTTLS LOGINDISABLED] ready")
+        await peer.answer(rb"STARTTLS")
+        try:
+            await peer.writer.start_tls(context)
+        except ssl.SSLError:
+            return
+        await peer.answer(rb"CAPABILITY", b"* CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR")
+        await peer.answer(rb"AUTHENTICATE PLAIN .*")
+        await peer.answer(rb"CAPABILITY", b"* CAPABILITY IMAP4rev1 IDLE")
+        await peer.answer(rb"NOOP", b"* 3 EXISTS")
+        await peer.end()
+
+    return script
+
+
+def secured(loop_factory: object, localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """Log on through STARTTLS on a loop of this kind."""
+
+    async def run() -> None:
+        client = Client()
+        async with playing(securing(localhost[1]), tls="starttls") as endpoint:
+            connection, offered = await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
+            assert offered == {"IMAP4REV1", "IDLE"}
+            await connection.call("NOOP")
+            assert client.heard[-1] == Exists(3)
+            connection.close()
+            await connection.wait_closed()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:  # type: ignore[arg-type]
+        runner.run(run())
+
+
+def test_starttls_secures_the_session(localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """What the server offers in the clear is forgotten; the password goes through TLS only."""
+    secured(None, localhost)
+
+
+def test_starttls_secures_the_session_on_uvloop(localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """The same on the other event loop."""
+    secured(pytest.importorskip("uvloop").new_event_loop, localhost)
+
+
+def test_implicit_tls(localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """TLS from the first byte (RFC 8314)."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script, context=localhost[1], tls="implicit") as endpoint:
+            connection, _ = await Client().log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
+            connection.close()
+            await connection.wait_closed()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("tls", ["implicit", "starttls"])
+@pytest.mark.parametrize(
+    ("served", "trusted", "shown"),
+    [
+        ("localhost", None, "self-signed"),
+        ("localhost", "elsewhere", "self-signed|unable to get"),
+        ("elsewhere", "elsewhere", "not valid for"),
+    ],
+)
+def test_a_wrong_certificate_is_refused(
+    tls: str, served: str, trusted: str | None, shown: str, request: pytest.FixtureRequest
+) -> None:
+    """An unknown authority and another host's certificate are refused by default, before any password is sent."""
+    _, context = request.getfixturevalue(served)
+    ca_file = None if trusted is None else str(request.getfixturevalue(trusted)[0])
+
+    async def run() -> None:
+        client = Client()
+        script = [] if tls == "implicit" else [securing(context)]
+        async with playing(*script, context=context if tls == "implicit" else None, tls=tls) as endpoint:
+            with pytest.raises(ServerLost) as caught:
+                await client.log_on(replace(endpoint, ca_file=ca_file), ACCOUNT)
+            assert caught.value.kind == "TLS certificate"
+            assert any(each in caught.value.line for each in shown.split("|"))
+        assert not any(each[0] in ("IMAP AUTHENTICATE", "IMAP LOGIN") for each in client.ear.commands)
+
+    asyncio.run(run())
+
+
+def test_a_server_without_tls_is_refused(localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """Where TLS was asked for, nothing is sent without it: STARTTLS not offered, refused, PREAUTH, or no TLS at all."""
+
+    async def without(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 AUTH=PLAIN] ready")
+        assert await peer.packet() == b""
+
+    async def refusing(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 STARTTLS] ready")
+        await peer.answer(rb"STARTTLS", end=b"BAD not now")
+        assert await peer.packet() == b""
+
+    async def preauth(peer: Peer) -> None:
+        peer.say(b"* PREAUTH [CAPABILITY IMAP4rev1 STARTTLS] at your service")
+        assert await peer.packet() == b""
+
+    async def plain(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.end()
+
+    async def run() -> None:
+        for script, tls, kind in (
+            (without, "starttls", "STARTTLS not offered"),
+            (refusing, "starttls", "BAD STARTTLS"),
+            (preauth, "starttls", "PREAUTH before STARTTLS"),
+            (plain, "implicit", "TLS handshake"),
+        ):
+            async with playing(script, tls=tls) as endpoint:
+                with pytest.raises(TaskFailed) as caught:
+                    await Client().log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
+                assert caught.value.kind == kind
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("injected", [b"* CAPABILITY IMAP4rev1 AUTH=PLAIN\r\n", b"* OK half a li", b"t3 OK\r\n"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_data_in_the_clear_behind_starttls_is_refused(
+    injected: bytes, loop: str, localhost: tuple[Path, ssl.SSLContext]
+) -> None:
+    """What somebody put behind the server's OK is not taken for the server's word in TLS (CVE-2011-0411)."""
+    factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 STARTTLS] ready")
+        tag = await peer.expect(rb"STARTTLS")
+        peer.writer.write(tag + b" OK go ahead\r\n" + injected)
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script, tls="starttls") as endpoint:
+            with pytest.raises(ProtocolError, match="in the clear"):
+                await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
+        assert not client.heard
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(run())
+
+
+def test_data_in_the_clear_instead_of_the_handshake_is_refused(localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """What comes in the clear after the OK was read is no TLS: the handshake fails, and nothing of it is heard."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK [CAPABILITY IMAP4rev1 STARTTLS] ready")
+        tag = await peer.expect(rb"STARTTLS")
+        peer.say(tag + b" OK go ahead")
+        assert (await peer.packet())[:1] == b"\x16"  # the client's first TLS record, a handshake
+        peer.say(b"* CAPABILITY IMAP4rev1 AUTH=PLAIN")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script, tls="starttls") as endpoint:
+            with pytest.raises(ServerLost) as caught:
+                await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
+        assert caught.value.kind == "TLS handshake"
+        assert not client.heard
+
+    asyncio.run(run())
+
+
+def test_an_unreadable_authority_is_bad_input(tmp_path: Path) -> None:
+    """A `ca_file` that is none is refused before anything is connected."""
+    with pytest.raises(ConfigError, match="ca_file: expected"):
+        tls_context(Endpoint("localhost", 993, "implicit", str(tmp_path / "none.pem")))
