@@ -15,7 +15,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.topology import manifest
 from loadsim.topology.initialise import delete_empty
 from loadsim.topology.inspect import MailboxState, look
-from loadsim.topology.mailboxes import Progress, visit
+from loadsim.topology.mailboxes import Progress, accounts_on_server, visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,13 @@ async def clean(scenario: Scenario, services: Services, dry_run: bool, progress:
 
     Raises `ConfigError` when an account cannot be logged on to, or the server refuses something; run it again then.
     """
-    accounts = [scenario.account(user) for user in range(1, scenario.users + 1)]
 
     async def work(account: Account, mailbox: Provisioning) -> Cleaned:
         return await clean_mailbox(account, mailbox, dry_run)
 
-    return await visit(accounts, services, work, partial(progress, "inspect" if dry_run else "clean"))
+    return await visit(
+        accounts_on_server(scenario), services, work, partial(progress, "inspect" if dry_run else "clean")
+    )
 
 
 async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) -> Cleaned:

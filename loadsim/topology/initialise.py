@@ -29,7 +29,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.topology import manifest
 from loadsim.topology.inspect import MailboxState, look, refuse_foreign
-from loadsim.topology.mailboxes import WITHOUT_SERVER, Progress, name_of, visit
+from loadsim.topology.mailboxes import Progress, accounts_on_server, name_of, visit
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
@@ -188,12 +188,7 @@ async def initialise(workload: Workload, services: Services, mode: str, progress
     changes nothing. Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by
     then nothing has been changed. One that comes later says which account could not be finished.
     """
-    scenario = workload.scenario
-    accounts = [
-        scenario.account(user)
-        for user in range(1, scenario.users + 1)
-        if workload.population.group(user).protocol != WITHOUT_SERVER
-    ]
+    accounts = accounts_on_server(workload.scenario)
     start = StartState(workload)
 
     async def inspect(account: Account, mailbox: Provisioning) -> tuple[dict[str, int], bool]:
@@ -202,7 +197,7 @@ async def initialise(workload: Workload, services: Services, mode: str, progress
             return state.foreign, mode == "always"
         return {}, bool(change_mailbox(state, start, account.number, anew=False))
 
-    inspected = await visit(accounts, services, inspect, partial(progress, "inspect")) if accounts else []
+    inspected = await visit(accounts, services, inspect, partial(progress, "inspect"))
     refuse_foreign([(account, foreign) for account, (foreign, _) in zip(accounts, inspected, strict=True)])
     if mode == "never":
         return Initialised(len(accounts))
@@ -211,7 +206,7 @@ async def initialise(workload: Workload, services: Services, mode: str, progress
     async def restore(account: Account, mailbox: Provisioning) -> Initialised:
         return await restore_mailbox(account, mailbox, start, anew=mode == "always")
 
-    done = await visit(wrong, services, restore, partial(progress, "initialise")) if wrong else []
+    done = await visit(wrong, services, restore, partial(progress, "initialise"))
     return replace(_total(done), accounts=len(accounts), start_state=workload.start_state_digest())
 
 

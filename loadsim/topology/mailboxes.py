@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from loadsim.client.modules import open_module
 from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.model.population import Population
 from loadsim.model.ports import Account, ClientModule, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario, Server
 
@@ -52,6 +53,13 @@ def services_of(scenario: Scenario) -> Services:
     return Services(scenario.server.imap, scenario.server.smtp, scenario.limits.command_s)
 
 
+def accounts_on_server(scenario: Scenario) -> list[Account]:
+    """The accounts of all users whose mailboxes are on the server, in their order."""
+    population = Population(scenario)
+    users = range(1, len(population) + 1)
+    return [scenario.account(user) for user in users if population.group(user).protocol != WITHOUT_SERVER]
+
+
 def name_of(account: Account) -> str:
     """How an account is called in a message to people."""
     shown = account.login if account.login == account.address else f"{account.login} ({account.address})"
@@ -69,6 +77,8 @@ async def visit(
     `tell` hears how many are done, of how many. Raises `ConfigError` for the first account where anything fails, and
     ends the other visits.
     """
+    if not accounts:
+        return []
     module = open_module(MODULE, services)
     results: dict[int, T] = {}
     waiting = iter(accounts)

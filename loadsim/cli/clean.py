@@ -1,0 +1,41 @@
+"""`loadsim clean`: remove from a scenario's accounts what loadsim put there, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from loadsim.cli.progress import shown_progress
+from loadsim.model.scenario import load_scenario
+from loadsim.topology.clean import Cleaned, clean, describe
+from loadsim.topology.mailboxes import services_of
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `clean`."""
+    parser = subparsers.add_parser("clean", help="remove what loadsim put into the mailboxes, and nothing else")
+    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    parser.set_defaults(run=run_clean)
+
+
+def run_clean(args: argparse.Namespace) -> int:
+    """Clean all accounts; a line for each that held anything of loadsim's or of others', and the total."""
+    scenario = load_scenario(args.scenario, args.overrides)
+    services = services_of(scenario)
+    with shown_progress() as tell:
+        cleaned = asyncio.run(clean(scenario, services, args.dry_run, tell))
+    for one in cleaned:
+        if one or one.foreign:
+            print(_line(one, args.dry_run))
+    print(describe(cleaned, args.dry_run))
+    return 0
+
+
+def _line(one: Cleaned, dry_run: bool) -> str:
+    messages, folders = sum(one.messages.values()), len(one.folders)
+    line = f"{one.account.login}: {'would remove' if dry_run else 'removed'} {messages} messages, {folders} folders"
+    if one.foreign:
+        line += "; of others' in " + ", ".join(f"{name} {count}" for name, count in one.foreign.items())
+    return line

@@ -1,0 +1,33 @@
+"""`loadsim init`: bring the mailboxes of a scenario to their start state, and say what was done."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from loadsim.cli.progress import shown_progress
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
+from loadsim.topology.initialise import initialise
+from loadsim.topology.mailboxes import services_of
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `init`."""
+    parser = subparsers.add_parser("init", help="bring every mailbox of a scenario to its start state")
+    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    parser.set_defaults(run=run_init)
+
+
+def run_init(args: argparse.Namespace) -> int:
+    """Inspect all accounts, then change what is not as it should be; as the scenario's `initialise` says."""
+    scenario = load_scenario(args.scenario, args.overrides)
+    services = services_of(scenario)
+    workload = Workload(scenario)
+    with shown_progress() as tell:
+        done = asyncio.run(initialise(workload, services, scenario.initialise, tell))
+    print(done.describe())
+    if done.start_state is not None:
+        print(f"Start state: {done.start_state}")
+    return 0

@@ -1,0 +1,44 @@
+"""How far a command has got: a bar where somebody watches a terminal, else a line at each tenth of the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from loadsim.topology.mailboxes import Progress as Tell
+
+
+@contextmanager
+def shown_progress(unit: str = "accounts") -> Iterator[Tell]:
+    """What to tell: the name of the phase, how many `unit` are done, of how many. All goes to standard error."""
+    if not sys.stderr.isatty():
+        yield _Lines(unit).tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        phases: dict[str, TaskID] = {}
+
+        def tell(phase: str, done: int, total: int) -> None:
+            if phase not in phases:
+                phases[phase] = bar.add_task(phase, total=total)
+            bar.update(phases[phase], completed=done, total=total)
+
+        yield tell
+
+
+class _Lines:
+    """Prints a line at the begin of a phase and at each whole tenth of it."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._tenths: dict[str, int] = {}
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        tenths = 10 * done // total if total else 10
+        if tenths > self._tenths.get(phase, -1):
+            self._tenths[phase] = tenths
+            print(f"{phase}: {done} of {total} {self._unit}", file=sys.stderr, flush=True)
