@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -725,6 +729,74 @@ def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) ->
     own = load_scenario("mixed").digest()
     assert load_scenario("mixed", [f"topology.0.profile={tmp_path}/copy.yaml"]).digest() == own
     assert load_scenario("mixed", [f"topology.0.profile={tmp_path}/other.yaml"]).digest() != own
+
+
+# --- the reference, and installed packages ----------------------------------------------------------------------
+
+ROOT = Path(__file__).parent.parent
+
+
+def documented(page: str) -> set[str]:
+    """The keys in the tables of a page of the reference."""
+    text = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
+    return set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
+
+
+def keys_of(document: object, path: str = "") -> set[str]:
+    """The paths of all single values, and [] for the elements of a list of mappings."""
+    if isinstance(document, dict) and document:
+        return {key for name, part in document.items() for key in keys_of(part, f"{path}.{name}".removeprefix("."))}
+    if isinstance(document, list) and document and isinstance(document[0], dict):
+        return keys_of(document[0], f"{path}[]")
+    return {path}
+
+
+def test_the_reference_names_every_key_of_a_scenario() -> None:
+    """Each key of a resolved scenario stands in the reference, and none that there is not."""
+    keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {"accounts.csv", "server", "topology", "weights"}
+    keys = {key for key in keys if not key.startswith(("weights.", "lists.size."))} | {"lists.size"}
+    assert documented("scenario.md") == keys
+
+
+def test_the_reference_names_every_key_of_a_profile() -> None:
+    """Each key of a shipped profile stands in the reference, and none that there is not."""
+    document = read_yaml((ROOT / "profiles" / "loadsim-5.5" / "medium.yaml").read_text(encoding="utf-8"), "x")
+    keys = {key for key in keys_of(document) if not key.endswith(".source") and not key.startswith("sources.")}
+    keys = {re.sub(r"\.(min|average|max)$", "", key) for key in keys}
+    assert documented("profiles.md") == keys | {"sources", "from", "lists.cover"}
+
+
+def test_the_reference_states_the_defaults(file: Path) -> None:
+    """The values in the reference's last column are those of a scenario that says nothing."""
+    file.write_text(f"server: embedded\n{FEW}")
+    resolved = read_yaml(load_scenario(str(file)).to_yaml(), "x")
+    text = (ROOT / "docs" / "reference" / "scenario.md").read_text(encoding="utf-8")
+    stated = dict(re.findall(r"^\| `([^`]+)` \|.*\| ([^|]+) \|$", text, re.MULTILINE))
+    compared = 0
+    for key in keys_of(resolved):
+        value, default = resolved, stated.get(key, "").strip("`")
+        for name in re.findall(r"[^.]+", key.replace("[]", ".0")):
+            value = value[int(name)] if isinstance(value, list) else value[name]
+        if key.startswith(("limits", "criteria")) or default in ("auto", "loadsim.test", "imap", "1"):
+            number = float(default.rstrip("%")) / 100 if default.endswith("%") else default
+            assert value == number or str(value).removesuffix(".0") == default, key
+            compared += 1
+    assert compared == 17
+
+
+def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
+    """A wheel carries profiles and scenarios inside the package; they are found there without a checkout."""
+    shutil.copytree(ROOT / "loadsim", tmp_path / "loadsim", ignore=shutil.ignore_patterns("__pycache__"))
+    for kind in ("profiles", "scenarios"):
+        shutil.copytree(ROOT / kind, tmp_path / "loadsim" / kind)
+    program = (
+        "from loadsim.model.scenario import load_scenario; from loadsim.model.reading import shipped; "
+        "print(load_scenario('quickstart').users, shipped('profiles'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["36", str(tmp_path / "loadsim" / "profiles")]
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------
