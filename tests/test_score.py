@@ -314,8 +314,61 @@ def test_a_truncated_log_has_no_answer_beyond_its_window(tmp_path: Path) -> None
     """A window that reaches outside would silently miss records."""
     log = truncate(sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)]), (1, 2))
     assert summarise([log]).score["window_s"] == [1, 2]
-    with pytest.raises(LogError, match="expected one within 1 s to 2 s"):
-        summarise([log], begin_s=0)
+    for beyond in ({"begin_s": 0.5}, {"end_s": 2.5}):
+        with pytest.raises(LogError, match="expected one within 1 s to 2 s"):
+            summarise([log], **beyond)
+
+
+def test_logs_that_were_truncated_differently_are_not_merged(tmp_path: Path) -> None:
+    """One of them would have nothing to say about a part of the window."""
+    one = sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)])
+    another = sample_log(tmp_path / "b.tlog", [done("READ", 1500, 1)], header={"engine": "1"})
+    with pytest.raises(LogError, match="truncated alike"):
+        merge([truncate(one, (1, 2)), another])
+    assert len(merge([truncate(one, (1, 2)), truncate(another, (1, 2))]).tasks) == 2
+
+
+def test_truncating_keeps_the_delivery_of_what_was_accepted_in_the_window(tmp_path: Path) -> None:
+    """Its recipient may see it after the window's end; what was accepted outside is gone."""
+    mails = [
+        event("accepted", "n1.0", 2, 500),
+        event("accepted", "n1.1", 2, 1900),
+        event("seen", "n1.1", 2, 2300),
+    ]
+    found = delivery(truncate(sample_log(tmp_path / "a.tlog", mails=mails), (1, 2)), (0, 100))
+    assert (found.accepted, found.delivered, found.times.p95_ms) == (1, 1, 400)
+
+
+def test_lateness_is_that_of_tasks_of_the_window_that_started(tmp_path: Path) -> None:
+    """A late LOGON, a late task outside the window and one that never started do not count; causes stay apart."""
+    late = [
+        done("LOGON", 500, 1, late_generator_s=9.0),
+        done("READ", 200_000, 1, late_generator_s=9.0),
+        skipped("READ", 600, late_generator_s=9.0),
+        done("READ", 700, 1, late_generator_s=0.125, late_down_s=0.5, late_busy_s=0.25),
+    ]
+    score = summarise([sample_log(tmp_path / "a.tlog", late)]).score
+    assert score["lateness_p95_ms"] == {"busy": 250, "down": 500, "generator": 125}
+
+
+def test_a_late_generator_spoils_a_run_but_for_the_embedded_server(tmp_path: Path) -> None:
+    """From the records through the limit to the exit status; busy users do not."""
+    late = [done("READ", 0, 1, late_generator_s=0.25)]
+    busy = [done("READ", 0, 1, late_ms=5000)]
+    says = "the generator was late: 95th percentile 250.0 ms, at most 100 ms allowed"
+    spoilt = summarise([sample_log(tmp_path / "a.tlog", late)])
+    assert (spoilt.exit_status, spoilt.score["verdict"]["reasons"]) == (3, [says])
+    embedded = summarise([sample_log(tmp_path / "b.tlog", late, header={"embedded": True})])
+    assert (embedded.exit_status, embedded.score["warnings"]) == (0, [says])
+    assert f"Warning: {says}" in embedded.text
+    assert summarise([sample_log(tmp_path / "c.tlog", busy)]).exit_status == 0
+
+
+def test_a_run_that_was_ended_early_says_so(tmp_path: Path) -> None:
+    """One engine that was stopped is enough."""
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)], facts=ENDED | {"ended": "early"})
+    summary = summarise([log])
+    assert (summary.exit_status, summary.score["verdict"]["reasons"]) == (3, ["the run was ended early"])
 
 
 def test_different_plans_are_not_merged(tmp_path: Path) -> None:

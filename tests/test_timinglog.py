@@ -334,6 +334,17 @@ def test_a_log_that_was_written_again_is_the_same(tmp_path: Path) -> None:
     assert again.health == log.health and again.damage
 
 
+@pytest.mark.parametrize(("field", "number"), [("outcome", len(OUTCOMES)), ("task", 9), ("error", 9)])
+def test_numbers_that_stand_for_nothing_are_refused(tmp_path: Path, field: str, number: int) -> None:
+    """A block whose checksum is right and whose content is not: one line, rather than a crash later on."""
+    record = np.zeros(1, TASK)
+    record[field] = number
+    head = container.encode_head(HEADER | {"epoch_ns": 0})
+    (tmp_path / "a.tlog").write_bytes(head + container.encode_block(container.TASKS, record.tobytes(), 1))
+    with pytest.raises(LogError, match=f"{field}: expected a number below [0-9], found {number}"):
+        read_log(tmp_path / "a.tlog")
+
+
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference" / "timing-log.md"
 
 
