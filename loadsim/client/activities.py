@@ -1,0 +1,115 @@
+"""What follows from what: each activity of a user as a generator of steps, with no clock in sight.
+
+A step is due when the one before it has ended, plus its own delay; the generator is sent what the task returned,
+or None when it failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loadsim.client import tasks
+from loadsim.client.tasks import Read, Task
+from loadsim.model import workload
+from loadsim.model.ports import Header, Structure
+from loadsim.model.profile import Outcomes
+
+if TYPE_CHECKING:
+    from loadsim.client.user import User
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A task to be done, what it is about, and how long (ms of the profile's day) to wait after the last step."""
+
+    task: Task
+    about: Any
+    delay_ms: float = 0.0
+
+
+Steps = Generator[Step, Any, None]
+
+
+def begin(user: User, activity: workload.Activity) -> Steps:
+    """The steps of a planned activity."""
+    match activity.kind:
+        case workload.NEW_MAIL:
+            return _send(tasks.SEND, activity.index, user)
+        case workload.PROCESS_INBOX:
+            return process_inbox(user)
+        case workload.BROWSE:
+            return browse(user, activity.index)
+        case workload.SCHEDULE:
+            return only(Step(tasks.SCHEDULE, activity.index))
+    raise ValueError(activity.kind)
+
+
+def only(step: Step) -> Steps:
+    """An activity of one step."""
+    yield step
+
+
+def _send(task: Task, about: Any, user: User) -> Steps:
+    outgoing = yield Step(task, about)
+    if outgoing is not None and user.profile.new_mail.save_sent:
+        yield Step(tasks.SAVE_SENT, outgoing)
+
+
+def process_inbox(user: User) -> Steps:
+    """Read every unread message of the Inbox, and do with each what the profile says.
+
+    Source: BORES 4.0: "reading new mail = opening the Inbox and reading every piece of new mail". What arrives
+    meanwhile is read too. A message that could not be read waits for the next time.
+    """
+    if user.processing:
+        return
+    user.processing = True
+    failed: list[Header] = []
+    delay_ms = 0.0
+    try:
+        while user.unread:
+            header = user.unread.popleft()
+            structure = yield Step(tasks.READ, header, delay_ms)
+            if structure is None:
+                failed.append(header)
+            else:
+                yield from _after_reading(user, header, structure, "after reading", user.profile.after_reading)
+            delay_ms = user.read_note_delay_ms(header)
+        excess = user.inbox_excess()
+        if excess:
+            yield Step(tasks.EVICT, excess)
+    finally:
+        user.unread.extendleft(reversed(failed))
+        user.processing = False
+
+
+def browse(user: User, index: int) -> Steps:
+    """Look into a folder and read one message of it; what follows is a row of the profile of its own."""
+    shown = yield Step(tasks.BROWSE, index)
+    if shown is not None:
+        header, structure = shown
+        yield from _after_reading(user, header, structure, f"after browsing {index}", user.profile.after_browsing)
+
+
+def _after_reading(user: User, header: Header, structure: Structure, stream: str, outcomes: Outcomes) -> Steps:
+    evidence = header.evidence
+    if evidence is None:  # not ours to act upon
+        return
+    load = user.workload
+    if structure.attachments and load.chance(user.number, "load", evidence.id, user.profile.load_attachment):
+        yield Step(tasks.LOAD_ATTACHMENT, (header, structure.attachments[0]))
+    match load.outcome(user.number, stream, outcomes, evidence.id):
+        case "reply":
+            yield from _send(tasks.REPLY, Read(header, evidence, structure), user)
+        case "reply_all":
+            yield from _send(tasks.REPLY_ALL, Read(header, evidence, structure), user)
+        case "forward":
+            yield from _send(tasks.FORWARD, Read(header, evidence, structure), user)
+        case "move":
+            yield Step(tasks.MOVE, header)
+        case "copy":
+            yield Step(tasks.COPY, header)
+        case "delete":
+            yield Step(tasks.DELETE, header)

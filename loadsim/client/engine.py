@@ -1,0 +1,273 @@
+"""One engine: its users as coroutines, one common start, one end, and nothing that was measured lost.
+
+The phases are those of the run: log-on (staggered over the ramp-up), work (from the common start, t = 0), finish (what
+runs at the end may end), drain (mail under way may arrive), log-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loadsim.client.events import Events
+from loadsim.client.user import User
+from loadsim.errors import TaskFailed
+from loadsim.model.content import Contents
+from loadsim.model.ports import ClientModule, Clock, Recorder
+from loadsim.model.workload import Workload
+
+LOG_ON_LIMIT_S = 60.0
+"""How long after the ramp-up the common start waits for users who are not on yet."""
+
+LOG_OFF_LIMIT_S = 30.0
+"""How long the last log-offs may take, and 10 ms more for each user."""
+
+LOG_OFFS_AT_ONCE = 50
+
+LOOK_S = 0.05
+"""How often the end of a phase that has no fixed time is looked for."""
+
+BETWEEN_TASKS = (None, "LOGON", "SYNC")
+"""What a user may be doing while no planned task runs."""
+
+
+class RunLog(Recorder, Protocol):
+    """Where an engine's records go: a recorder that also keeps facts, and writes when told to."""
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Something about the whole run."""
+        ...
+
+    def flush(self) -> str | None:
+        """Write what has gathered; None, or why that was not possible (it is kept)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSnapshot:
+    """Where an engine stands. All counts are cumulative, so that snapshots of engines add up and none is missed."""
+
+    phase: str
+    at_s: float | None  # from the common start
+    users: int
+    users_on: int
+    tasks: Mapping[str, int]  # done, by name
+    failed: int
+    skipped: int
+    accepted_undelivered: int
+    sessions_lost: int
+    generator_late_most_s: float
+
+
+class Engine:
+    """Runs the users with these numbers. `modules` has a client module for every protocol among them."""
+
+    def __init__(
+        self,
+        *,
+        workload: Workload,
+        users: Sequence[int],
+        modules: Mapping[str, ClientModule],
+        contents: Contents,
+        recorder: RunLog,
+        events: Events,
+        clock: Clock,
+        run_id: str,
+        wall_clock_us: int,
+        beat_s: float = 1.0,
+        watch: Callable[[LiveSnapshot], None] = lambda _: None,
+    ) -> None:
+        self.workload = workload
+        self.contents = contents
+        self.recorder = recorder
+        self.clock = clock
+        self.run_id = run_id
+        self.start_ns = 0
+        self.outstanding = 0  # accepted for a recipient, and not yet seen by him
+        self.users_on = 0
+        self.sessions_lost = 0
+        self.sessions_restored = 0
+        self.leaving = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
+        self._events = events
+        self._epoch_ns = clock.now_ns()
+        self._epoch_wall_us = wall_clock_us
+        self._beat_s = beat_s
+        self._watch = watch
+        self._started = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._cutting = asyncio.Event()
+        self._phase = "log-on"
+        self._on = 0  # users who were on at least once
+        self._done: Counter[str] = Counter()
+        self._failed = 0
+        self._skipped = 0
+        self._generator_late_most_s = 0.0
+        self._disk_complaint: str | None = None
+        scenario = workload.scenario
+        self._ramp_up_s = scenario.run.ramp_up_s
+        self._limits = scenario.limits
+        events.seconds = self._seconds
+        population = workload.population
+        self.users = [
+            User(self, scenario.account(number), modules[population.group(number).protocol]) for number in users
+        ]
+
+    # What users tell.
+
+    def wall_clock_us(self) -> int:
+        """Wall-clock microseconds since 1970: read once, carried on by the run's clock."""
+        return self._epoch_wall_us + (self.clock.now_ns() - self._epoch_ns) // 1000
+
+    async def on_and_started(self, _: User) -> None:
+        """A user is on for the first time; returns at the common start."""
+        self._on += 1
+        await self._started.wait()
+
+    def count_task(self, task: str, outcome: str, generator_late_s: float) -> None:
+        """A task has come to an outcome."""
+        if outcome == "ok":
+            self._done[task] += 1
+        elif outcome == "skipped":
+            self._skipped += 1
+        else:
+            self._failed += 1
+        self._generator_late_most_s = max(self._generator_late_most_s, generator_late_s)
+
+    def failed(self, user: User, task: str, failure: Exception) -> None:
+        """Something failed: the first of its kind is told with what the server said."""
+        if isinstance(failure, TaskFailed):
+            self._events.failed(task, user.number, failure)
+        else:
+            self._events.failed(task, user.number, TaskFailed(type(failure).__name__))
+
+    # The run.
+
+    def stop(self) -> None:
+        """End the run early: what runs may end within the grace. Told again: cut everything off."""
+        if self._stopping.is_set():
+            self._cutting.set()
+        self._stopping.set()
+
+    def snapshot(self) -> LiveSnapshot:
+        """Where this engine stands now."""
+        return LiveSnapshot(
+            phase=self._phase,
+            at_s=self._seconds(),
+            users=len(self.users),
+            users_on=self.users_on,
+            tasks=dict(self._done),
+            failed=self._failed,
+            skipped=self._skipped,
+            accepted_undelivered=self.outstanding,
+            sessions_lost=self.sessions_lost,
+            generator_late_most_s=self._generator_late_most_s,
+        )
+
+    async def run(self) -> None:
+        """From the first log-on to the last log-off. Facts and records are flushed however it ends."""
+        ended = "early"
+        try:
+            async with asyncio.TaskGroup() as group:
+                beat = group.create_task(self._beat())
+                between_ns = round(self._ramp_up_s * 1e9 / len(self.users))
+                first_ns = self.clock.now_ns()
+                lives = [
+                    group.create_task(user.run(first_ns + place * between_ns)) for place, user in enumerate(self.users)
+                ]
+                if await self._log_on_all():
+                    ended = await self._work()
+                    await self._finish_and_drain(lives, drain=ended == "completed")
+                await self._log_off_all(lives)
+                beat.cancel()
+        finally:
+            self._conclude(ended)
+
+    async def _log_on_all(self) -> bool:
+        self._events.say("log-on", users=len(self.users))
+        limit_s = self._ramp_up_s + LOG_ON_LIMIT_S
+        await self._until(limit_s, lambda: self._on == len(self.users), self._stopping)
+        return not self._stopping.is_set()
+
+    async def _work(self) -> str:
+        """The simulated days, from the common start; "completed", or "early" when the run was told to stop."""
+        self.start_ns = self.clock.now_ns()
+        self.recorder.facts({"start_ns": self.start_ns})
+        self._phase = "work"
+        self._events.say("start", users_on=self._on)
+        for user in self.users:
+            user.begin_day()
+        self._started.set()
+        duration_ns = self.workload.duration_us * 1000
+        await self._until(duration_ns * 1e-9, None, self._stopping)
+        ended = "early" if self._stopping.is_set() else "completed"
+        self._phase = "finish"
+        self._events.say("end", ended=ended)
+        end_ns = min(self.clock.now_ns(), self.start_ns + duration_ns)
+        for user in self.users:
+            user.end_day(end_ns)
+        return ended
+
+    async def _finish_and_drain(self, lives: Sequence[asyncio.Task[None]], *, drain: bool) -> None:
+        """Let running tasks end, cut off those that do not, then wait for the mail that is under way."""
+        await self._until(
+            self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
+        )
+        for user, life in zip(self.users, lives, strict=True):
+            if user.performing not in BETWEEN_TASKS:
+                life.cancel()
+        if drain:
+            self._phase = "drain"
+            await self._until(self._limits.drain_s, lambda: self.outstanding <= 0, self._stopping)
+        lost = sum(not user.is_on for user in self.users)
+        self.recorder.facts({"lost_users": lost, "undelivered": self.outstanding})
+        self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
+
+    async def _log_off_all(self, lives: Sequence[asyncio.Task[None]]) -> None:
+        self._phase = "log-off"
+        for user in self.users:
+            user.close()
+        self._started.set()
+        limit_s = LOG_OFF_LIMIT_S + 0.01 * len(lives)
+        await self._until(limit_s, lambda: all(life.done() for life in lives), self._cutting)
+        for life in lives:
+            life.cancel()
+
+    async def _until(self, limit_s: float, done: Callable[[], bool] | None, cut: asyncio.Event) -> None:
+        """Wait until `done()`, until `cut` is set, or for `limit_s`; None is never done."""
+        end_ns = self.clock.now_ns() + round(limit_s * 1e9)
+        while not (done and done()) and not cut.is_set():
+            left_s = (end_ns - self.clock.now_ns()) * 1e-9
+            if left_s <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s if done is None else min(left_s, LOOK_S)):
+                    await cut.wait()
+
+    async def _beat(self) -> None:
+        """Every second: write the log, show where the run stands."""
+        while True:
+            await asyncio.sleep(self._beat_s)
+            self._flush()
+            self._watch(self.snapshot())
+
+    def _flush(self) -> None:
+        complaint = self.recorder.flush()
+        if complaint and self._disk_complaint is None:
+            self._events.say("log not written", why=complaint)
+        self._disk_complaint = complaint
+
+    def _conclude(self, ended: str) -> None:
+        self.recorder.facts(
+            {"ended": ended, "sessions_lost": self.sessions_lost, "sessions_restored": self.sessions_restored}
+        )
+        self._flush()
+        self._events.tell_failures()
+        self._events.say("over", ended=ended, done=sum(self._done.values()), failed=self._failed, skipped=self._skipped)
+        self._watch(self.snapshot())
+
+    def _seconds(self) -> float | None:
+        return (self.clock.now_ns() - self.start_ns) * 1e-9 if self.start_ns else None

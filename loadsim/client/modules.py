@@ -1,0 +1,37 @@
+"""Client modules by name, as entry points of the group `loadsim.protocols`; the built-in ones are found like any."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from loadsim.client.tasks import TASKS
+from loadsim.errors import ConfigError
+from loadsim.model.content import Contents
+from loadsim.model.ports import ClientModule, Services
+from loadsim.model.workload import Workload
+
+GROUP = "loadsim.protocols"
+
+
+def open_module(name: str, services: Services, **options: Any) -> ClientModule:
+    """The client module of this name. Raises `ConfigError` when there is none, or when it cannot do every task."""
+    known = entry_points(group=GROUP)
+    if name not in known.names:
+        raise ConfigError(f"protocol: expected one of {', '.join(sorted(known.names))}, found {name}")
+    module: ClientModule = known[name].load()(services, **options)
+    for task in TASKS.values():
+        missing = task.needs - module.supports
+        if missing:
+            raise ConfigError(
+                f"protocol {name}: expected support for {', '.join(sorted(missing))} ({task.name}), found none"
+            )
+    return module
+
+
+def open_modules(workload: Workload, contents: Contents, services: Services) -> dict[str, ClientModule]:
+    """The client modules that a scenario's groups name."""
+    names = {group.protocol for group in workload.scenario.topology}
+    # The in-memory mail system is itself the server: nothing outside tells it who its users are.
+    own: dict[str, Any] = {"workload": workload, "contents": contents}
+    return {name: open_module(name, services, **(own if name == "fake" else {})) for name in sorted(names)}

@@ -1,0 +1,110 @@
+"""Who there is: each user's group, and the distribution lists, as functions of the user's number.
+
+Users are numbered from 1. Nothing here is a table of users, so a million of them need no memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from loadsim.model.draw import draw
+from loadsim.model.scenario import Group, Scenario
+
+
+def group_index(user: int, sizes: Sequence[int]) -> int:
+    """Which group user `user` (from 1) belongs to, when groups of these sizes are spread evenly over the numbers.
+
+    The first group's members are laid out by Bresenham's rule over all numbers, the next group's over what
+    remains, and so on: any run of consecutive users holds the groups in proportion, each to within one.
+    """
+    place, left = user - 1, sum(sizes)
+    if not 0 <= place < left:
+        raise ValueError(f"user {user} of {left}")
+    for index, size in enumerate(sizes[:-1]):
+        before, after = place * size // left, (place + 1) * size // left
+        if after > before:
+            return index
+        place -= after
+        left -= size
+    return len(sizes) - 1
+
+
+class DistributionLists:
+    """The lists of a scenario: runs of consecutive user numbers over a stated population.
+
+    Their sizes come from a seed of their own, so they are the same however many of the population's users are
+    active; only lists that lie wholly inside the active users exist for a run.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        rule = scenario.lists
+        self._domain = scenario.domain
+        self._edges = [0]  # list k (from 0) has the users _edges[k] + 1 ... _edges[k + 1]
+        population = rule.population or scenario.users
+        end = population if rule.cover is None else round(population * rule.cover)
+        while self._edges[-1] < end and (rule.count is None or len(self) < rule.count):
+            size = rule.size.at(draw(rule.seed, 0, "list.size", len(self)))
+            edge = min(self._edges[-1] + size, end)
+            if edge > scenario.users:
+                break
+            self._edges.append(edge)
+
+    def __len__(self) -> int:
+        return len(self._edges) - 1
+
+    def members(self, index: int) -> range:
+        """The user numbers on list `index` (from 0)."""
+        return range(self._edges[index] + 1, self._edges[index + 1] + 1)
+
+    def of(self, user: int) -> int | None:
+        """The list that a user is on, or None."""
+        index = bisect_right(self._edges, user - 1) - 1
+        return index if index < len(self) else None
+
+    def address(self, index: int) -> str:
+        """The address of list `index` (from 0)."""
+        return f"list-{index + 1:05d}@{self._domain}"
+
+
+class Population:
+    """The users and lists of one scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self._sizes = [group.users for group in scenario.topology]
+
+    @cached_property
+    def lists(self) -> DistributionLists:
+        """The distribution lists of this scenario."""
+        return DistributionLists(self.scenario)
+
+    def __len__(self) -> int:
+        return self.scenario.users
+
+    def group(self, user: int) -> Group:
+        """The group (profile and protocol) of a user."""
+        return self.scenario.topology[group_index(user, self._sizes)]
+
+    def address(self, user: int) -> str:
+        """The mail address of a user."""
+        return self.scenario.account(user).address
+
+    def number(self, address: str) -> int | None:
+        """Which active user has this address; None when it is a list's or a stranger's."""
+        user = self.scenario.accounts.number(address, self.scenario.domain)
+        return user if user is not None and 1 <= user <= len(self) else None
+
+    def slice(self, part: int, parts: int) -> Iterator[int]:
+        """The users of engine `part` (from 0) of `parts`: every `parts`-th, so that all slices are alike."""
+        return iter(range(1 + part, len(self) + 1, parts))
+
+
+def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
+    """Every list that a run addresses: its address, and its members' addresses."""
+    lists = DistributionLists(scenario)
+    return {
+        lists.address(index): tuple(scenario.account(user).address for user in lists.members(index))
+        for index in range(len(lists))
+    }

@@ -1,0 +1,223 @@
+"""The plan of one user: when each activity is due, and every choice that does not depend on the server.
+
+Activities are Poisson processes at the profile's daily rates. What a user does with a message that arrives is
+drawn from the message's id, so it is as fixed as the plan, although nobody knows beforehand when it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from heapq import merge
+from itertools import accumulate
+
+from loadsim.errors import ConfigError
+from loadsim.model.draw import draw, due_times, pick, weighted
+from loadsim.model.evidence import initial_id
+from loadsim.model.population import Population
+from loadsim.model.ports import DELETED_ITEMS, INBOX
+from loadsim.model.profile import Outcomes, Profile
+from loadsim.model.scenario import Scenario
+
+NEW_MAIL = "new mail"
+PROCESS_INBOX = "process inbox"
+BROWSE = "browse"
+SCHEDULE = "schedule"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Activity:
+    """Something a user sets out to do by himself. `due_us` counts microseconds from the common start."""
+
+    due_us: int
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Addressing:
+    """Who a message goes to: individual users (never the sender), and a distribution list or None."""
+
+    users: tuple[int, ...]
+    list_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """A message of the start state: its id, who seems to have sent it, what it is, and whether it was read."""
+
+    id: str
+    sender: int
+    kind: str
+    seen: bool
+
+
+class Workload:
+    """The plans of all users of a scenario. Pure: the same scenario gives the same plans, anywhere."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        if scenario.users < 2:
+            raise ConfigError(f"{scenario.name}: topology: expected at least 2 users (mail needs two), found 1")
+        self.scenario = scenario
+        self.population = Population(scenario)
+        self.seed = scenario.run.seed
+        self.duration_us = round(scenario.duration_s * 1e6)
+        self.compression = scenario.compression
+
+    @cached_property
+    def _kinds(self) -> dict[int, tuple[tuple[str, ...], tuple[float, ...]]]:
+        profiles = {id(group.profile): group.profile for group in self.scenario.topology}
+        return {
+            key: (tuple(profile.messages), tuple(accumulate(profile.messages.values())))
+            for key, profile in profiles.items()
+        }
+
+    def profile(self, user: int) -> Profile:
+        """The profile that a user follows."""
+        return self.population.group(user).profile
+
+    def activities(self, user: int) -> Iterator[Activity]:
+        """Everything a user sets out to do until the end of the run, in order of its due time."""
+        profile = self.profile(user)
+        day_s = profile.day_s / self.compression
+        return merge(
+            *(
+                self._process(user, kind, per_day / day_s)
+                for kind, per_day in (
+                    (NEW_MAIL, profile.new_mail.per_day),
+                    (PROCESS_INBOX, profile.process_inbox.per_day),
+                    (BROWSE, profile.browse.per_day),
+                    (SCHEDULE, profile.schedule.per_day),
+                )
+            )
+        )
+
+    def _process(self, user: int, kind: str, rate_per_s: float) -> Iterator[Activity]:
+        for index, due_s in enumerate(due_times(rate_per_s, self.seed, user, kind)):
+            due_us = round(due_s * 1e6)
+            if due_us >= self.duration_us:
+                return
+            yield Activity(due_us, kind, index)
+
+    def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
+        """Which of the profile's messages is sent."""
+        kinds, cumulative = self._kinds[id(profile)]
+        return kinds[weighted(draw(self.seed, user, stream, index), cumulative)]
+
+    def addressing(self, user: int, profile: Profile, stream: str, index: int | str) -> Addressing:
+        """The recipients of a new message (or of a forward, which is addressed like one).
+
+        Source: Compaq 1997, Table 1: random recipients per new message; add one distribution list.
+        """
+        count = len(self.population)
+        wanted = min(profile.new_mail.recipients, count - 1)
+        chosen: list[int] = []
+        attempt = 0
+        while len(chosen) < wanted:
+            other = 1 + pick(draw(self.seed, user, stream + ".recipient", f"{index}/{attempt}"), count - 1)
+            other += other >= user  # over all users but oneself
+            attempt += 1
+            if other not in chosen:
+                chosen.append(other)
+        lists = self.population.lists
+        on_list = len(lists) and draw(self.seed, user, stream + ".list", index) < profile.new_mail.list_chance
+        which = pick(draw(self.seed, user, stream + ".which-list", index), len(lists)) if on_list else None
+        return Addressing(tuple(chosen), which)
+
+    def recipients(self, addressing: Addressing) -> set[int]:
+        """Every user whom such a message reaches, once each; the sender too, when on the list."""
+        reached = set(addressing.users)
+        if addressing.list_index is not None:
+            reached.update(self.population.lists.members(addressing.list_index))
+        return reached
+
+    def addresses(self, addressing: Addressing) -> list[str]:
+        """The addresses to give to the server: individuals, then the list."""
+        named = [self.population.address(user) for user in addressing.users]
+        if addressing.list_index is not None:
+            named.append(self.population.lists.address(addressing.list_index))
+        return named
+
+    def outcome(self, user: int, stream: str, outcomes: Outcomes, message: str) -> str:
+        """What the user does with a message that he has read: the name of one row of `Outcomes`."""
+        u = draw(self.seed, user, stream, message)
+        for name, edge in outcomes.cumulative:
+            if u < edge:
+                return name
+        return "nothing"
+
+    def chance(self, user: int, stream: str, index: int | str, probability: float) -> bool:
+        """Whether something of this probability happens at this address."""
+        return draw(self.seed, user, stream, index) < probability
+
+    def choose(self, user: int, stream: str, index: int | str, count: int) -> int:
+        """One of `count` things, each equally likely."""
+        return pick(draw(self.seed, user, stream, index), count)
+
+    def schedule_bytes(self, user: int, profile: Profile, index: int) -> int:
+        """The size of the schedule file that the `index`th schedule change leaves behind."""
+        return profile.schedule.file_bytes.at(draw(self.seed, user, "schedule.size", index))
+
+    def start_state(self, user: int) -> dict[str, int]:
+        """How many messages lie in each folder at the start (IBM 1998, Appendix B: initial mailbox).
+
+        Only the numbered folders of the profile and the two that hold initial messages are named.
+        """
+        start = self.profile(user).start_state
+        return {INBOX: start.inbox, DELETED_ITEMS: start.deleted_items} | dict.fromkeys(
+            own_folders(self.profile(user)), start.messages_per_folder
+        )
+
+    def initial(self, user: int, folder: str, index: int) -> Initial:
+        """The `index`th message (from 0) of a folder at the start. Those in the Inbox are unread."""
+        address = f"{folder}/{index}"
+        other = 1 + pick(draw(self.seed, user, "initial.sender", address), len(self.population) - 1)
+        kind = self.message_kind(user, self.profile(user), "initial.kind", address)
+        return Initial(initial_id(user, folder, index), other + (other >= user), kind, folder != INBOX)
+
+    def user_digest(self, user: int) -> bytes:
+        """SHA-256 over the user's own plan: activities, due times in microseconds, recipients, kinds."""
+        profile = self.profile(user)
+        digest = sha256()
+        for activity in self.activities(user):
+            line = f"{activity.due_us} {activity.kind} {activity.index}"
+            if activity.kind == NEW_MAIL:
+                to = self.addressing(user, profile, NEW_MAIL, activity.index)
+                kind = self.message_kind(user, profile, "new.kind", activity.index)
+                line += f" {kind} {' '.join(map(str, to.users))} {to.list_index}"
+            digest.update(line.encode() + b"\n")
+        return digest.digest()
+
+    def start_state_digest(self) -> str:
+        """SHA-256 over the start state of every mailbox: the seed that the messages come from, folders, ids."""
+        digest = sha256(f"{self.seed}\n".encode())
+        for user in range(1, len(self.population) + 1):
+            for folder, count in self.start_state(user).items():
+                for index in range(count):
+                    digest.update(f"{user} {folder} {initial_id(user, folder, index)}\n".encode())
+        return digest.hexdigest()
+
+
+def own_folders(profile: Profile) -> tuple[str, ...]:
+    """The folders that a user of this profile made: where messages are moved, copied and browsed."""
+    return _numbered(profile.start_state.folders)
+
+
+@lru_cache
+def _numbered(folders: int) -> tuple[str, ...]:
+    return tuple(f"Folder {number:02d}" for number in range(1, folders + 1))
+
+
+def plan_digest(workload: Workload, engines: int = 1) -> str:
+    """SHA-256 over the users' own digests in user order, in hexadecimal; engines only share the work."""
+    own: dict[int, bytes] = {}
+    for part in range(engines):
+        own.update((user, workload.user_digest(user)) for user in workload.population.slice(part, engines))
+    return combine_digests([own[user] for user in sorted(own)])
+
+
+def combine_digests(in_user_order: Sequence[bytes]) -> str:
+    """The plan digest, from the users' digests in user order."""
+    return sha256(b"".join(in_user_order)).hexdigest()
