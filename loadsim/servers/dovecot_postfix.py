@@ -121,8 +121,13 @@ class DovecotPostfix:
 class Master:
     """A master process that we started, and everything that it starts: one session of the operating system."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, started: str) -> None:
-        """Start the command, which writes `log`, and there `started` as soon as it listens on its ports."""
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, started: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the command, which writes `log`, and there `started` as soon as it listens on its ports.
+
+        `environment` is what it has beside our own.
+        """
         self.name = name
         self._log = log
         self._started = started
@@ -135,6 +140,7 @@ class Master:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
+                env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
 
@@ -150,16 +156,16 @@ class Master:
         return frozenset(found)
 
     def check_alive(self) -> None:
-        """`ConfigError` with the last thing that it said when it has ended."""
+        """`ConfigError` with its complaint when it has ended."""
         if self._process.poll() is not None:
-            raise ConfigError(f"server: {self.name}: expected to start, it ended and said: {self.last_words()}")
+            raise ConfigError(f"server: {self.name}: expected to start, it ended and said: {self.first_complaint()}")
 
     def has_started(self) -> bool:
         """Whether its log says that it listens."""
         return self._log.exists() and self._started in self._log.read_text(errors="replace")
 
-    def last_words(self) -> str:
-        """The last complaint in its log, or on its standard error."""
+    def first_complaint(self) -> str:
+        """The first complaint on its standard error or in its log: what comes after follows from it."""
         lines = [
             line
             for file in (self._output, self._log)
@@ -168,11 +174,11 @@ class Master:
             if line.strip()
         ]
         complaints = [line for line in lines if re.search(r"\b(fatal|error)\b", line, re.IGNORECASE)]
-        return (complaints or lines or ["nothing"])[-1].strip()
+        return (complaints or lines[-1:] or ["nothing"])[0].strip()
 
     def port_taken(self) -> bool:
         """Whether it ended because somebody else listens on its port."""
-        return self._process.poll() is not None and "Address already in use" in self.last_words()
+        return self._process.poll() is not None and "Address already in use" in self.first_complaint()
 
     def stop(self) -> None:
         """Ask the master to end, then what it leaves behind, then insist; does nothing the second time.
@@ -336,13 +342,16 @@ def start_dovecot(layout: Layout) -> Master:
 def start_postfix(layout: Layout) -> Master:
     """Compile Postfix's tables (a missing one counts as a temporary failure), let it make its queue, start its master.
 
-    The master is started as `postfix start` does after the same check, but as our own child.
+    The master is started as `postfix start` does after the same check, but as our own child; the environment is what
+    lets it write to the log before its own log service runs.
     """
     conf = str(layout.postfix_conf)
     for table in (layout.mailboxes, layout.aliases):
         run("postmap", ("-c", conf, f"hash:{table}"))
     run("postfix", ("-c", conf, "check"))
-    return Master("postfix", [PROGRAMS["postfix"], "-c", conf], layout.postfix_log, "daemon started")
+    environment = {"POSTLOG_SERVICE": str(layout.postfix_queue / "public" / "postlog"), "POSTLOG_HOSTNAME": "localhost"}
+    command = [PROGRAMS["postfix"], "-c", conf]
+    return Master("postfix", command, layout.postfix_log, "daemon started", environment)
 
 
 def free_port() -> int:
@@ -372,5 +381,5 @@ def await_ready(master: Master, port: int, greeting: bytes) -> None:
         time.sleep(POLL_S)
     raise ConfigError(
         f"server: {master.name}: expected to answer on port {port} within {START_LIMIT_S:.0f} s,"
-        f" it said: {master.last_words()}"
+        f" it said: {master.first_complaint()}"
     )

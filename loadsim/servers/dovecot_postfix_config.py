@@ -183,6 +183,12 @@ service auth {{
     user = postfix
   }}
 }}
+service anvil {{
+  # All users come from one address: it is not to be slowed down for the failures of some (auth penalty).
+  unix_listener anvil-auth-penalty {{
+    mode = 0
+  }}
+}}
 service auth-worker {{
   process_limit = 1
 }}

@@ -54,9 +54,9 @@ def postfix_aliases(lists: Mapping[str, Sequence[str]]) -> str:
 
 
 def csv_accounts(accounts: Iterable[Account]) -> str:
-    """CSV with the columns number, login, address, password. Keep it secret."""
-    rows = ((account.number, account.login, account.address, account.password) for account in accounts)
-    return _csv(("number", "login", "address", "password"), rows)
+    """CSV with the columns user, password, address, as a scenario's `accounts: {csv}` takes it. Keep it secret."""
+    rows = ((account.login, account.password, account.address) for account in accounts)
+    return _csv(("user", "password", "address"), rows)
 
 
 def csv_lists(lists: Mapping[str, Sequence[str]]) -> str:

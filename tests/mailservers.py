@@ -1,0 +1,128 @@
+"""Mail servers for tests: fixtures that start them, and the few things that several tests do with them.
+
+`embedded_server` and `dovecot_postfix` are factories: called with accounts and lists they return a running server,
+which is stopped, and its directory removed, when the module's tests are done. Tests that use `dovecot_postfix`
+carry `@pytest.mark.servers`.
+"""
+
+from __future__ import annotations
+
+import imaplib
+import re
+import shutil
+import smtplib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from loadsim.model.ports import Account, Services
+from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
+from loadsim.servers.embedded import EmbeddedServer, start_embedded
+from loadsim.servers.running import RunningServer
+
+DOMAIN = "example.test"
+PATIENCE_S = 30.0
+
+StartEmbedded = Callable[..., EmbeddedServer]
+StartDovecotPostfix = Callable[..., DovecotPostfix]
+
+
+def numbered_accounts(count: int) -> list[Account]:
+    """Accounts user1, user2, ... of example.test, with passwords of their own."""
+    return [Account(i, f"user{i}", f"user{i}@{DOMAIN}", f"secret-of-{i}") for i in range(1, count + 1)]
+
+
+@contextmanager
+def short_directory() -> Iterator[Path]:
+    """A directory that the servers' users can enter, with room for socket names; pytest's own are neither."""
+    directory = Path(tempfile.mkdtemp(prefix="lst", dir="/tmp"))
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture
+def server_directory() -> Iterator[Path]:
+    """A directory for one server that a test starts by itself."""
+    with short_directory() as directory:
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def embedded_server() -> Iterator[StartEmbedded]:
+    """`embedded_server(accounts, lists={}) -> EmbeddedServer`, stopped after the module."""
+    with ExitStack() as stack:
+
+        def start(accounts: Sequence[Account], lists: Mapping[str, Sequence[str]] | None = None) -> EmbeddedServer:
+            directory = stack.enter_context(short_directory())
+            return stack.enter_context(start_embedded(accounts, lists or {}, directory))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def dovecot_postfix() -> Iterator[StartDovecotPostfix]:
+    """`dovecot_postfix(accounts, lists={}, tls="none") -> DovecotPostfix`, stopped after the module."""
+    with ExitStack() as stack:
+
+        def start(
+            accounts: Sequence[Account], lists: Mapping[str, Sequence[str]] | None = None, tls: str = "none"
+        ) -> DovecotPostfix:
+            directory = stack.enter_context(short_directory())
+            return stack.enter_context(start_dovecot_postfix(accounts, lists or {}, directory, tls=tls))
+
+        yield start
+
+
+def submit(services: Services, sender: str, recipients: Sequence[str], message: bytes) -> Mapping[str, object]:
+    """Send by smtplib without TLS; what was refused."""
+    with smtplib.SMTP(services.smtp.host, services.smtp.port, timeout=PATIENCE_S) as client:
+        return client.sendmail(sender, recipients, message)
+
+
+@contextmanager
+def logged_on(server: RunningServer, account: Account) -> Iterator[imaplib.IMAP4]:
+    """An imaplib session of this account, without TLS."""
+    endpoint = server.services.imap
+    with imaplib.IMAP4(endpoint.host, endpoint.port, timeout=PATIENCE_S) as client:
+        client.login(account.login, account.password)
+        yield client
+
+
+@contextmanager
+def idling(server: RunningServer, account: Account) -> Iterator[Callable[[], int]]:
+    """A session that waits with IDLE on the Inbox; the function returns the next count that it is told of."""
+    with logged_on(server, account) as client:
+        client.select("INBOX")
+        client.send(b"W1 IDLE\r\n")
+        while not client.readline().startswith(b"+"):
+            pass
+
+        def next_count() -> int:
+            while True:
+                line = client.readline()
+                assert line, "the server closed the connection"
+                if count := re.match(rb"\* (\d+) EXISTS", line):
+                    return int(count[1])
+
+        yield next_count
+        client.send(b"DONE\r\n")
+        while not client.readline().startswith(b"W1 "):
+            pass
+
+
+def inbox(server: RunningServer, account: Account) -> list[bytes]:
+    """All messages in the Inbox, whole, by imaplib."""
+    with logged_on(server, account) as client:
+        client.select("INBOX", readonly=True)
+        _, found = client.uid("SEARCH", "ALL")
+        messages: list[bytes] = []
+        for uid in found[0].split():
+            _, fetched = client.uid("FETCH", uid.decode(), "(BODY.PEEK[])")
+            messages.append(fetched[0][1])
+        return messages

@@ -1,0 +1,133 @@
+"""Accounts and lists as servers' tables: the servers' own tools read back what was meant."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mailservers import DOMAIN, StartDovecotPostfix, numbered_accounts
+
+from loadsim.cli import topology
+from loadsim.errors import ConfigError
+from loadsim.model.accounts import read_table
+from loadsim.model.population import distribution_lists
+from loadsim.model.ports import Account
+from loadsim.model.scenario import load_scenario
+from loadsim.servers.command import run
+from loadsim.topology.export import csv_accounts, dovecot_passwords, export
+
+ACCOUNTS = numbered_accounts(4)
+LISTS = {
+    f"two@{DOMAIN}": (ACCOUNTS[0].address, ACCOUNTS[1].address),
+    f"four@{DOMAIN}": tuple(account.address for account in ACCOUNTS),
+    f"empty@{DOMAIN}": (),
+}
+SCENARIO = """\
+server: embedded
+accounts: {user: 'u{index}', password: 'pw-{index}'}
+topology: [{profile: loadsim-5.5/medium, users: 40}]
+"""
+PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=20)
+
+
+@settings(deadline=None, max_examples=50)
+@given(passwords=st.lists(PRINTABLE, min_size=1, max_size=5))
+def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, passwords: list[str]) -> None:
+    """accounts.csv can be given back as a scenario's `accounts: {csv}`, whatever the passwords hold."""
+    accounts = [Account(i, f"u{i}", f"u{i}@{DOMAIN}", password) for i, password in enumerate(passwords, start=1)]
+    path = tmp_path_factory.mktemp("csv") / "accounts.csv"
+    path.write_text(csv_accounts(accounts), encoding="utf-8", newline="")
+    assert list(read_table(path, DOMAIN).rows) == accounts
+
+
+@pytest.mark.parametrize(
+    ("layout", "secret", "public"),
+    [
+        ("dovecot", "dovecot.passwd", "dovecot.users"),
+        ("postfix", None, "virtual_aliases"),
+        ("csv", "accounts.csv", "lists.csv"),
+    ],
+)
+def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: str | None, public: str) -> None:
+    """Files with passwords have mode 0600, also where a readable file was before; the others hold no password."""
+    out = tmp_path / "new" / "place"
+    out.mkdir(parents=True)
+    if secret:
+        (out / secret).write_text("old")
+        (out / secret).chmod(0o644)
+    for path in export(ACCOUNTS, LISTS, layout, out):
+        holds = any(account.password in path.read_text() for account in ACCOUNTS)
+        assert holds == (path.name == secret)
+        assert path.stat().st_mode & 0o777 == (0o600 if holds else 0o644)
+    assert (out / public).exists()
+
+
+def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
+    """lists.csv read by the csv module gives the lists again."""
+    export(ACCOUNTS, LISTS, "csv", tmp_path)
+    with (tmp_path / "lists.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["list"], row["member"]) for row in rows] == [
+        (address, member) for address, members in LISTS.items() for member in members
+    ]
+
+
+def test_unknown_formats_are_refused(tmp_path: Path) -> None:
+    """A format that is none is bad input."""
+    with pytest.raises(ConfigError, match="dovecot, postfix, csv, found 'exim'"):
+        export(ACCOUNTS, LISTS, "exim", tmp_path)
+
+
+def test_verb_writes_the_scenario_s_population(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`topology export` writes all users of the scenario, overrides included, and says where."""
+    path = tmp_path / "forty.yaml"
+    path.write_text(SCENARIO)
+    parser = argparse.ArgumentParser()
+    topology.add_parser(parser.add_subparsers())
+    arguments = ["topology", "export", str(path), "--format", "csv", "--out", str(tmp_path / "out")]
+    args = parser.parse_args([*arguments, "--set", "topology.0.users=35"])
+    assert args.run(args) == 0
+    written = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert [file.name for file in written] == ["accounts.csv", "lists.csv"]
+    rows = read_table(written[0], "loadsim.test").rows
+    assert [account.login for account in rows] == [f"u{index}" for index in range(1, 36)]
+    lists = distribution_lists(load_scenario(str(path), ["topology.0.users=35"]))
+    assert len(written[1].read_text().splitlines()) == 1 + sum(map(len, lists.values()))
+
+
+@pytest.mark.servers
+def test_postmap_reads_the_postfix_tables(tmp_path: Path) -> None:
+    """Postfix's own tool finds each mailbox, and each list with its members in order; an empty list is no alias."""
+    (tmp_path / "main.cf").write_text("compatibility_level = 3.6\ninet_interfaces = 127.0.0.1\n")
+    mailboxes, aliases = export(ACCOUNTS, LISTS, "postfix", tmp_path)
+    conf = ("-c", str(tmp_path))
+    for table in (mailboxes, aliases):
+        run("postmap", (*conf, f"hash:{table}"))
+    for account in ACCOUNTS:
+        assert run("postmap", (*conf, "-q", account.address, f"hash:{mailboxes}")).strip() == account.login
+    for address, members in LISTS.items():
+        if members:
+            found = run("postmap", (*conf, "-q", address, f"hash:{aliases}"))
+            assert [member.strip() for member in found.split(",")] == list(members)
+        else:
+            with pytest.raises(ConfigError):
+                run("postmap", (*conf, "-q", address, f"hash:{aliases}"))
+
+
+@pytest.mark.servers
+def test_dovecot_takes_the_exported_passwords(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
+    """Dovecot's own auth test accepts every exported password, also awkward ones, and refuses others."""
+    awkward = ["plain", "co:lon", "{SHA}braces", 'quo"te\\', "pässwörd", "hash#tag", "a b", "%u%d", "=", "trailing:"]
+    accounts = [Account(i, f"u{i}", f"u{i}@{DOMAIN}", password) for i, password in enumerate(awkward, start=1)]
+    server = dovecot_postfix(accounts)
+    exported = export(accounts, {}, "dovecot", tmp_path)[0]
+    assert (server.dovecot_conf.parent / "passwords").read_text() == exported.read_text() == dovecot_passwords(accounts)
+    for account in accounts:
+        assert "auth succeeded" in server.doveadm("auth", "test", account.login, account.password)
+        with pytest.raises(ConfigError):
+            server.doveadm("auth", "test", account.login, account.password + "x")
+        assert server.doveadm("user", "-f", "home", account.login).strip().endswith(f"/{account.login}")

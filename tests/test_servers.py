@@ -1,0 +1,482 @@
+"""The servers that loadsim starts for itself: they take mail, hand it out, and leave nothing behind."""
+
+from __future__ import annotations
+
+import imaplib
+import os
+import select
+import signal
+import smtplib
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+from mailservers import (
+    DOMAIN,
+    PATIENCE_S,
+    StartDovecotPostfix,
+    StartEmbedded,
+    idling,
+    inbox,
+    logged_on,
+    numbered_accounts,
+    submit,
+)
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account
+from loadsim.servers.dovecot_postfix import DovecotPostfix, free_port, start_dovecot_postfix
+from loadsim.servers.embedded import LOG_NAME, EmbeddedServer, start_embedded
+from loadsim.servers.running import check_population
+
+MESSAGE = b"From: user2@example.test\r\nTo: all@example.test\r\nSubject: hello\r\n\r\n.a dot\r\nand an end\r\n"
+EVERYBODY = f"all@{DOMAIN}"
+FEW = f"few@{DOMAIN}"
+ACCOUNTS = numbered_accounts(6)
+LISTS = {
+    EVERYBODY: [account.address for account in ACCOUNTS],
+    FEW: [account.address for account in ACCOUNTS[:3]],
+}
+REPOSITORY = Path(__file__).parents[1]
+VERBS = """
+import argparse, sys
+from loadsim.cli import server
+parser = argparse.ArgumentParser()
+server.add_parser(parser.add_subparsers())
+args = parser.parse_args()
+sys.exit(args.run(args))
+"""
+
+
+@pytest.fixture(scope="module")
+def embedded(embedded_server: StartEmbedded) -> EmbeddedServer:
+    """The embedded server with six users and two lists."""
+    return embedded_server(ACCOUNTS, LISTS)
+
+
+@pytest.fixture(scope="module")
+def real(dovecot_postfix: StartDovecotPostfix) -> DovecotPostfix:
+    """Dovecot and Postfix with the same six users and two lists."""
+    return dovecot_postfix(ACCOUNTS, LISTS)
+
+
+def ended(pid: int) -> bool:
+    """Whether a process that is not our child ends within our patience."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], PATIENCE_S)[0])
+    finally:
+        os.close(process)
+
+
+def refuses(port: int) -> bool:
+    """Whether nobody listens on this loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def hang_up(client: imaplib.IMAP4) -> None:
+    """Close a session without a word, also after a TLS handshake that failed."""
+    client.file.close()
+    client.sock.close()
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A Python of its own, run to its end."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+# --- who may live on a server -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accounts", "lists", "complaint"),
+    [
+        ([], {}, "at least one account"),
+        ([Account(1, "a", "a@x", "p"), Account(2, "a", "b@x", "p")], {}, "'a' twice"),
+        ([Account(1, "a", "a@x", "p"), Account(2, "b", "A@X", "p")], {}, "'a@x' twice"),
+        ([Account(1, "a b", "a@x", "p")], {}, "a plain name"),
+        ([Account(1, "a:b", "a@x", "p")], {}, "a plain name"),
+        ([Account(1, "a", "a", "p")], {}, "user@domain"),
+        ([Account(1, "a", "a@x", "")], {}, "a password"),
+        ([Account(1, "a", "a@x", "hush\nhush")], {}, "a password"),
+        ([Account(1, "a", "a@x", "p")], {"A@x": ["a@x"]}, "that of an account"),
+        ([Account(1, "a", "a@x", "p")], {"l@x": ["b@x"]}, "'b@x'"),
+    ],
+)
+def test_contradictory_populations_are_refused(
+    accounts: list[Account], lists: dict[str, list[str]], complaint: str
+) -> None:
+    """Names that a server cannot tell apart, or cannot take, are refused in one line without the password."""
+    with pytest.raises(ConfigError) as refused:
+        check_population(accounts, lists)
+    line = str(refused.value)
+    assert complaint in line
+    assert "\n" not in line
+    assert "hush" not in line
+
+
+# --- embedded ---------------------------------------------------------------------------------------------------
+
+
+def test_embedded_delivers_once_to_each_recipient(embedded: EmbeddedServer) -> None:
+    """Somebody on two lists and named beside them gets one copy, byte for byte; who is not addressed gets none."""
+    before = {account.login: inbox(embedded, account) for account in ACCOUNTS}
+    refused = submit(embedded.services, ACCOUNTS[1].address, [FEW, FEW, ACCOUNTS[0].address.upper()], MESSAGE)
+    assert refused == {}
+    for account in ACCOUNTS:
+        arrived = inbox(embedded, account)[len(before[account.login]) :]
+        if account.address in LISTS[FEW]:
+            assert arrived == [b"Return-Path: <user2@example.test>\r\n" + MESSAGE]
+        else:
+            assert arrived == []
+
+
+def test_embedded_wakes_an_idling_client(embedded: EmbeddedServer) -> None:
+    """A client in IDLE is told of a new message without asking."""
+    there = len(inbox(embedded, ACCOUNTS[5]))
+    with idling(embedded, ACCOUNTS[5]) as next_count:
+        submit(embedded.services, ACCOUNTS[0].address, [EVERYBODY], MESSAGE)
+        assert next_count() == there + 1
+
+
+def test_embedded_refuses_unknown_recipients(embedded: EmbeddedServer) -> None:
+    """An unknown recipient is refused at RCPT with 550, and does not harm the others."""
+    there = len(inbox(embedded, ACCOUNTS[3]))
+    strangers = [f"nobody@{DOMAIN}", "user1@elsewhere.test"]
+    refused = submit(embedded.services, ACCOUNTS[0].address, [*strangers, ACCOUNTS[3].address], MESSAGE)
+    assert {address: code for address, (code, _) in refused.items()} == dict.fromkeys(strangers, 550)
+    assert len(inbox(embedded, ACCOUNTS[3])) == there + 1
+
+
+def test_embedded_limits_the_size_of_a_message(embedded: EmbeddedServer) -> None:
+    """SIZE is offered (RFC 1870), and more than that refused before it is sent."""
+    with smtplib.SMTP(embedded.services.smtp.host, embedded.services.smtp.port, timeout=PATIENCE_S) as client:
+        client.ehlo()
+        limit = int(client.esmtp_features["size"])
+        code, _ = client.mail(ACCOUNTS[0].address, [f"size={limit + 1}"])
+        assert code == 552
+
+
+def test_embedded_checks_passwords(embedded: EmbeddedServer) -> None:
+    """The account's own password opens IMAP and SMTP; another's opens neither."""
+    smtp = embedded.services.smtp
+    with smtplib.SMTP(smtp.host, smtp.port, timeout=PATIENCE_S) as client:
+        client.login(ACCOUNTS[0].login, ACCOUNTS[0].password)
+    with (
+        smtplib.SMTP(smtp.host, smtp.port, timeout=PATIENCE_S) as client,
+        pytest.raises(smtplib.SMTPAuthenticationError),
+    ):
+        client.login(ACCOUNTS[0].login, ACCOUNTS[1].password)
+    impostor = Account(1, ACCOUNTS[0].login, ACCOUNTS[0].address, ACCOUNTS[1].password)
+    with pytest.raises(imaplib.IMAP4.error, match="AUTHENTICATIONFAILED"), logged_on(embedded, impostor):
+        pass
+
+
+def test_embedded_moves_between_folders(embedded: EmbeddedServer) -> None:
+    """APPEND tells the UID (RFC 4315), and a message is where UID MOVE (RFC 6851) put it, with its flags."""
+    with logged_on(embedded, ACCOUNTS[4]) as client:
+        offered = set(client.capability()[1][0].decode().split())
+        assert {"MOVE", "UIDPLUS", "IDLE", "LITERAL+", "MULTIAPPEND"} <= offered
+        for folder in ('"Sent Items"', '"Deleted Items"'):
+            assert client.create(folder)[0] == "OK"
+        status, said = client.append('"Sent Items"', r"(\Seen)", None, MESSAGE)
+        assert status == "OK"
+        uid = said[0].split(b"]")[0].split()[-1].decode()
+        client.select('"Sent Items"')
+        assert client.uid("MOVE", uid, '"Deleted Items"')[0] == "OK"
+        assert client.select('"Sent Items"')[1] == [b"0"]
+        assert client.select('"Deleted Items"')[1] == [b"1"]
+        _, fetched = client.fetch("1", "(FLAGS BODY.PEEK[])")
+        assert fetched[0][1] == MESSAGE
+        assert rb"\Seen" in fetched[0][0] + fetched[1]
+
+
+def test_embedded_keeps_passwords_to_itself(server_directory: Path) -> None:
+    """No password in its arguments, environment or log; the log is for its owner."""
+    with start_embedded(ACCOUNTS, LISTS, server_directory) as server:
+        with pytest.raises(imaplib.IMAP4.error), logged_on(server, Account(1, "user1", "user1@x", "hush-hush")):
+            pass
+        process = Path("/proc") / str(server.pid)
+        seen = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+    log = server_directory / LOG_NAME
+    seen += log.read_bytes()
+    assert not [account for account in ACCOUNTS if account.password.encode() in seen]
+    assert b"hush-hush" not in seen
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_embedded_stop_leaves_nothing(server_directory: Path) -> None:
+    """After stop, also with clients still there, no process and no port is left; a second stop does nothing."""
+    with ExitStack() as stack:
+        server = stack.enter_context(start_embedded(ACCOUNTS, LISTS, server_directory))
+        endpoint = server.services.imap
+        stack.enter_context(socket.create_connection((endpoint.host, endpoint.port)))
+        assert "not a measurement" in server.describe()
+        server.stop()
+        assert ended(server.pid)
+        assert refuses(endpoint.port)
+        assert refuses(server.services.smtp.port)
+
+
+def test_embedded_ends_on_sigterm(server_directory: Path) -> None:
+    """A SIGTERM to the child alone ends it."""
+    with start_embedded(ACCOUNTS, LISTS, server_directory) as server:
+        os.kill(server.pid, signal.SIGTERM)
+        assert ended(server.pid)
+
+
+def test_embedded_ends_with_its_parent(server_directory: Path) -> None:
+    """A parent that is killed takes the server with it."""
+    program = f"""
+import os, signal, sys
+from pathlib import Path
+from loadsim.model.ports import Account
+from loadsim.servers.embedded import start_embedded
+server = start_embedded([Account(1, "a", "a@x", "p")], {{}}, Path({str(server_directory)!r}))
+print(server.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    parent = run_python("-c", program)
+    assert parent.returncode == -signal.SIGKILL
+    assert ended(int(parent.stdout))
+
+
+def test_embedded_says_why_it_did_not_start(server_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that dies early is a ConfigError with the last line that it said."""
+    broken = server_directory / "aiosmtpd"
+    broken.mkdir()
+    (broken / "__init__.py").write_text("raise SystemExit('the dog ate it')\n")
+    monkeypatch.setenv("PYTHONPATH", str(server_directory))
+    with pytest.raises(ConfigError, match="the dog ate it") as refused:
+        start_embedded(ACCOUNTS, LISTS, server_directory)
+    assert "\n" not in str(refused.value)
+
+
+def test_embedded_names_the_missing_extra() -> None:
+    """Without pymap and aiosmtpd the error says what to install."""
+    program = f"""
+import sys
+sys.path[:0] = [{str(REPOSITORY)!r}]
+from pathlib import Path
+from loadsim.errors import ConfigError
+from loadsim.servers.embedded import start_embedded
+try:
+    start_embedded([], {{}}, Path("/nonexistent"))
+except ConfigError as error:
+    print(error)
+"""
+    said = run_python("-S", "-c", program)
+    assert "pip install 'loadsim[embedded]'" in said.stdout, said.stderr
+
+
+# --- Dovecot and Postfix ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.servers
+def test_everybody_gets_one_copy_and_doveadm_agrees(real: DovecotPostfix) -> None:
+    """All users log on and wait; a message to two lists and one of their members reaches each once."""
+    before = {account.login: len(inbox(real, account)) for account in ACCOUNTS}
+    with ExitStack() as stack:
+        counts = {account.login: stack.enter_context(idling(real, account)) for account in ACCOUNTS}
+        sent = submit(real.services, ACCOUNTS[1].address, [EVERYBODY, FEW, ACCOUNTS[0].address], MESSAGE)
+        assert sent == {}
+        told = {login: next_count() for login, next_count in counts.items()}
+    assert told == {login: count + 1 for login, count in before.items()}
+    for account in ACCOUNTS:
+        status = real.doveadm("-f", "tab", "mailbox", "status", "-u", account.login, "messages", "INBOX")
+        assert int(status.splitlines()[1].split("\t")[1]) == told[account.login]
+        assert inbox(real, account)[-1].endswith(MESSAGE.partition(b"\r\n\r\n")[2])
+
+
+@pytest.mark.servers
+def test_login_and_address_are_one_mailbox(real: DovecotPostfix) -> None:
+    """Mail to the address lies in the mailbox of the login; doveadm finds the same under both names."""
+    account = ACCOUNTS[2]
+    with idling(real, account) as next_count:
+        submit(real.services, ACCOUNTS[0].address, [account.address], MESSAGE)
+        expected = next_count()
+    for name in (account.login, account.address):
+        status = real.doveadm("-f", "tab", "mailbox", "status", "-u", name, "messages", "INBOX")
+        assert status.splitlines()[1].split("\t")[1] == str(expected)
+
+
+@pytest.mark.servers
+def test_real_server_checks_passwords(real: DovecotPostfix) -> None:
+    """SMTP AUTH goes through Dovecot: the account's own password is taken, another's is not."""
+    smtp = real.services.smtp
+    with smtplib.SMTP(smtp.host, smtp.port, timeout=PATIENCE_S) as client:
+        client.ehlo()
+        assert "PLAIN" in client.esmtp_features["auth"]
+        assert client.login(ACCOUNTS[0].login, ACCOUNTS[0].password)[0] == 235
+    with (
+        smtplib.SMTP(smtp.host, smtp.port, timeout=PATIENCE_S) as client,
+        pytest.raises(smtplib.SMTPAuthenticationError),
+    ):
+        client.login(ACCOUNTS[0].login, ACCOUNTS[1].password)
+
+
+@pytest.mark.servers
+def test_no_mail_leaves_the_real_server(real: DovecotPostfix) -> None:
+    """Addresses outside are refused even to those who authenticated; so are unknown users of the domain."""
+    smtp = real.services.smtp
+    with smtplib.SMTP(smtp.host, smtp.port, timeout=PATIENCE_S) as client:
+        client.login(ACCOUNTS[0].login, ACCOUNTS[0].password)
+        with pytest.raises(smtplib.SMTPRecipientsRefused) as refused:
+            client.sendmail(ACCOUNTS[0].address, ["somebody@example.org", f"nobody@{DOMAIN}"], MESSAGE)
+    codes = {address: code for address, (code, _) in refused.value.recipients.items()}
+    assert codes == {"somebody@example.org": 554, f"nobody@{DOMAIN}": 550}
+    assert real.queue() == []
+
+
+@pytest.mark.servers
+def test_real_server_offers_what_tasks_use(real: DovecotPostfix) -> None:
+    """MOVE, UIDPLUS, IDLE, LITERAL+ and MULTIAPPEND are there; folders may have a space and a slash in their names."""
+    with logged_on(real, ACCOUNTS[3]) as client:
+        offered = set(client.capability()[1][0].decode().split())
+        assert {"MOVE", "UIDPLUS", "IDLE", "LITERAL+", "MULTIAPPEND"} <= offered
+        assert client.create('"Sent Items/Old ones"')[0] == "OK"
+        assert b'"/" "Sent Items/Old ones"' in b"\n".join(client.list()[1])
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("tls", ["starttls", "implicit"])
+def test_tls_is_verified_by_its_own_authority(dovecot_postfix: StartDovecotPostfix, tls: str) -> None:
+    """With the instance's authority both services are trusted, by address and by name; without it neither is."""
+    server = dovecot_postfix(ACCOUNTS[:1], tls=tls)
+    imap, smtp = server.services.imap, server.services.smtp
+    assert imap.tls == smtp.tls == tls
+    assert imap.ca_file is not None
+    account = ACCOUNTS[0]
+
+    def use(host: str, trust: ssl.SSLContext) -> None:
+        with ExitStack() as stack:
+            if tls == "implicit":
+                mail = imaplib.IMAP4_SSL(host, imap.port, ssl_context=trust, timeout=PATIENCE_S)
+                stack.callback(hang_up, mail)
+                sending = stack.enter_context(smtplib.SMTP_SSL(host, smtp.port, context=trust, timeout=PATIENCE_S))
+            else:
+                mail = imaplib.IMAP4(host, imap.port, timeout=PATIENCE_S)
+                stack.callback(hang_up, mail)
+                mail.starttls(trust)
+                sending = stack.enter_context(smtplib.SMTP(host, smtp.port, timeout=PATIENCE_S))
+                sending.starttls(context=trust)
+            mail.login(account.login, account.password)
+            sending.login(account.login, account.password)
+
+    for host in ("127.0.0.1", "localhost"):
+        use(host, ssl.create_default_context(cafile=imap.ca_file))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        use("127.0.0.1", ssl.create_default_context())
+
+
+@pytest.mark.servers
+def test_real_server_stop_leaves_nothing(server_directory: Path) -> None:
+    """After stop, also with a client in the middle of a session, no process and no port is left; mail is kept."""
+    with ExitStack() as stack:
+        server = stack.enter_context(start_dovecot_postfix(ACCOUNTS, LISTS, server_directory))
+        imap, smtp = server.services.imap, server.services.smtp
+        with idling(server, ACCOUNTS[0]) as next_count:
+            submit(server.services, ACCOUNTS[1].address, [ACCOUNTS[0].address], MESSAGE)
+            assert next_count() == 1
+        client = stack.enter_context(socket.create_connection((imap.host, imap.port)))
+        client.sendall(b"1 LOGIN %b %b\r\n" % (ACCOUNTS[0].login.encode(), ACCOUNTS[0].password.encode()))
+        client.recv(4096)
+        pids = server.pids()
+        assert len(pids) > 5
+        server.stop()
+        assert not server.pids()
+        assert all(ended(pid) for pid in pids)
+        assert refuses(imap.port)
+        assert refuses(smtp.port)
+        server.stop()
+    with start_dovecot_postfix(ACCOUNTS, LISTS, server_directory) as again:
+        assert len(inbox(again, ACCOUNTS[0])) == 1
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("service", ["imap_port", "smtp_port"])
+def test_a_taken_port_is_refused(server_directory: Path, service: str) -> None:
+    """A port that was asked for and that somebody has is bad input, and nothing stays behind."""
+    with socket.create_server(("127.0.0.1", free_port())) as somebody:
+        ports = {"imap_port": free_port(), "smtp_port": free_port()} | {service: somebody.getsockname()[1]}
+        with pytest.raises(ConfigError, match="Address already in use") as refused:
+            start_dovecot_postfix(ACCOUNTS, LISTS, server_directory, **ports)
+        assert "\n" not in str(refused.value)
+    assert all(refuses(port) for port in ports.values())
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("with space", "letters, digits"), ("x" * 100, "characters"), ("closed/inside", "enter")]
+)
+def test_unusable_directories_are_refused(server_directory: Path, name: str, complaint: str) -> None:
+    """A path that configuration files, sockets or the servers' users cannot take is refused in one line."""
+    (server_directory / "closed").mkdir(mode=0o700)
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        start_dovecot_postfix(ACCOUNTS, LISTS, server_directory / name)
+    assert "\n" not in str(refused.value)
+
+
+# --- the verb ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Iterator[Path]:
+    """A scenario of three users."""
+    path = tmp_path / "three.yaml"
+    path.write_text(
+        "server: embedded\ndomain: three.test\naccounts: {user: 'u{index}', password: 'pw-{index}'}\n"
+        "topology: [{profile: loadsim-5.5/medium, users: 3}]\n"
+    )
+    yield path
+
+
+def serve_and_ask_to_stop(arguments: list[str], request: signal.Signals) -> str:
+    """Run the verb until it says that it is ready, log on as a user of the scenario, send the signal; what it said."""
+    program = [sys.executable, "-c", VERBS, "server", *arguments]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                break
+        else:
+            pytest.fail(f"it ended: {said}{process.stderr.read()}")
+        imap = yaml.safe_load(said)["server"]["imap"]
+        with imaplib.IMAP4(imap["host"], imap["port"], timeout=PATIENCE_S) as client:
+            assert client.login("u3", "pw-3")[0] == "OK"
+        process.send_signal(request)
+        assert process.wait(PATIENCE_S) == 0, process.stderr.read()
+        assert refuses(imap["port"])
+    return said
+
+
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+def test_server_embedded_runs_until_asked(scenario: Path, request_to_end: signal.Signals) -> None:
+    """`server embedded` prints a `server:` block that works, and ends with status 0 on a signal."""
+    said = serve_and_ask_to_stop(["embedded", str(scenario)], request_to_end)
+    assert "not a measurement" in said
+
+
+@pytest.mark.servers
+def test_server_dovecot_postfix_runs_until_asked(scenario: Path, server_directory: Path) -> None:
+    """`server dovecot-postfix` does the same on the ports and in the directory that it was given."""
+    imap, smtp = free_port(), free_port()
+    arguments = ["dovecot-postfix", str(scenario), "--imap-port", str(imap), "--smtp-port", str(smtp)]
+    said = serve_and_ask_to_stop([*arguments, "--dir", str(server_directory)], signal.SIGTERM)
+    block = yaml.safe_load(said)["server"]
+    assert (block["imap"]["port"], block["smtp"]["port"]) == (imap, smtp)
+    assert (server_directory / "log" / "dovecot.log").exists()
