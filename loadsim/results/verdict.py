@@ -14,16 +14,17 @@ from loadsim.results.score import ProtocolStatistics
 
 DEFAULT_CRITERIA: Mapping[str, float] = {"score_ms_max": 1000, "failed_max": 0.01, "undelivered_max": 0}
 """Score below 1000 ms as LoadSim's documents say; at most 1 % failed; everything accepted is delivered. Shares are
-fractions of 1."""
+fractions of 1; a criterion that is None is off."""
 
 DEFAULT_LIMITS: Mapping[str, float] = {
-    "lost_users": 0,
+    "lost_users": 0.01,
     "done": 0.98,
     "hits": 20,
-    "window_s": 60,
-    "generator_lateness_p95_ms": 100,
+    "window_s": 30,
+    "generator_lateness_p95_ms": 50,
 }
-"""Used for what the scenario does not say. 20 hits: with fewer, the 95th percentile is just the slowest."""
+"""Used for what a log does not say; `lost_users` and `done` are shares. 20 hits: with fewer, the 95th percentile is just
+the slowest."""
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks done, the load counts as complete: at the end of a run some tasks
@@ -131,8 +132,10 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     reasons = []
     if facts.ended_early:
         reasons.append("the run was ended early")
-    if facts.lost_users > limits["lost_users"]:
-        reasons.append(f"{facts.lost_users} of {facts.users} users were lost, at most {limits['lost_users']:g} allowed")
+    if facts.lost_users > limits["lost_users"] * facts.users:
+        reasons.append(
+            f"{facts.lost_users} of {facts.users} users were lost, at most {_percent(limits['lost_users'])} allowed"
+        )
     totals = Totals.of(facts.protocols)
     if totals.done_share is not None and totals.done_share < limits["done"]:
         reasons.append(f"{_done(totals)}, at least {_percent(limits['done'])} needed")
@@ -168,24 +171,27 @@ def _missing(facts: Facts) -> list[str]:
 
 def _missed(facts: Facts, criteria: Mapping[str, Any]) -> list[str]:
     """The criteria that the server missed. Without a score, the score's is missed."""
+    score_ms_max, failed_max, undelivered_max = (criteria[name] for name in DEFAULT_CRITERIA)
     reasons = []
-    limit_ms = criteria["score_ms_max"]
-    for protocol in facts.protocols:
-        if protocol.score_ms is not None and protocol.score_ms >= limit_ms:
-            reasons.append(f"{_of(facts, protocol)}score {protocol.score_ms:.1f} ms, below {limit_ms:g} ms wanted")
-    if not facts.protocols or any(protocol.score_ms is None for protocol in facts.protocols):
-        reasons.append(f"no score, one below {limit_ms:g} ms wanted")
+    if score_ms_max is not None:
+        reasons += [
+            f"{_of(facts, protocol)}score {protocol.score_ms:.1f} ms, below {score_ms_max:g} ms wanted"
+            for protocol in facts.protocols
+            if protocol.score_ms is not None and protocol.score_ms >= score_ms_max
+        ]
+        if not facts.protocols or any(protocol.score_ms is None for protocol in facts.protocols):
+            reasons.append(f"no score, one below {score_ms_max:g} ms wanted")
     totals = Totals.of(facts.protocols)
-    if totals.failed_share is not None and totals.failed_share > criteria["failed_max"]:
+    if failed_max is not None and totals.failed_share is not None and totals.failed_share > failed_max:
         reasons.append(
             f"{totals.failed} of {totals.done} tasks failed ({_percent(totals.failed_share)}),"
-            f" at most {_percent(criteria['failed_max'])} wanted"
+            f" at most {_percent(failed_max)} wanted"
         )
     undelivered = facts.delivery.undelivered
-    if undelivered > criteria["undelivered_max"]:
+    if undelivered_max is not None and undelivered > undelivered_max:
         reasons.append(
             f"{undelivered} of {facts.delivery.accepted} accepted messages were not delivered,"
-            f" at most {criteria['undelivered_max']:g} wanted"
+            f" at most {undelivered_max:g} wanted"
         )
     return reasons
 
