@@ -23,8 +23,8 @@ DEFAULT_LIMITS: Mapping[str, float] = {
     "window_s": 30,
     "generator_lateness_p95_ms": 50,
 }
-"""Used for what a log does not say; `lost_users` and `done` are shares. 20 hits: with fewer, the 95th percentile is just
-the slowest."""
+"""Used for what a log does not say; `lost_users` and `done` are shares. 20 hits: with fewer, the 95th percentile is
+just the slowest."""
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks done, the load counts as complete: at the end of a run some tasks
