@@ -405,6 +405,18 @@ def test_real_server_stop_leaves_nothing(server_directory: Path) -> None:
 
 
 @pytest.mark.servers
+def test_a_running_instance_is_left_alone(real: DovecotPostfix) -> None:
+    """A second start in the directory of a running instance is refused, and the first does not notice."""
+    root = real.dovecot_conf.parents[1]
+    logs = {path: path.stat().st_ino for path in (root / "log").iterdir()}
+    with pytest.raises(ConfigError, match="no running server"):
+        start_dovecot_postfix(ACCOUNTS[:1], {}, root)
+    assert {path: path.stat().st_ino for path in (root / "log").iterdir()} == logs
+    with logged_on(real, ACCOUNTS[5]) as client:
+        assert client.select("INBOX")[0] == "OK"
+
+
+@pytest.mark.servers
 @pytest.mark.parametrize("service", ["imap_port", "smtp_port"])
 def test_a_taken_port_is_refused(server_directory: Path, service: str) -> None:
     """A port that was asked for and that somebody has is bad input, and nothing stays behind."""

@@ -220,6 +220,7 @@ def start_dovecot_postfix(
     population, lists = check_population(accounts, lists)
     notes = make_room_for_idling(len(population))
     layout = Layout(directory.resolve())
+    check_not_running(layout)
     prepare_directory(layout)
     if tls != "none":
         make_certificates(layout)
@@ -295,6 +296,16 @@ def make_room_for_idling(users: int) -> list[str]:
             ) from None
         notes.append(f"Raised fs.inotify.{name} from {found} to {needed}, which stays until the machine restarts.")
     return notes
+
+
+def check_not_running(layout: Layout) -> None:
+    """`ConfigError` when an instance lives in this directory, perhaps left by somebody who was killed."""
+    with suppress(FileNotFoundError, ValueError):
+        pid = int((layout.dovecot_run / "master.pid").read_text())
+        if str(layout.dovecot_conf).encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0"):
+            raise ConfigError(
+                f"server: directory: expected no running server in {layout.root}, found process {pid}: kill {pid}"
+            )
 
 
 def prepare_directory(layout: Layout) -> None:
