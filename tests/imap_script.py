@@ -143,10 +143,25 @@ async def playing(
 def certificate(directory: Path, names: str) -> tuple[Path, ssl.SSLContext]:
     """A new self-signed certificate for these subject alternative names; its file, and a server's context with it."""
     cert, key = directory / "cert.pem", directory / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test".split()
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
     extensions = (f"subjectAltName={names}", "keyUsage=critical,digitalSignature,keyCertSign")
     subprocess.run(
-        [*command, "-keyout", key, "-out", cert, *(word for each in extensions for word in ("-addext", each))],
+        [
+            "openssl",
+            "req",
+            "-x509",
+            *curve,
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=loadsim test",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+            *(word for each in extensions for word in ("-addext", each)),
+        ],
         check=True,
         capture_output=True,
     )

@@ -1,4 +1,4 @@
-"""The IMAP connection against scripted servers on real sockets: who is told what and when, what goes out in one write."""
+"""The IMAP connection against scripted servers on real sockets: who is told what, and what goes out in one write."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import asyncio
 import imaplib
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import aioimaplib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailservers import StartDovecotPostfix, StartEmbedded
 
 from loadsim.errors import ProtocolError
 from loadsim.model.ports import Account, Endpoint
@@ -41,7 +42,6 @@ from loadsim.protocols.imap.responses import (
     Tagged,
 )
 from loadsim.protocols.imap.wire import Wire
-from loadsim.servers.embedded import start_embedded
 
 quick = settings(deadline=None, max_examples=150)
 
@@ -115,6 +115,9 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
         Fetched(1, None, None, None, None, Multipart("mixed", (
             Leaf("image/bmp", {}, "base64", 10, "inline", {}),
             Leaf("message/rfc822", {}, "7bit", 342, "attachment", {"filename": b"m.eml"}))), {})),
+    # pymap 0.36: the disposition is the header field
+    (b'* 1 FETCH (BODYSTRUCTURE ("image" "bmp" NIL NIL NIL "base64" 4 NIL "inline; filename=\\"dot 1.bmp\\"; size=4" NIL NIL))',
+        Fetched(1, None, None, None, None, Leaf("image/bmp", {}, "base64", 4, "inline", {"filename": b"dot 1.bmp", "size": b"4"}), {})),
 ]  # fmt: skip
 
 MALFORMED = [
@@ -426,17 +429,35 @@ MESSAGE = (
 )
 
 
+ACCOUNTS = [Account(1, "user1", "user1@example.test", "pw-1")]
+
+
+def with_a_message(endpoint: Endpoint) -> Endpoint:
+    """The server, after one message was put into its one user's Inbox."""
+    with imaplib.IMAP4(endpoint.host, endpoint.port) as client:
+        client.login("user1", "pw-1")
+        assert client.append("INBOX", "(\\Seen)", None, MESSAGE)[0] == "OK"  # type: ignore[arg-type]
+    return endpoint
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """An IMAP server with one user, and one message in their Inbox."""
-    with start_embedded(
-        [Account(1, "user1", "user1@sim.test", "pw-1")], {}, tmp_path_factory.mktemp("server")
-    ) as running:
-        endpoint = running.services.imap
-        with imaplib.IMAP4(endpoint.host, endpoint.port) as client:
-            client.login("user1", "pw-1")
-            assert client.append("INBOX", "(\\Seen)", None, MESSAGE)[0] == "OK"  # type: ignore[arg-type]
-        yield endpoint
+def embedded(embedded_server: StartEmbedded) -> Endpoint:
+    """The embedded server."""
+    return with_a_message(embedded_server(ACCOUNTS).services.imap)
+
+
+@pytest.fixture(scope="module")
+def dovecot(dovecot_postfix: StartDovecotPostfix) -> Endpoint:
+    """Dovecot."""
+    return with_a_message(dovecot_postfix(ACCOUNTS).services.imap)
+
+
+@pytest.fixture(params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+def server(request: pytest.FixtureRequest) -> Endpoint:
+    """Each IMAP server in turn, with one user, and one message in their Inbox."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Endpoint)
+    return found
 
 
 def transcript(endpoint: Endpoint, commands: Sequence[bytes]) -> bytes:
@@ -468,7 +489,7 @@ def test_a_servers_answers_read_as_by_imaplib(server: Endpoint) -> None:
         _, status = client.status("INBOX", "(MESSAGES UIDNEXT)")
         literals = {each[1] for each in answer if isinstance(each, tuple)}
         text = b"".join(each if isinstance(each, bytes) else each[0] for each in answer if each)
-        _, (whole,) = client.fetch("1", "BODY.PEEK[]")[0], [client.fetch("1", "(BODY.PEEK[])")[1][0]]
+        whole = client.fetch("1", "(BODY.PEEK[])")[1][0]
     assert selected is not None
     assert Exists(int(selected)) in ours
     uid = re.search(rb"UID (\d+)", text)
@@ -476,10 +497,11 @@ def test_a_servers_answers_read_as_by_imaplib(server: Endpoint) -> None:
     assert uid is not None
     assert size is not None
     assert (fetched.uid, fetched.size_bytes) == (int(uid[1]), int(size[1]))
-    assert fetched.flags == frozenset(each.decode() for each in imaplib.ParseFlags(b"FLAGS (\\Seen)")) | (
-        fetched.flags & {"\\Recent"}
-    )  # type: ignore[operator]
-    assert literals == set(fetched.sections.values())
+    assert fetched.flags is not None
+    assert fetched.flags - {"\\Recent"} == {"\\Seen"}
+    assert fetched.envelope is not None
+    # Some servers send the sender's name, which has quotes in it, as a literal too.
+    assert literals - {fetched.envelope.sent_by[0].name} == set(fetched.sections.values())
     assert isinstance(whole, tuple)
     assert len(whole[1]) == fetched.size_bytes == len(MESSAGE)
     found = next(each for each in ours if isinstance(each, MailboxStatus))
@@ -497,7 +519,7 @@ def test_a_servers_answers_hold_what_was_appended(server: Endpoint) -> None:
         (b"user2", b"sim.test"),
         (b"user3", b"sim.test"),
     ]
-    assert fetched.envelope.sent_by[0].mailbox == b"user1"
+    assert fetched.envelope.sent_by == (Address(b'O\'Hara "Q"', None, b"user1", b"sim.test"),)
     assert isinstance(fetched.structure, Multipart)
     assert [part.content_type for part in fetched.structure.parts if isinstance(part, Leaf)] == [
         "text/plain",

@@ -54,6 +54,7 @@ _FLAGS = re.compile(rb"\(([^()\r\n]*+)\)")
 _STRING = re.compile(_QUOTED + rb"|" + _LITERAL + rb"|" + _NIL)
 _TOKEN = re.compile(rb" *(?:" + _QUOTED + rb"|" + _LITERAL + rb"|" + _NIL + rb'|(\()|(\))|([^ ()"{\r\n]++))')
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_FIELD_PARAMETER = re.compile(rb';[ \t]*+([^=;\s"]++)=(?:"([^"]*+)"|([^;\s"]++))')
 _SET = re.compile(r"\d{1,10}(?::\d{1,10})?(?:,\d{1,10}(?::\d{1,10})?)*+")
 
 _ON_QUOTED, _ON_LITERAL, _ON_NIL, _ON_OPEN, _ON_CLOSE = 1, 2, 3, 4, 5
@@ -331,11 +332,7 @@ def _body(value: Value, at: int) -> Leaf | Multipart:
         extensions = 8
     elif content_type in _MESSAGES and len(value) > 7 and isinstance(value[7], list):
         extensions = 10
-    disposition = value[extensions + 1] if len(value) > extensions + 1 else None
-    if isinstance(disposition, list) and len(disposition) >= 2:
-        shown, shown_parameters = _word(disposition[0], at), _parameters(disposition[1])
-    else:
-        shown, shown_parameters = None, {}
+    shown, shown_parameters = _disposition(value[extensions + 1] if len(value) > extensions + 1 else None, at)
     return Leaf(
         content_type,
         _parameters(value[2]),
@@ -344,6 +341,16 @@ def _body(value: Value, at: int) -> Leaf | Multipart:
         shown,
         shown_parameters,
     )
+
+
+def _disposition(value: Value, at: int) -> tuple[str | None, Mapping[str, bytes]]:
+    """body-fld-dsp: the type and the parameters; pymap sends the header field itself, as one string."""
+    if not value:
+        return None, {}
+    if isinstance(value, list):
+        return _word(value[0], at), _parameters(value[1]) if len(value) > 1 else {}
+    parameters = {_text(match[1]).lower(): match[2] or match[3] or b"" for match in _FIELD_PARAMETER.finditer(value)}
+    return _text(value.partition(b";")[0]).strip().lower(), parameters
 
 
 def _word(value: Value, at: int) -> str:

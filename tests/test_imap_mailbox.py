@@ -1,0 +1,881 @@
+"""The mailbox port over IMAP: on real servers with imaplib as witness, and on scripted ones for what these never do."""
+
+# ruff: noqa: E501 - what goes over the wire is easier to read unbroken
+
+from __future__ import annotations
+
+import asyncio
+import imaplib
+from collections.abc import Coroutine, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from imap_script import PATIENCE_S, Ear, Peer, playing
+from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.model.evidence import Evidence, body_digest
+from loadsim.model.ports import INBOX, SUPPORT, Account, ClientModule, Endpoint, Flag, Mailbox, Part, Structure
+from loadsim.protocols.imap import open_module
+from loadsim.protocols.imap.arrivals import Arrivals
+from loadsim.protocols.imap.mailbox import FolderStatus, ImapMailbox, Ref
+from loadsim.protocols.imap.reading import structure_of, text_of
+from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart
+from loadsim.protocols.imap.wire import Wire
+from loadsim.servers.running import RunningServer
+
+ACCOUNTS = numbered_accounts(40)
+
+
+def message(number: int, subject: str = "hello", evidence: bool = True, body: bytes = b"text\r\n") -> bytes:
+    """A message with evidence, as loadsim makes them, or one of somebody else."""
+    head = "From: One <user1@example.test>\r\nTo: user2@example.test, Three <user3@example.test>\r\n"
+    head += f"Subject: {subject}\r\n"
+    head += f"Message-ID: <n1.{number}@example.test>\r\nMIME-Version: 1.0\r\n"
+    if evidence:
+        head += f"X-LoadSim: {evidence_of(number, body).header()}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+def evidence_of(number: int, body: bytes = b"text\r\n") -> Evidence:
+    """What `message` carries."""
+    return Evidence("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
+
+
+class Site:
+    """A running server, and users on it that no other test has touched."""
+
+    def __init__(self, server: RunningServer, accounts: Iterator[Account]) -> None:
+        self.server = server
+        self.accounts = accounts
+
+    def user(self) -> Account:
+        """A user with an empty mailbox."""
+        return next(self.accounts)
+
+    def mailbox(self, account: Account, **named: float) -> tuple[ImapMailbox, Ear]:
+        """A mailbox that is not logged on, and what it tells."""
+        ear = Ear()
+        return ImapMailbox(self.server.services.imap, None, account, ear, PATIENCE_S, **named), ear
+
+    def witness(self, account: Account, folder: str, query: str = "(FLAGS BODY.PEEK[])") -> list[tuple[str, bytes]]:
+        """Flags and message of everything in a folder, by imaplib; \\Recent left out."""
+        with logged_on(self.server, account) as client:
+            client.select(f'"{folder}"', readonly=True)
+            _, found = client.uid("SEARCH", "ALL")
+            answers = [client.uid("FETCH", uid.decode(), query)[1][0] for uid in found[0].split()]
+        return [
+            (" ".join(sorted({flag.decode() for flag in imaplib.ParseFlags(head)} - {"\\Recent"})), body)
+            for head, body in answers
+        ]
+
+    def subjects(self, account: Account, folder: str) -> list[str]:
+        """The subjects in a folder, by imaplib."""
+        found = self.witness(account, folder)
+        return [body.split(b"Subject: ")[1].split(b"\r\n")[0].decode() for _, body in found]
+
+
+@pytest.fixture(scope="module")
+def embedded_site(embedded_server: StartEmbedded) -> Site:
+    """The embedded server."""
+    return Site(embedded_server(ACCOUNTS), iter(ACCOUNTS))
+
+
+@pytest.fixture(scope="module")
+def dovecot_site(dovecot_postfix: StartDovecotPostfix) -> Site:
+    """Dovecot."""
+    return Site(dovecot_postfix(ACCOUNTS), iter(ACCOUNTS))
+
+
+@pytest.fixture(params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+def site(request: pytest.FixtureRequest) -> Site:
+    """Each server in turn."""
+    found = request.getfixturevalue(f"{request.param}_site")
+    assert isinstance(found, Site)
+    return found
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, within patience."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await work
+
+    asyncio.run(bounded())
+
+
+# --- on real servers ---
+
+
+def test_a_message_is_listed_as_it_was_appended(site: Site) -> None:
+    """Headers, evidence, structure and part of an appended message; the reference is the one that APPENDUID gave."""
+    account = site.user()
+
+    async def work() -> None:
+        box, _ = site.mailbox(account)
+        await box.log_on()
+        assert await box.headers(INBOX, 50) == []
+        ref = await box.append(INBOX, message(1, "one"), [Flag.SEEN])
+        await box.append(INBOX, message(2, "=?utf-8?q?caf=C3=A9?= {3}", evidence=False))
+        first, second = await box.headers(INBOX, 50)
+        assert first.ref == ref
+        assert (first.seen, second.seen) == (True, False)
+        assert (first.sender, first.to) == ("user1@example.test", ("user2@example.test", "user3@example.test"))
+        assert (first.subject, second.subject) == ("one", "café {3}")
+        assert first.message_id == "<n1.1@example.test>"
+        assert first.size_bytes == len(message(1, "one"))
+        assert first.evidence == evidence_of(1)
+        assert second.evidence is None
+        structure = await box.structure(first.ref)
+        assert structure.text is not None
+        assert (structure.text.name, structure.text.content_type, structure.attachments) == ("1", "text/plain", ())
+        assert await box.part(first.ref, structure.text) == b"text\r\n"
+        assert [each.subject for each in await box.headers(INBOX, 1)] == ["café {3}"]
+        assert [each.seen for each in await box.headers(INBOX, None)] == [True, False]  # PEEK: reading marks nothing
+        await box.log_off()
+
+    run(work())
+    assert site.witness(account, "INBOX")[0] == ("\\Seen", message(1, "one"))
+
+
+MIXED = (
+    b"From: a@example.test\r\nSubject: mixed\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=o\r\n\r\n"
+    b"--o\r\nContent-Type: multipart/alternative; boundary=i\r\n\r\n--i\r\nContent-Type: text/plain\r\n\r\nplain\r\n"
+    b"--i\r\nContent-Type: text/html\r\n\r\n<p>html</p>\r\n--i--\r\n"
+    b"--o\r\nContent-Type: image/bmp\r\nContent-Transfer-Encoding: base64\r\nContent-Disposition: inline;"
+    b" filename=dot.bmp\r\n\r\nQk0=\r\n"
+    b"--o\r\nContent-Type: text/plain; name=\"=?utf-8?q?n=C3=B6te.txt?=\"\r\nContent-Disposition: attachment\r\n\r\nnote\r\n"
+    b"--o\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename*=utf-8''na%20me.pdf\r\n\r\nPDF\r\n"
+    b"--o--\r\n"
+)  # fmt: skip
+
+
+def test_attachments_are_found_and_loaded(site: Site) -> None:
+    """A text to show, its other form left out, and three attachments with their names and contents."""
+    account = site.user()
+
+    async def work() -> None:
+        box, _ = site.mailbox(account)
+        await box.log_on()
+        await box.append(INBOX, MIXED)
+        (header,) = await box.arrived()
+        structure = await box.structure(header.ref)
+        assert structure.text is not None
+        assert structure.text.name == "1.1"
+        assert [(each.name, each.content_type, each.filename) for each in structure.attachments] == [
+            ("2", "image/bmp", "dot.bmp"),
+            ("3", "text/plain", "nöte.txt"),
+            ("4", "application/pdf", "na me.pdf"),
+        ]
+        assert structure.attachments[0].encoding == "base64"
+        parts = [await box.part(header.ref, each) for each in (structure.text, *structure.attachments)]
+        # Servers differ about the CRLF in front of a boundary (RFC 2046 section 5.1.1).
+        assert [part.removesuffix(b"\r\n") for part in parts] == [b"plain", b"Qk0=", b"note", b"PDF"]
+        await box.log_off()
+
+    run(work())
+
+
+def test_what_is_done_is_what_lies_there(site: Site) -> None:
+    """Move, copy, flag, set and expunge: imaplib finds each message where it belongs, and nothing else was touched."""
+    account = site.user()
+
+    async def work() -> None:
+        box, ear = site.mailbox(account)
+        await box.log_on()
+        for folder in ("Büro & Co", "Deleted Items"):
+            await box.create(folder)
+        assert {INBOX, "Büro & Co", "Deleted Items"} <= set(await box.folders())
+        refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(6)]
+        await box.open(INBOX)
+        await box.move([refs[0], refs[1]], "Deleted Items")
+        await box.copy([refs[2]], "Büro & Co")
+        await box.flag([refs[2], refs[4]], Flag.SEEN)
+        await box.flag([refs[4]], Flag.SEEN, on=False)
+        await box.flag([refs[3]], Flag.ANSWERED)
+        await box.set_flags([refs[2], refs[3], refs[5]], [Flag.ANSWERED, Flag.SEEN])
+        await box.set_flags([refs[2]], [Flag.SEEN])
+        await box.expunge([refs[4]])
+        assert await box.status("Deleted Items") == FolderStatus(2, (await box.status("Deleted Items")).uid_next, 2)
+        assert (await box.status(INBOX)).messages == 3
+        assert not ear.losses
+        await box.log_off()
+        assert all(outcome == "ok" and sent > 0 and received > 0 for _, outcome, sent, received in ear.commands[1:])
+
+    run(work())
+    assert site.subjects(account, "INBOX") == ["m2", "m3", "m5"]
+    assert site.subjects(account, "Deleted Items") == ["m0", "m1"]
+    assert site.subjects(account, "B&APw-ro &- Co") == ["m2"]
+    assert [flags for flags, _ in site.witness(account, "INBOX")] == [
+        "\\Seen",
+        "\\Answered \\Seen",
+        "\\Answered \\Seen",
+    ]
+    assert site.witness(account, "Deleted Items")[0] == ("", message(0, "m0"))
+
+
+@pytest.mark.servers
+def test_a_forwarded_message_is_marked(dovecot_site: Site) -> None:
+    """$Forwarded is a keyword: only servers that allow keywords keep it (the embedded one does not)."""
+    account = dovecot_site.user()
+
+    async def work() -> None:
+        box, _ = dovecot_site.mailbox(account)
+        await box.log_on()
+        await box.flag([await box.append(INBOX, message(1))], Flag.FORWARDED)
+        await box.log_off()
+
+    run(work())
+    assert [flags for flags, _ in dovecot_site.witness(account, "INBOX")] == ["$Forwarded"]
+
+
+def test_expunge_takes_nobody_elses(site: Site) -> None:
+    """A message that carries a deleted flag of somebody else survives an expunge of another one."""
+    account = site.user()
+
+    async def work() -> None:
+        box, _ = site.mailbox(account)
+        await box.log_on()
+        await box.append(INBOX, message(1, "foreign", evidence=False))
+        ref = await box.append(INBOX, message(2, "ours"))
+        with logged_on(site.server, account) as client:
+            client.select("INBOX")
+            client.uid("STORE", "1:*", "+FLAGS", "(\\Flagged)")
+            client.store("1", "+FLAGS", "(\\Deleted)")
+        await box.expunge([ref])
+        await box.log_off()
+
+    run(work())
+    assert site.subjects(account, "INBOX") == ["foreign"]
+
+
+def test_messages_that_are_gone_are_refused(site: Site) -> None:
+    """The server says OK to a command on a message that is not there; the port does not."""
+    account = site.user()
+
+    async def work() -> None:
+        box, _ = site.mailbox(account)
+        await box.log_on()
+        await box.create("Other")
+        await box.append(INBOX, message(1))
+        gone = await box.append(INBOX, message(2))
+        await box.expunge([gone])
+        for call, kind in (
+            (box.structure(gone), "FETCH without data"),
+            (box.part(gone, Part("1", "text/plain", 1)), "FETCH without data"),
+            (box.copy([gone], "Other"), "UID COPY without effect"),
+            (box.move([gone], "Other"), "UID MOVE without effect"),
+        ):
+            with pytest.raises(ServerRefused) as caught:
+                await call
+            assert caught.value.kind == kind
+        with pytest.raises(ServerRefused, match="TRYCREATE"):
+            await box.append("Missing", message(3))
+        await box.log_off()
+
+    run(work())
+
+
+def test_many_messages_are_put_and_listed(site: Site) -> None:
+    """append_many and listing over several folders: every message once, with its flags and evidence, in its folder."""
+    account = site.user()
+    folders = [f"F{each}" for each in range(6)]
+
+    async def work() -> None:
+        box, _ = site.mailbox(account)
+        await box.log_on()
+        for folder in folders:
+            await box.create(folder)
+        await box.append_many("F0", [])
+        assert await box.append_many("F1", [(message(7, evidence=False), ())]) is not None
+        sent = [(message(each, body=b"x" * 20_000 + b"\r\n"), [Flag.SEEN] if each % 2 else ()) for each in range(40)]
+        refs = await box.append_many("F2", sent)
+        await box.append_many("F5", sent[:2])
+        listing = await box.listing([*folders, "F2"])
+        assert [len(listing[folder]) for folder in folders] == [0, 1, 40, 0, 0, 2]
+        assert [each.ref for each in listing["F2"]] == list(refs)
+        body = b"x" * 20_000 + b"\r\n"
+        assert [each.evidence for each in listing["F2"]] == [evidence_of(each, body) for each in range(40)]
+        assert [each.flags - {"\\recent"} for each in listing["F2"][:2]] == [frozenset(), {"\\seen"}]
+        assert listing["F1"][0].evidence is None
+        await box.expunge([each.ref for each in listing["F2"][1:]])
+        await box.delete("F5")
+        await box.log_off()
+
+    run(work())
+    assert [body for _, body in site.witness(account, "F2")] == [message(0, body=b"x" * 20_000 + b"\r\n")]
+    assert site.witness(account, "F1") == [("", message(7, evidence=False))]
+
+
+def deliver(site: Site, account: Account, subject: str) -> None:
+    """A message from somebody else, by imaplib."""
+    with logged_on(site.server, account) as client:
+        assert client.append("INBOX", None, None, message(9, subject))[0] == "OK"
+
+
+def test_new_mail_is_announced_once_and_brought_once(site: Site) -> None:
+    """While watching, after a stay in another folder, over a new session: nothing is missed, nothing comes twice."""
+    account = site.user()
+
+    async def work() -> None:
+        box, ear = site.mailbox(account)
+        await box.log_on()
+        await box.create("Other")
+        deliver(site, account, "before")
+        assert [each.subject for each in await box.headers(INBOX, 50)] == ["before"]
+        await box.watch()
+        assert ear.arrivals == []
+        for subject in ("one", "two"):
+            await asyncio.to_thread(deliver, site, account, subject)
+            await ear.wait()
+        assert sum(ear.arrivals) == 2
+        new = await box.arrived()
+        assert [each.subject for each in new] == ["one", "two"]
+        assert await box.arrived() == []
+
+        ear.arrivals.clear()
+        await box.open("Other")
+        deliver(site, account, "meanwhile")
+        await box.move([new[0].ref], "Other")  # opens the Inbox, and takes one out of it
+        assert sum(ear.arrivals) == 1
+        await box.open("Other")
+        await box.watch()
+        assert sum(ear.arrivals) == 1
+        assert [each.subject for each in await box.arrived()] == ["meanwhile"]
+        assert await box.arrived() == []
+
+        ear.arrivals.clear()
+        await box.open("Other")
+        await box.watch()
+        assert ear.arrivals == []
+        box.abandon()
+        deliver(site, account, "while away")
+        await box.log_on()
+        assert [each.subject for each in await box.arrived()] == ["while away"]
+        assert ear.arrivals == []
+        await box.log_off()
+        assert not ear.losses
+
+    run(work())
+
+
+def test_own_changes_do_not_hide_new_mail(site: Site) -> None:
+    """Messages moved and expunged while others arrive: the count stays right."""
+    account = site.user()
+
+    async def work() -> None:
+        box, ear = site.mailbox(account)
+        await box.log_on()
+        await box.create("Other")
+        refs = [await box.append(INBOX, message(each, f"m{each}")) for each in range(5)]
+        await box.headers(INBOX, None)
+        await box.move(refs[:2], "Other")
+        await box.expunge(refs[2:4])
+        await box.watch()
+        ear.arrivals.clear()
+        ear.news.clear()
+        await asyncio.to_thread(deliver, site, account, "new")
+        await ear.wait()
+        assert ear.arrivals == [1]
+        assert [each.subject for each in await box.arrived()] == ["new"]
+        await box.log_off()
+
+    run(work())
+
+
+def test_polling_brings_news_where_idle_is_missing(embedded_site: Site) -> None:
+    """Without IDLE the mailbox asks now and then, by itself."""
+    account = embedded_site.user()
+
+    async def work() -> None:
+        box, ear = embedded_site.mailbox(account, poll_s=0.02)
+        await box.log_on()
+        box._offered -= {"IDLE"}
+        await box.watch()
+        await asyncio.to_thread(deliver, embedded_site, account, "polled")
+        await ear.wait()
+        assert ear.arrivals == [1]
+        assert [each.subject for each in await box.arrived()] == ["polled"]
+        asked = [name for name, *_ in ear.commands].count("IMAP NOOP")
+        assert asked >= 1
+        assert "IMAP IDLE" not in [name for name, *_ in ear.commands]
+        await box.log_off()
+
+    run(work())
+
+
+def test_idle_is_begun_anew(site: Site) -> None:
+    """Before a server would drop an idle session, IDLE begins again by itself, and still announces."""
+    account = site.user()
+
+    async def work() -> None:
+        box, ear = site.mailbox(account, idle_again_s=0.02)
+        await box.log_on()
+        await box.watch()
+        while [name for name, *_ in ear.commands].count("IMAP IDLE") < 3:
+            await asyncio.to_thread(deliver, site, account, "news")
+            await ear.wait()
+        assert [each.subject for each in await box.arrived()] == ["news"] * sum(ear.arrivals)
+        await box.log_off()
+        assert not ear.losses
+
+    run(work())
+
+
+@pytest.mark.parametrize("lacking", [{"MOVE"}, {"MOVE", "UIDPLUS"}, {"MULTIAPPEND", "LITERAL+", "LITERAL-"}])
+def test_fallbacks_have_the_same_effect(site: Site, lacking: set[str]) -> None:
+    """What a server does not offer is not used, and the messages end up in the same places."""
+    account = site.user()
+
+    async def work() -> None:
+        box, ear = site.mailbox(account)
+        await box.log_on()
+        box._offered -= lacking
+        assert box._connection is not None
+        if "LITERAL+" in lacking:
+            box._connection.free_literal_bytes = -1
+        await box.create("Other")
+        refs = await box.append_many(INBOX, [(message(each, f"m{each}"), [Flag.SEEN]) for each in range(4)])
+        await box.move([refs[0], refs[2]], "Other")
+        await box.expunge([refs[3]])
+        names = {name for name, *_ in ear.commands}
+        assert ("IMAP UID MOVE" in names) == ("MOVE" not in lacking)
+        assert ("IMAP EXPUNGE" in names) == ("UIDPLUS" in lacking)
+        await box.log_off()
+
+    run(work())
+    assert site.subjects(account, "INBOX") == ["m1"]
+    assert site.subjects(account, "Other") == ["m0", "m2"]
+
+
+def test_without_uidplus_foreign_deleted_messages_are_protected(site: Site) -> None:
+    """A plain EXPUNGE would take them along: neither expunge nor move is done then, and nothing was changed."""
+    account = site.user()
+
+    async def work() -> None:
+        box, _ = site.mailbox(account)
+        await box.log_on()
+        box._offered -= {"UIDPLUS", "MOVE"}
+        await box.create("Other")
+        await box.append(INBOX, message(1, "foreign", evidence=False))
+        ours = await box.append(INBOX, message(2, "ours"))
+        with logged_on(site.server, account) as client:
+            client.select("INBOX")
+            client.store("1", "+FLAGS", "(\\Deleted)")
+        for call in (box.expunge([ours]), box.move([ours], "Other")):
+            with pytest.raises(ServerRefused, match="EXPUNGE would delete others"):
+                await call
+        await box.log_off()
+
+    run(work())
+    assert [flags for flags, _ in site.witness(account, "INBOX")] == ["\\Deleted", ""]
+    assert site.subjects(account, "Other") == []
+
+
+def test_a_wrong_password_is_refused(site: Site) -> None:
+    """The kind tells that it was the log-on, the line what the server said."""
+    account = site.user()
+    wrong = Account(account.number, account.login, account.address, "wr0ng-passw0rd")
+
+    async def work() -> None:
+        box, _ = site.mailbox(wrong)
+        with pytest.raises(ServerRefused) as caught:
+            await box.log_on()
+        assert caught.value.kind.split()[0] == "NO"
+        assert caught.value.kind.split()[-1] == "AUTHENTICATE"
+        assert "wr0ng" not in str(caught.value)
+        with pytest.raises(ServerLost, match="not logged on"):
+            await box.folders()
+
+    run(work())
+
+
+def test_the_module_composes_a_session(embedded_site: Site) -> None:
+    """The entry point's module speaks all that tasks need; its parts work together on one server."""
+    account = embedded_site.user()
+
+    async def work() -> None:
+        module = open_module(embedded_site.server.services)
+        assert isinstance(module, ClientModule)
+        assert (module.name, module.supports) == ("imap", SUPPORT)
+        ear = Ear()
+        session = module.session(account, ear)
+        box: Mailbox = session.mailbox
+        await box.log_on()
+        await box.watch()
+        await session.submission.send(account.address, [account.address], message(1, "to myself"))
+        await ear.wait()
+        assert [each.evidence for each in await box.arrived()] == [evidence_of(1)]
+        await session.submission.close()
+        await box.log_off()
+
+    run(work())
+
+
+# --- on scripted servers ---
+
+USER = Account(1, "user1", "user1@example.test", "pw")
+
+
+def scripted(endpoint: Endpoint, **named: float) -> tuple[ImapMailbox, Ear]:
+    """A mailbox on a scripted server."""
+    ear = Ear()
+    return ImapMailbox(endpoint, None, USER, ear, PATIENCE_S, **named), ear
+
+
+def header_line(number: int, uid: int, name: bytes = b"HEADER.FIELDS (X-LOADSIM)") -> bytes:
+    """The answer to a request for a header."""
+    return (
+        b'* %d FETCH (UID %d FLAGS () RFC822.SIZE 9 ENVELOPE (NIL "s%d" NIL NIL NIL NIL NIL NIL NIL NIL) BODY[%b] "")'
+        % (
+            number,
+            uid,
+            uid,
+            name,
+        )
+    )
+
+
+def test_the_last_message_is_not_new_for_ever() -> None:
+    """ "n:*" always names the last message (RFC 9051 section 9): it is not brought a second time."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=1, uid_next=6)
+        await peer.answer(rb"UID FETCH 1:\* .*", header_line(1, 5))
+        await peer.answer(rb"UID FETCH 6:\* .*", header_line(1, 5))
+        await peer.answer(rb"UID FETCH 6:\* .*", b"* 2 EXISTS", header_line(2, 8), b"* 1 FETCH (UID 5 FLAGS (\\Seen))")
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            assert [each.subject for each in await box.arrived()] == ["s5"]
+            assert await box.arrived() == []
+            assert [each.subject for each in await box.arrived()] == ["s8"]
+            assert ear.arrivals == [1]
+            box.abandon()
+            box.abandon()
+
+    run(work())
+
+
+def test_news_behind_the_answer_to_select_are_not_lost() -> None:
+    """EXISTS in the same packet as the end of SELECT is new mail, before anybody has woken up."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        tag = await peer.expect(rb"SELECT INBOX")
+        peer.say(*peer.opened(3, 10), tag + b" OK", b"* 5 EXISTS", b"* 1 EXPUNGE", b"* 5 EXISTS")
+        await peer.answer(rb"SELECT Other", *peer.opened(9, 4))
+        await peer.answer(rb"SELECT INBOX", *peer.opened(6, 14))
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            await box.open("inbox")
+            assert ear.arrivals == [2, 1]
+            await box.open("Other")
+            await box.open("INBOX")
+            assert ear.arrivals == [2, 1, 1]
+            box.abandon()
+
+    run(work())
+
+
+def test_a_changed_uidvalidity_is_a_clear_failure() -> None:
+    """References from before are refused; what is listed afterwards can be used."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=1, uid_next=6, validity=7)
+        await peer.answer(rb"FETCH 1:\* .*", header_line(1, 5))
+        await peer.answer(rb"SELECT Other", *peer.opened(0, 1))
+        await peer.inbox(exists=1, uid_next=2, validity=8)
+        await peer.answer(rb"FETCH 1:\* .*", header_line(1, 1))
+        await peer.answer(rb"UID STORE 1 \+FLAGS.SILENT \(\\Seen\)")
+        await peer.answer(rb"UID FETCH 2:\* .*", header_line(1, 1))
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, _ = scripted(endpoint)
+            await box.log_on()
+            (old,) = await box.headers(INBOX, 50)
+            await box.open("Other")
+            for _ in range(2):
+                with pytest.raises(ServerRefused) as caught:
+                    await box.structure(old.ref)
+                assert (caught.value.kind, caught.value.line) == ("UIDVALIDITY changed", INBOX)
+            (new,) = await box.headers(INBOX, 50)
+            await box.flag([new.ref], Flag.SEEN)
+            assert await box.arrived() == []
+            box.abandon()
+
+    run(work())
+
+
+def test_a_session_that_breaks_while_watching_is_told() -> None:
+    """Nobody waits for an answer then: the observer hears it, once; the next call fails at once."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=0, uid_next=1)
+        await peer.expect(rb"IDLE")
+        peer.say(b"+ idling", b"* BYE restarting")
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            await box.watch()
+            await ear.wait()
+            assert [str(each) for each in ear.losses] == ["BYE: restarting"]
+            with pytest.raises(ServerLost, match="BYE: restarting"):
+                await box.arrived()
+            assert len(ear.losses) == 1
+
+    run(work())
+
+
+def test_a_session_that_breaks_in_a_call_fails_the_call() -> None:
+    """Who waits is told by the exception, and nobody else."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.expect(rb"LIST .*")
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            with pytest.raises(ServerLost, match="connection lost"):
+                await box.folders()
+            assert not ear.losses
+
+    run(work())
+
+
+def test_a_session_that_breaks_behind_an_answer_is_told() -> None:
+    """The call has succeeded; that there is no session any more must not go unnoticed."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.answer(rb"LIST .*", b'* LIST () "/" INBOX', end=b"OK\r\nnonsense")
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            assert await box.folders() == [INBOX]
+            assert [type(each) for each in ear.losses] == [ProtocolError]
+
+    run(work())
+
+
+def test_any_call_ends_the_watch_in_the_same_write() -> None:
+    """DONE and the next command are one packet; a call for another folder as well as for this one."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=1, uid_next=6)
+        tag = await peer.expect(rb"IDLE")
+        peer.say(b"+ idling")
+        packet = await peer.packet()
+        assert packet.startswith(b"DONE\r\nt")
+        assert packet.endswith(b" UID STORE 5 +FLAGS.SILENT (\\Seen)\r\n")
+        peer.say(tag + b" OK", packet.split()[1] + b" OK")
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, _ = scripted(endpoint)
+            await box.log_on()
+            await box.watch()
+            await box.flag([Ref(INBOX, 7, 5)], Flag.SEEN)
+            box.abandon()
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("said", "failure", "kind"),
+    [
+        ((), ServerRefused, "FETCH without data"),
+        ((b"* 1 FETCH (UID 5 BODY[1] NIL)",), ServerRefused, "FETCH without data"),
+        ((b'* 1 FETCH (UID 6 BODY[1] "other")',), ServerRefused, "FETCH without data"),
+        ((b'* 1 FETCH (UID 5 BODY[2] "other")',), ServerRefused, "FETCH without data"),
+        ((b"* 1 FETCH (UID 5 BODY[1]",), ProtocolError, "IMAP syntax"),
+    ],
+)
+def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[TaskFailed], kind: str) -> None:
+    """The data is looked at, not the tag."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=1, uid_next=6)
+        await peer.answer(rb"UID FETCH 5 \(BODY.PEEK\[1\]\)", *said)
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, _ = scripted(endpoint)
+            await box.log_on()
+            with pytest.raises(failure) as caught:
+                await box.part(Ref(INBOX, 7, 5), Part("1", "text/plain", 9))
+            assert caught.value.kind == kind
+            box.abandon()
+
+    run(work())
+
+
+def test_a_call_that_was_given_up_does_not_confuse_the_next() -> None:
+    """A SELECT whose caller has gone still counts when its answer comes; nothing is listed twice or from elsewhere."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=1, uid_next=6)
+        slow = await peer.expect(rb"SELECT Other")
+        given_up.set()
+        tag = await peer.expect(rb"SELECT INBOX")
+        peer.say(*peer.opened(4, 9), slow + b" OK", *peer.opened(2, 7), tag + b" OK")
+        await peer.answer(rb"UID FETCH 1:\* .*", header_line(1, 5), header_line(2, 6))
+        await peer.end()
+
+    given_up = asyncio.Event()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            await box.open(INBOX)
+            task = asyncio.create_task(box.open("Other"))
+            await given_up.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await box.open(INBOX)
+            assert ear.arrivals == [1]
+            assert [each.subject for each in await box.arrived()] == ["s5", "s6"]
+            box.abandon()
+
+    run(work())
+
+
+def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
+    """Some servers close after BYE; the session is over, and nothing is lost."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.expect(rb"LOGOUT")
+        peer.say(b"* BYE see you")
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            await box.log_off()
+            assert not ear.losses
+            with pytest.raises(ServerLost, match="not logged on"):
+                await box.log_off()
+
+    run(work())
+
+
+# --- without a server ---
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from(["arrive", "arrive", "leave", "open", "fetch", "remove"]), max_size=40))
+def test_each_arrival_is_announced_once(events: list[str]) -> None:
+    """Whatever happens in whatever order: announcements add up to what arrived, where UIDs have no gaps."""
+    arrivals = Arrivals()
+    uids: list[int] = []
+    numbers = count(1)
+    announced = arrived = arrivals.opened(0, 1)
+    is_open = True
+    for event in events:
+        if event == "arrive":
+            uids.append(next(numbers))
+            arrived += 1
+            if is_open:
+                arrivals.grew(1)
+                announced += 1
+        elif event == "leave" and is_open:
+            arrivals.left(len(uids))
+            is_open = False
+        elif event == "open" and not is_open:
+            announced += arrivals.opened(len(uids), arrived + 1)
+            is_open = True
+        elif event == "fetch" and is_open and uids:
+            arrivals.listed(uids[-1])
+        elif event == "remove" and is_open and uids:
+            uids.pop(0)
+    if not is_open:
+        announced += arrivals.opened(len(uids), arrived + 1)
+    assert announced == arrived
+
+
+def test_gaps_and_removals_are_told_apart() -> None:
+    """UIDNEXT with gaps announces no more than came; arrivals hidden by removals announce one; no UIDNEXT: the growth."""
+    arrivals = Arrivals()
+    assert arrivals.opened(10, 100) == 0
+    arrivals.left(10)
+    assert arrivals.opened(12, 150) == 2
+    arrivals.left(12)
+    assert arrivals.opened(12, 150) == 0
+    arrivals.left(12)
+    assert arrivals.opened(7, 153) == 1
+    arrivals.left(7)
+    assert arrivals.opened(9, None) == 2
+
+
+def fetched_structure(raw: bytes) -> Structure:
+    """The structure in a BODYSTRUCTURE."""
+    (response,) = Wire().feed(b"* 1 FETCH (BODYSTRUCTURE " + raw + b")\r\n")
+    assert isinstance(response, Fetched)
+    assert response.structure is not None
+    return structure_of(response.structure)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        (b'("filename" "plain.txt")', "plain.txt"),
+        (b'("filename" "=?iso-8859-1?q?caf=E9?=")', "café"),
+        (b"(\"filename*\" \"utf-8'en'a%20b\")", "a b"),
+        (b"(\"FILENAME*0*\" \"us-ascii'en'This%20is%20\" \"filename*1*\" \"even%20more%20\" \"filename*2\" \"fun!\")", "This is even more fun!"),
+        (b'("filename*0" "ab" "filename*1" "cd")', "abcd"),
+        (b"(\"filename*\" \"no-such-charset''x%FF\")", "x\ufffd"),
+        (b'("size" "3")', None),
+        (b"NIL", None),
+    ],
+)  # fmt: skip
+def test_filenames_are_read(parameters: bytes, name: str | None) -> None:
+    """Plain, encoded words (RFC 2047), extended and in pieces (RFC 2231 section 4.1's own example)."""
+    raw = b'("application" "pdf" NIL NIL NIL "base64" 10 NIL ("attachment" ' + parameters + b"))"
+    structure = fetched_structure(raw)
+    assert structure == Structure(None, (Part("1", "application/pdf", 10, name, "base64"),))
+
+
+def test_html_is_the_text_where_there_is_no_other() -> None:
+    """A text/html body is shown; an attached text is not."""
+    html = Leaf("text/html", {}, "7bit", 5, None, {})
+    note = Leaf("text/plain", {}, "7bit", 6, "attachment", {})
+    structure = structure_of(Multipart("mixed", (note, html)))
+    assert structure.text == Part("2", "text/html", 5)
+    assert [each.name for each in structure.attachments] == ["1"]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=60) | st.from_regex(rb"(=\?[a-z0-9-]{0,9}\?[qb]\?[ -~]{0,9}\?=){1,3}"))
+def test_any_subject_has_a_text(raw: bytes) -> None:
+    """Encoded words that are none stay as they are; nothing raises."""
+    assert isinstance(text_of(raw), str)
