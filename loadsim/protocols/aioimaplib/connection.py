@@ -48,6 +48,10 @@ class _Protocol(library.IMAP4ClientProtocol):
         super().send(line, cast(str, scrub))
 
     async def welcome(self, command: bytes) -> None:
+        if _BYE.match(command):
+            self._heard(command)
+            self.transport.abort()
+            return
         try:
             await super().welcome(command)
         except _LIBRARY_ERRORS as error:
@@ -117,9 +121,15 @@ class Connection:
         return self.protocol.capabilities
 
     @property
-    def is_idling(self) -> bool:
-        """Whether IDLE is under way."""
-        return self._idling is not None
+    def has_idle(self) -> bool:
+        """Whether the server offers IDLE."""
+        return "IDLE" in self.capabilities
+
+    def check(self) -> None:
+        """Raise what ended the connection, if it is over."""
+        if self._lost.done():
+            failure = self._lost.result()
+            raise type(failure)(failure.kind, failure.line)
 
     async def run(self, name: str, command: Awaitable[T], more_bytes: int = 0) -> T:
         """Await one command of the library; report it, and raise what a port may raise. Returns its response.
@@ -147,16 +157,14 @@ class Connection:
         raise failure
 
     async def idle(self) -> None:
-        """IDLE (RFC 2177); returns when the server has agreed."""
-        if "IDLE" not in self.capabilities:
-            raise ServerRefused("no IDLE", "the server does not offer IDLE")
+        """IDLE (RFC 2177), which the server must offer; returns when it has agreed."""
         # The library's own timer ends nothing but the wait for a queue that nobody reads here.
         self._idling = await self.run("IDLE", self.client.idle_start())
 
     async def done(self) -> None:
         """End IDLE; returns when the server has said so."""
         idling, self._idling = self._idling, None
-        if idling is None:
+        if idling is None or idling.done():
             return
         self.client.idle_done()
         await self.run("DONE", idling, more_bytes=len("DONE\r\n"))
@@ -193,7 +201,8 @@ class Connection:
                 await asyncio.wait({task})
             error = None if task.cancelled() else task.exception()  # looked at, or asyncio complains
         if task.cancelled():
-            raise self._lost.result() if self._lost.done() else ServerLost("connection lost")
+            self.check()
+            raise ServerLost("connection lost")
         if isinstance(error, OSError):
             raise _not_connected(error) from None
         if isinstance(error, _LIBRARY_ERRORS):

@@ -10,14 +10,17 @@ from typing import cast
 
 from aioimaplib import aioimaplib as library
 
-from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, MessageRef, Observer, Part, Structure
 from loadsim.protocols.aioimaplib.connection import Connection
-from loadsim.protocols.aioimaplib.reading import header_of, parsed, structure_of
+from loadsim.protocols.aioimaplib.reading import HEADER_FIELDS, header_of, parsed
+from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
-from loadsim.protocols.imap.grammar import numbers_of, parse
-from loadsim.protocols.imap.responses import Fetched, ListEntry, Search, Tagged
+from loadsim.protocols.imap.grammar import numbers_of
+from loadsim.protocols.imap.mailbox import IDLE_AGAIN_S, POLL_S, Ref
+from loadsim.protocols.imap.reading import structure_of
+from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 
 MESSAGES_PER_COMMAND = 25
 """The library recurses once per line of a reply, within the interpreter's limit of 1,000, and its time is quadratic
@@ -26,18 +29,11 @@ in the lines of a FETCH; a message's header is three lines."""
 PIECE_BYTES = 128 * 1024
 """The most of a part that one FETCH asks for: the library holds, joins and copies a reply as a whole."""
 
-IDLE_RENEWAL_S = 29 * 60.0
-"""RFC 2177 section 3: end IDLE and begin again before the server's inactivity time-out of 30 minutes."""
-
-HEADER_FIELDS = "BODY.PEEK[HEADER.FIELDS (FROM TO SUBJECT MESSAGE-ID X-LOADSIM)]"
-"""Instead of ENVELOPE, whose quoted strings the library alters: what a literal holds it leaves alone."""
-
 _SIZE_CHANGE = re.compile(rb"\* (\d+) (EXISTS|EXPUNGE)\b", re.IGNORECASE)
-_DELETED = "\\Deleted"
 
 
 class AioimaplibMailbox:
-    """One user's mailbox; implements `ports.Mailbox`. A reference is (folder, UID)."""
+    """One user's mailbox; implements `ports.Mailbox`. References are those of the module `imap`."""
 
     def __init__(
         self,
@@ -46,282 +42,378 @@ class AioimaplibMailbox:
         observer: Observer,
         limit_s: float,
         context: ssl.SSLContext | None = None,
+        poll_s: float = POLL_S,
+        idle_again_s: float = IDLE_AGAIN_S,
     ) -> None:
+        """Nothing is connected yet. `limit_s` is the time limit of each command."""
         self._endpoint = endpoint
         self._account = account
         self._observer = observer
         self._limit_s = limit_s
         self._context = context
-        self._session: Connection | None = None
+        self._poll_s = poll_s
+        self._idle_again_s = idle_again_s
+        self._connection: Connection | None = None
         self._folder: str | None = None  # the open one
-        self._exists = 0  # how many messages are in it
-        self._inbox_exists: int | None = None  # how many were in the Inbox when it was last open
-        self._newest_uid = 0  # in the Inbox, of those that were reported
-        self._unreported: int | None = None  # how many came to the open Inbox since; None: not known
-        self._renewal: asyncio.TimerHandle | None = None
-        self._renewing: asyncio.Task[None] | None = None
+        self._count = 0  # messages in it
+        self._validity: dict[str, int] = {}  # kept over sessions
+        self._arrivals = Arrivals()
+        self._unlisted: int | None = None  # at most so many of the open Inbox were not listed; None: not known
+        self._watch: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    # --- the session ---
 
     async def log_on(self) -> None:
         """Connect (greeting and CAPABILITY are part of it), LOGIN, CAPABILITY (RFC 9051 section 6.2.3)."""
         self.abandon()
-        session = self._session = Connection(
+        connection = self._connection = Connection(
             self._endpoint, self._context, self._limit_s, self._observer, self._clean, self._heard
         )
-        client, account = session.client, self._account
-        await session.run("CONNECT", client.wait_hello_from_server())
+        client, account = connection.client, self._account
+        await connection.run("CONNECT", client.wait_hello_from_server())
         try:
-            await session.run("LOGIN", client.login(library.quoted(account.login), account.password))
-            await session.run("CAPABILITY", session.protocol.capability())
+            await connection.run("LOGIN", client.login(library.quoted(account.login), account.password))
+            await connection.run("CAPABILITY", connection.protocol.capability())
         except ServerRefused:
             self.abandon()
             raise
 
+    async def log_off(self) -> None:
+        """LOGOUT (RFC 9051 section 6.1.3) and close."""
+        connection = await self._ready()
+        await connection.run("LOGOUT", connection.client.logout())
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close at once."""
+        self._stop_watching()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        self._leave()
+
+    # --- looking ---
+
     async def folders(self) -> Sequence[str]:
-        """LIST "" "*" (RFC 9051 section 6.3.9), without what cannot be opened."""
-        session = await self._ready()
-        response = await session.run("LIST", session.client.list('""', '"*"'))
+        """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
+        connection = await self._ready()
+        answer = await connection.run("LIST", connection.client.list('""', '"*"'))
         return [
-            entry.name
-            for entry in parsed(response.lines[:-1], b"* LIST ")
+            _canonical(entry.name)
+            for entry in self._read(answer.lines[:-1], b"* LIST ")
             if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
         ]
 
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless it is open. An Inbox that has grown meanwhile is announced."""
-        session = await self._ready()
-        if self._folder == folder:
-            return
-        self._folder, self._exists = None, 0
-        await session.run("SELECT", session.client.select(_name(folder)))
-        self._folder = folder
-        if folder == INBOX:
-            before, self._inbox_exists = self._inbox_exists, self._exists
-            self._unreported = None
-            if before is not None and self._exists > before:
-                self._observer.arrived(self._exists - before)
+        await self._select(_canonical(folder))
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
-        """FETCH the newest by their numbers (RFC 9051 section 6.4.5), a few at a time."""
-        await self.open(folder)
-        if folder == INBOX:
-            self._unreported = 0
-        last = self._exists
-        first = 1 if newest is None else max(1, last - newest + 1)
-        found: list[Header] = []
+        """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), a few at a time."""
+        folder = _canonical(folder)
+        await self._refresh(folder)
+        last = self._count
+        first = max(1, last - newest + 1) if newest is not None else 1
+        self._unlisted = 0  # what comes from now on is counted
+        found: list[tuple[int, Header]] = []
         for begin in range(first, last + 1, MESSAGES_PER_COMMAND):
             end = min(last, begin + MESSAGES_PER_COMMAND - 1)
             found += await self._headers(folder, f"{begin}:{end}", by_uid=False)
-        if folder == INBOX:
-            self._reported(found)
-        return found
+        return self._listed(folder, found)
 
     async def arrived(self) -> Sequence[Header]:
-        """UID FETCH of what is newer than all that was reported; by way of UID SEARCH where that could be many."""
-        await self.open(INBOX)
-        newer = f"{self._newest_uid + 1}:*"
-        if self._unreported is None or self._unreported > MESSAGES_PER_COMMAND:
-            sets = [*_sets(await self._search(f"UID {newer}"))]
-        else:
-            sets = [newer]
-        self._unreported = 0
-        found: list[Header] = []
+        """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9); UID SEARCH first if they may be many."""
+        await self._refresh(INBOX)
+        if not self._count:
+            return []
+        first = self._arrivals.next_uid
+        sets = [f"{first}:*"]
+        if self._unlisted is None or self._unlisted > MESSAGES_PER_COMMAND:
+            sets = [*_sets(uid for uid in await self._search(f"UID {first}:*") if uid >= first)]
+        self._unlisted = 0
+        found: list[tuple[int, Header]] = []
         for each in sets:
             found += await self._headers(INBOX, each, by_uid=True)
-        # "*" is the last message even when it is older (RFC 9051 section 9, seq-range)
-        new = [header for header in found if _uid(header.ref) > self._newest_uid]
-        self._reported(new)
-        return new
+        # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
+        return self._listed(INBOX, [each for each in found if each[0] >= first])
 
     async def watch(self) -> None:
-        """IDLE in the Inbox, renewed as long as nothing else is asked for."""
-        if self._session is not None and self._session.is_idling and self._renewing is None:
-            return
-        await self.open(INBOX)
-        await (await self._ready()).idle()
-        self._renew_later()
+        """IDLE (RFC 2177), or else NOOP now and then; both go on by themselves until the next call."""
+        await self._select(INBOX)
+        connection = await self._ready()
+        if connection.has_idle:
+            await connection.idle()
+        self._watch_on(connection)
 
     async def structure(self, ref: MessageRef) -> Structure:
-        """UID FETCH BODYSTRUCTURE."""
-        fetched = await self._fetch_one(ref, "(BODYSTRUCTURE)")
-        if fetched.structure is None:
-            raise ServerRefused("no BODYSTRUCTURE", "the server sent another item")
-        return structure_of(fetched.structure)
+        """UID FETCH of BODYSTRUCTURE (RFC 9051 section 6.4.5)."""
+        folder, uids = await self._opened_for([ref])
+        for fetched in await self._fetch(str(uids[0]), "(BODYSTRUCTURE)", by_uid=True):
+            if fetched.uid == uids[0] and fetched.structure is not None:
+                return structure_of(fetched.structure)
+        raise ServerRefused("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
-        """UID FETCH BODY.PEEK[part], in pieces where it is large (RFC 9051 section 6.4.5, partial)."""
+        """UID FETCH of BODY.PEEK[...], in pieces where it is large (RFC 9051 section 6.4.5, partial)."""
+        folder, uids = await self._opened_for([ref])
         whole = bytearray()
         while True:
             partial = f"<{len(whole)}.{PIECE_BYTES}>" if part.size_bytes > PIECE_BYTES else ""
-            fetched = await self._fetch_one(ref, f"(BODY.PEEK[{part.name}]{partial})")
-            piece = next(iter(fetched.sections.values()), b"") or b""
+            answer = await self._fetch(str(uids[0]), f"(BODY.PEEK[{part.name}]{partial})", by_uid=True)
+            pieces = [each.sections[part.name] for each in answer if each.uid == uids[0] and part.name in each.sections]
+            if not pieces or (pieces[0] is None and not whole):
+                raise ServerRefused("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
+            piece = pieces[0] or b""
             whole += piece
             if not partial or len(piece) < PIECE_BYTES:
                 return bytes(whole)
 
+    # --- changing ---
+
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
-        """UID STORE +FLAGS.SILENT or -FLAGS.SILENT (RFC 9051 section 6.4.6)."""
-        for each in await self._open_sets(refs):
-            await self._store(each, flag.value, on)
+        """UID STORE (RFC 9051 section 6.4.6)."""
+        if refs:
+            _, uids = await self._opened_for(refs)
+            await self._store(uids, f"{'+' if on else '-'}FLAGS.SILENT", flag.value)
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """UID MOVE (RFC 6851); without it COPY and expunge."""
-        sets = await self._open_sets(refs)
-        session = await self._ready()
-        if "MOVE" not in session.capabilities:
-            await self.copy(refs, folder)
-            await self.expunge(refs)
+        """UID MOVE (RFC 6851), or else COPY, STORE and EXPUNGE of just these (RFC 6851 section 3.3)."""
+        if not refs:
             return
-        for each in sets:
-            await session.run("UID MOVE", session.client.uid("move", each, _name(folder)))
+        _, uids = await self._opened_for(refs)
+        connection = await self._ready()
+        if "MOVE" in connection.capabilities:
+            await self._transfer("UID MOVE", uids, folder)
+            return
+        await self._check_expungeable(uids)
+        await self._transfer("UID COPY", uids, folder)
+        await self._expunge(uids)
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
         """UID COPY (RFC 9051 section 6.4.7)."""
-        sets = await self._open_sets(refs)
-        session = await self._ready()
-        for each in sets:
-            await session.run("UID COPY", session.client.uid("copy", each, _name(folder)))
+        if refs:
+            _, uids = await self._opened_for(refs)
+            await self._transfer("UID COPY", uids, folder)
 
-    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
-        """APPEND (RFC 9051 section 6.3.12); the reference comes from APPENDUID (RFC 4315)."""
-        session = await self._ready()
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
+        """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID, "validity uid" (RFC 4315 section 3)."""
+        folder = _canonical(folder)
+        connection = await self._ready()
         marks = " ".join(flag.value for flag in flags) if flags else None
-        command = session.client.append(message, _name(folder), cast(str, marks))
-        response = await session.run("APPEND", command, more_bytes=len(message) + 2)
-        ending = parse(b"A OK " + bytes(response.lines[-1]))
-        if not isinstance(ending, Tagged) or ending.code is None or ending.code.name != "APPENDUID":
+        command = connection.client.append(message, _argument(folder), cast(str, marks))
+        answer = await connection.run("APPEND", command, more_bytes=len(message) + 2)
+        code = self._code(answer)
+        if code is None or code.name != "APPENDUID":
             return None
-        return folder, numbers_of(ending.code.arguments.split()[-1])[0]
+        validity, _, uid = code.arguments.partition(" ")
+        return Ref(folder, numbers_of(validity)[0], numbers_of(uid)[0])
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        """STORE \\Deleted and UID EXPUNGE (RFC 4315). Without UIDPLUS what else is marked loses its mark meanwhile."""
-        sets = await self._open_sets(refs)
-        session = await self._ready()
-        exact = "UIDPLUS" in session.capabilities
-        ours = {_uid(ref) for ref in refs}
-        others = [] if exact else [*_sets(set(await self._search("DELETED")) - ours)]
-        for each in others:
-            await self._store(each, _DELETED, on=False)
-        for each in sets:
-            await self._store(each, _DELETED, on=True)
-            if exact:
-                await session.run("UID EXPUNGE", session.client.uid("expunge", each))
-            else:
-                await session.run("EXPUNGE", session.client.expunge())
-        for each in others:
-            await self._store(each, _DELETED, on=True)
+        """STORE \\Deleted and UID EXPUNGE (RFC 4315), or EXPUNGE if that deletes nothing else."""
+        if refs:
+            _, uids = await self._opened_for(refs)
+            await self._check_expungeable(uids)
+            await self._expunge(uids)
 
-    async def log_off(self) -> None:
-        """LOGOUT (RFC 9051 section 6.1.3) and close."""
-        if self._session is None:
-            return
-        session = await self._ready()
-        await session.run("LOGOUT", session.client.logout())
-        self.abandon()
+    # --- the open folder ---
 
-    def abandon(self) -> None:
-        """Close at once."""
-        self._rest_no_longer()
-        if self._renewing is not None:
-            self._renewing.cancel()
-            self._renewing = None
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+    async def _select(self, folder: str, announce: bool = True) -> bool:
+        """Open the folder unless it is open; whether that was needed."""
+        connection = await self._ready()
+        if self._folder == folder:
+            return False
+        self._leave()
+        self._count = 0
+        answer = await connection.run("SELECT", connection.client.select(_argument(folder)))
+        told = {
+            response.code.name: response.code.arguments
+            for response in self._read(answer.lines[:-1])
+            if isinstance(response, Condition) and response.code is not None
+        }
+        validity, uid_next = _number(told.get("UIDVALIDITY")) or 0, _number(told.get("UIDNEXT"))
+        known, self._validity[folder] = self._validity.get(folder), validity
+        self._folder = folder
+        if folder == INBOX:
+            if known is not None and known != validity:
+                self._arrivals.renumbered(uid_next)
+            new = self._arrivals.opened(self._count, uid_next)
+            # UIDs only grow: there cannot be more messages than numbers.
+            self._unlisted = None if uid_next is None else max(0, uid_next - self._arrivals.next_uid)
+            if new and announce:
+                self._observer.arrived(new)
+        if known is not None and known != validity:
+            raise ServerRefused("UIDVALIDITY changed", folder)
+        return True
+
+    async def _refresh(self, folder: str) -> None:
+        """Open the folder, to list it: what came meanwhile will be in the list, and is not announced."""
+        if not await self._select(folder, announce=False) and not self._count:
+            connection = await self._ready()
+            await connection.run("NOOP", connection.client.noop())
+
+    def _leave(self) -> None:
+        """No folder is open from here on."""
+        if self._folder == INBOX:
+            self._arrivals.left(self._count)
         self._folder = None
-
-    async def _ready(self) -> Connection:
-        """The session, with IDLE ended if it was under way."""
-        self._rest_no_longer()
-        if self._renewing is not None:
-            await asyncio.wait({self._renewing})
-            self._renewing = None
-            self._rest_no_longer()
-        if self._session is None:
-            raise ServerLost("no IMAP session")
-        await self._session.done()
-        return self._session
-
-    def _renew_later(self) -> None:
-        self._renewal = asyncio.get_running_loop().call_later(IDLE_RENEWAL_S, self._renew)
-
-    def _rest_no_longer(self) -> None:
-        if self._renewal is not None:
-            self._renewal.cancel()
-            self._renewal = None
-
-    def _renew(self) -> None:
-        self._renewing = asyncio.get_running_loop().create_task(self._idle_again())
-
-    async def _idle_again(self) -> None:
-        """End IDLE and begin anew; nobody waits for it, so a failure goes to the observer."""
-        session = self._session
-        if session is None:
-            return
-        try:
-            await session.done()
-            await session.idle()
-        except TaskFailed as failure:
-            self._observer.lost(failure)
-        else:
-            self._renew_later()
 
     def _heard(self, line: bytes) -> None:
         """Keeps count of the open folder, and announces what comes to the Inbox."""
         match = _SIZE_CHANGE.match(line)
         if match is None:
             return
-        before = self._exists
-        self._exists = before - 1 if match[2].upper() == b"EXPUNGE" else int(match[1])
-        if self._folder != INBOX:
+        if match[2].upper() == b"EXPUNGE":
+            self._count = max(0, self._count - 1)
             return
-        self._inbox_exists = self._exists
-        if self._exists > before:
-            if self._unreported is not None:
-                self._unreported += self._exists - before
-            self._observer.arrived(self._exists - before)
+        new, self._count = int(match[1]) - self._count, int(match[1])
+        if new > 0 and self._folder == INBOX:
+            if self._unlisted is not None:
+                self._unlisted += new
+            self._arrivals.grew(new)
+            self._observer.arrived(new)
 
-    def _reported(self, headers: Iterable[Header]) -> None:
-        self._newest_uid = max((_uid(header.ref) for header in headers), default=self._newest_uid)
+    def _listed(self, folder: str, found: list[tuple[int, Header]]) -> list[Header]:
+        if folder == INBOX and found:
+            self._arrivals.listed(found[-1][0])
+        return [header for _, header in found]
 
-    async def _headers(self, folder: str, numbers: str, by_uid: bool) -> list[Header]:
-        items = f"(UID FLAGS RFC822.SIZE {HEADER_FIELDS})"
-        fetched = await self._fetch(numbers, items, by_uid)
-        return [header_of(folder, each) for each in fetched if each.uid is not None and each.sections]
+    # --- between calls ---
 
-    async def _fetch_one(self, ref: MessageRef, items: str) -> Fetched:
-        folder, uid = cast(tuple[str, int], ref)
-        await self.open(folder)
-        for fetched in await self._fetch(str(uid), items, by_uid=True):
-            if fetched.uid == uid and (fetched.structure is not None or fetched.sections):
-                return fetched
-        # also for "OK" without data, which some servers answer
-        raise ServerRefused("no such message", f"UID {uid} in {folder}")
+    async def _ready(self) -> Connection:
+        """The connection, with the watch ended if it was under way."""
+        self._stop_watching()
+        if self._looking is not None:
+            await asyncio.wait({self._looking})
+            self._looking = None
+            self._stop_watching()
+        connection = self._connection
+        if connection is None:
+            raise ServerLost("not logged on")
+        connection.check()
+        await connection.done()
+        return connection
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _watch_on(self, connection: Connection) -> None:
+        wait_s = self._idle_again_s if connection.has_idle else self._poll_s
+        self._watch = asyncio.get_running_loop().call_later(wait_s, self._look_again, connection)
+
+    def _look_again(self, connection: Connection) -> None:
+        self._looking = asyncio.get_running_loop().create_task(self._look(connection))
+
+    async def _look(self, connection: Connection) -> None:
+        """Renew IDLE, or ask for news. Nobody waits for it, so its failure goes to the observer."""
+        try:
+            connection.check()
+            if connection.has_idle:
+                await connection.done()
+                await connection.idle()
+            else:
+                await connection.run("NOOP", connection.client.noop())
+        except TaskFailed as failure:
+            self._observer.lost(failure)
+        else:
+            self._watch_on(connection)
+
+    # --- pieces of commands ---
+
+    async def _opened_for(self, refs: Sequence[MessageRef]) -> tuple[str, list[int]]:
+        """Open the folder in which these messages are; its name and their UIDs."""
+        known = [ref for ref in refs if isinstance(ref, Ref)]
+        folder = known[0].folder
+        assert len(known) == len(refs), "references of another driver"
+        assert all(ref.folder == folder for ref in known), "messages of several folders"
+        await self._select(folder)
+        if any(ref.validity != self._validity[folder] for ref in known):
+            raise ServerRefused("UIDVALIDITY changed", folder)
+        return folder, [ref.uid for ref in known]
+
+    async def _headers(self, folder: str, numbers: str, by_uid: bool) -> list[tuple[int, Header]]:
+        found: dict[int, Header] = {}
+        for fetched in await self._fetch(numbers, f"(UID FLAGS RFC822.SIZE BODY.PEEK[{HEADER_FIELDS}])", by_uid):
+            if fetched.uid is not None:
+                header = header_of(fetched, Ref(folder, self._validity[folder], fetched.uid))
+                if header is not None:
+                    found[fetched.uid] = header
+        return sorted(found.items())
 
     async def _fetch(self, numbers: str, items: str, by_uid: bool) -> list[Fetched]:
-        session = await self._ready()
-        client = session.client
+        connection = await self._ready()
+        client = connection.client
         command = client.uid("fetch", numbers, items) if by_uid else client.fetch(numbers, items)
-        response = await session.run("UID FETCH" if by_uid else "FETCH", command)
-        return [each for each in parsed(response.lines[:-1], b"* ") if isinstance(each, Fetched)]
+        answer = await connection.run("UID FETCH" if by_uid else "FETCH", command)
+        return [each for each in self._read(answer.lines[:-1]) if isinstance(each, Fetched)]
 
     async def _search(self, criteria: str) -> list[int]:
-        session = await self._ready()
-        response = await session.run("UID SEARCH", session.client.uid_search(criteria, charset=None))
-        found = [each for each in parsed(response.lines[:-1], b"* SEARCH ") if isinstance(each, Search)]
+        connection = await self._ready()
+        answer = await connection.run("UID SEARCH", connection.client.uid_search(criteria, charset=None))
+        found = [each for each in self._read(answer.lines[:-1], b"* SEARCH ") if isinstance(each, Search)]
         return [number for each in found for number in each.numbers]
 
-    async def _store(self, numbers: str, mark: str, on: bool) -> None:
-        session = await self._ready()
-        command = session.client.uid("store", numbers, f"{'+' if on else '-'}FLAGS.SILENT", f"({mark})")
-        await session.run("UID STORE", command)
+    async def _store(self, uids: Iterable[int], how: str, mark: str) -> None:
+        connection = await self._ready()
+        for each in _sets(uids):
+            await connection.run("UID STORE", connection.client.uid("store", each, how, f"({mark})"))
 
-    async def _open_sets(self, refs: Sequence[MessageRef]) -> list[str]:
-        """Open the folder of these messages; their UIDs as sets for commands."""
-        if not refs:
-            return []
-        folder, _ = cast(tuple[str, int], refs[0])
-        await self.open(folder)
-        return [*_sets({_uid(ref) for ref in refs})]
+    async def _transfer(self, name: str, uids: Sequence[int], folder: str) -> None:
+        """UID COPY or UID MOVE. OK alone is no proof that the messages were there (RFC 9051 section 6.4.9)."""
+        connection = await self._ready()
+        codes: list[Code | None] = []
+        gone = 0
+        for each in _sets(uids):
+            command = connection.client.uid(name.removeprefix("UID "), each, _argument(_canonical(folder)))
+            answer = await connection.run(name, command)
+            codes.append(self._code(answer))
+            if name == "UID MOVE":  # it tells in an untagged OK; the library keeps what came besides only for this one
+                news = list(self._read(answer.lines[:-1]))
+                codes += [response.code for response in news if isinstance(response, Condition)]
+                gone += sum(isinstance(response, Expunged) for response in news)
+        told = [code.arguments.split(" ") for code in codes if code is not None and code.name == "COPYUID"]
+        copied = {uid for words in told if len(words) == 3 for uid in numbers_of(words[1])}
+        evident = gone >= len(uids) if name == "UID MOVE" else "UIDPLUS" not in connection.capabilities
+        if not copied.issuperset(uids) if told else not evident:
+            raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
+
+    async def _check_expungeable(self, uids: Sequence[int]) -> None:
+        """Without UIDPLUS only a plain EXPUNGE is left, which would take others' deleted messages with it."""
+        connection = await self._ready()
+        if "UIDPLUS" in connection.capabilities:
+            return
+        others = set(await self._search("DELETED")) - set(uids)
+        if others:
+            raise ServerRefused("EXPUNGE would delete others", f"{len(others)} messages marked by others")
+
+    async def _expunge(self, uids: Sequence[int]) -> None:
+        """Mark and expunge a few at a time: each message that goes is a line of the reply."""
+        connection = await self._ready()
+        for each in _sets(uids):
+            await connection.run("UID STORE", connection.client.uid("store", each, "+FLAGS.SILENT", "(\\Deleted)"))
+            if "UIDPLUS" in connection.capabilities:
+                await connection.run("UID EXPUNGE", connection.client.uid("expunge", each))
+            else:
+                await connection.run("EXPUNGE", connection.client.expunge())
+
+    def _read(self, lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> list[Response]:
+        """The responses in the library's lines; what does not parse ends the session."""
+        try:
+            return list(parsed(lines, prefix))
+        except ProtocolError:
+            if self._connection is not None:
+                self._connection.close()
+            raise
+
+    def _code(self, answer: library.Response) -> Code | None:
+        """The response code at the end of a command."""
+        ending = self._read(answer.lines[-1:], b"A OK ")
+        return ending[0].code if ending and isinstance(ending[0], Tagged) else None
 
     def _clean(self, text: str) -> str:
         """A server's text on one line, without the password should the server have echoed it."""
@@ -333,18 +425,23 @@ class AioimaplibMailbox:
         return line
 
 
-def _uid(ref: MessageRef) -> int:
-    return cast(tuple[str, int], ref)[1]
+def _canonical(folder: str) -> str:
+    """INBOX is the one name without case (RFC 9051 section 5.1)."""
+    return INBOX if folder.upper() == INBOX else folder
 
 
-def _name(folder: str) -> str:
+def _argument(folder: str) -> str:
     """A folder's name as an argument; the library quotes nothing."""
     return quoted_name(folder).decode()
 
 
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
 def _sets(uids: Iterable[int]) -> Iterator[str]:
-    """Sets for commands whose replies have a line, or a few, for each message."""
-    ordered = sorted(uids)
+    """Sets for commands whose replies may have a line, or a few, for each message."""
+    ordered = sorted(set(uids))
     for begin in range(0, len(ordered), MESSAGES_PER_COMMAND):
         for numbers in number_sets(ordered[begin : begin + MESSAGES_PER_COMMAND]):
             yield numbers.decode()

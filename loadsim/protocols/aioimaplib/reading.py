@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from email import message_from_bytes
-from email.message import Message
+from collections.abc import Hashable, Iterable, Iterator
 from email.utils import getaddresses
 
 from loadsim.model.evidence import HEADER, Evidence
-from loadsim.model.ports import Flag, Header, Part, Structure
+from loadsim.model.ports import Flag, Header
 from loadsim.protocols.imap.grammar import parse
-from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart, Response
+from loadsim.protocols.imap.reading import text_of
+from loadsim.protocols.imap.responses import Fetched, Response
+
+HEADER_FIELDS = f"HEADER.FIELDS (FROM TO SUBJECT MESSAGE-ID {HEADER.upper()})"
+"""Asked for instead of ENVELOPE, whose quoted strings the library alters: what a literal holds it leaves alone."""
 
 _LITERAL_FOLLOWS = re.compile(rb"\{\d+\+?\}\Z")
+_FOLD = re.compile(rb"\r?\n(?=[ \t])")
 
 
-def parsed(lines: Iterable[bytes | bytearray], prefix: bytes) -> Iterator[Response]:
-    """Put together what the library took apart, and read it as the module `imap` does.
+def parsed(lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> Iterator[Response]:
+    """The responses in what the library calls lines. Raises `ProtocolError` for what does not parse.
 
-    The library gives lines without "* " and, where that was its own, without the response's name; a literal is a
-    bytearray of its own, after the line that announced it.
+    The library gives a line without its "* " (mostly) and, where `prefix` must say it, without the response's name;
+    a literal is a bytearray of its own, behind the line that announced it.
     """
     raw = b""
     for line in lines:
@@ -35,51 +38,34 @@ def parsed(lines: Iterable[bytes | bytearray], prefix: bytes) -> Iterator[Respon
                 yield response
 
 
-def header_of(folder: str, fetched: Fetched) -> Header:
-    """What a message list shows, from FLAGS, RFC822.SIZE and the header's fields as they stand in the message."""
-    block = next(iter(fetched.sections.values())) or b""
-    fields = message_from_bytes(block)
-    marked = fields.get(HEADER)
-    sender = next(iter(_addresses(fields, "From")), "")
+def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
+    """The header of one message, from FLAGS, RFC822.SIZE and the fields as they stand in it; None for other news."""
+    block = next((block for name, block in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
+    if block is None:
+        return None
+    fields = dict(_fields(block))
+    marked = fields.get(HEADER.lower())
     return Header(
-        ref=(folder, fetched.uid),
-        seen=Flag.SEEN.value.lower() in {flag.lower() for flag in fetched.flags or ()},
+        ref=ref,
+        seen=any(flag.lower() == Flag.SEEN.value.lower() for flag in fetched.flags or ()),
         size_bytes=fetched.size_bytes or 0,
-        sender=sender,
-        to=tuple(_addresses(fields, "To")),
-        subject=_field(fields, "Subject"),
-        message_id=_field(fields, "Message-ID"),
-        evidence=None if marked is None else Evidence.parse(str(marked)),
+        sender=next(iter(_addresses(fields.get("from"))), ""),
+        to=tuple(_addresses(fields.get("to"))),
+        subject=text_of(fields.get("subject")),
+        message_id=text_of(fields.get("message-id")),
+        evidence=None if marked is None else Evidence.parse(text_of(marked)),
     )
 
 
-def _addresses(fields: Message, name: str) -> list[str]:
-    return [address for _, address in getaddresses([str(value) for value in fields.get_all(name, [])]) if address]
+def _fields(block: bytes) -> Iterator[tuple[str, bytes]]:
+    """Names in lower case, and unfolded values (RFC 5322 section 2.2.3); of several, the first comes last."""
+    for line in reversed(_FOLD.sub(b"", block).splitlines()):
+        name, colon, value = line.partition(b":")
+        if colon:
+            yield name.strip().lower().decode("ascii", "replace"), value.strip()
 
 
-def _field(fields: Message, name: str) -> str:
-    """A field's value, unfolded (RFC 5322 section 2.2.3)."""
-    return str(fields.get(name, "")).replace("\r", "").replace("\n", "").strip()
-
-
-def structure_of(body: Leaf | Multipart) -> Structure:
-    """The first text that is no attachment, and everything else with its place (RFC 9051 section 6.4.5)."""
-    text: Part | None = None
-    attachments: list[Part] = []
-    for name, leaf in _leaves(body, ""):
-        filename = leaf.disposition_parameters.get("filename") or leaf.parameters.get("name")
-        shown = None if filename is None else filename.decode("utf-8", "replace")
-        part = Part(name, leaf.content_type, leaf.size_bytes, shown, leaf.encoding)
-        if text is None and leaf.content_type.startswith("text/") and leaf.disposition != "attachment":
-            text = part
-        else:
-            attachments.append(part)
-    return Structure(text, tuple(attachments))
-
-
-def _leaves(body: Leaf | Multipart, at: str) -> Iterator[tuple[str, Leaf]]:
-    if isinstance(body, Leaf):
-        yield at or "1", body
-        return
-    for number, each in enumerate(body.parts, 1):
-        yield from _leaves(each, f"{at}.{number}" if at else str(number))
+def _addresses(value: bytes | None) -> list[str]:
+    if value is None:
+        return []
+    return [address for _, address in getaddresses([value.decode("utf-8", "replace")]) if address]

@@ -1,0 +1,204 @@
+"""The calendar over a mailbox, on the embedded server: one schedule at any time, and nobody else's mail touched."""
+
+from __future__ import annotations
+
+import asyncio
+import imaplib
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from loadsim.errors import ServerRefused
+from loadsim.model.evidence import Evidence, body_digest
+from loadsim.model.ports import CALENDAR, INBOX, Account, Flag, Mailbox, MessageRef, Services
+from loadsim.protocols.aioimaplib import open_module
+from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.servers.embedded import start_embedded
+
+ACCOUNTS = [Account(number, f"user{number}", f"user{number}@sim.test", "secret") for number in range(1, 8)]
+
+
+class Deaf:
+    """An observer that does not listen."""
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None: ...
+
+    def arrived(self, messages: int) -> None: ...
+
+    def lost(self, failure: Exception) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """An embedded server for these tests."""
+    with start_embedded(ACCOUNTS, {}, tmp_path_factory.mktemp("embedded")) as server:
+        yield server.services
+
+
+def schedule(number: int) -> bytes:
+    """A schedule of loadsim's."""
+    body = f"schedule {number}\r\n".encode()
+    evidence = Evidence("run", 1, f"s{number}", "schedule", 1, body_digest(body))
+    return f"From: user1@sim.test\r\nX-LoadSim: {evidence.header()}\r\n\r\n".encode() + body
+
+
+def outside(services: Services, account: Account) -> imaplib.IMAP4:
+    """The same mailbox as imaplib, which is none of ours, sees it."""
+    client = imaplib.IMAP4(services.imap.host, services.imap.port)
+    client.login(account.login, account.password)
+    return client
+
+
+def prepare(services: Services, account: Account, messages: list[bytes]) -> None:
+    """Make the folder, with these messages in it."""
+    client = outside(services, account)
+    client.create(CALENDAR)
+    for message in messages:
+        assert client.append(CALENDAR, "", "", message)[0] == "OK"
+    client.logout()
+
+
+def lying(services: Services, account: Account) -> list[tuple[bytes, bool]]:
+    """What lies in the folder: bodies, and whether they are marked as seen."""
+    client = outside(services, account)
+    client.select(CALENDAR, readonly=True)
+    found = []
+    for number in client.search(None, "ALL")[1][0].split():
+        data = client.fetch(number.decode(), "(FLAGS BODY.PEEK[TEXT])")[1]
+        assert isinstance(data[0], tuple)
+        flags = data[0][0] + b"".join(each for each in data if isinstance(each, bytes))
+        found.append((data[0][1], b"\\Seen" in flags))
+    client.logout()
+    return found
+
+
+def using(services: Services, account: Account, doing: object) -> None:
+    """Run a coroutine function on a logged-on mailbox."""
+
+    async def scenario() -> None:
+        mailbox = open_module(services).session(account, Deaf()).mailbox
+        with closing(_Abandoned(mailbox)):
+            await mailbox.log_on()
+            await doing(mailbox)  # type: ignore[operator]
+            await mailbox.log_off()
+
+    asyncio.run(scenario())
+
+
+class _Abandoned:
+    """Lets `closing` abandon a mailbox."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.close = mailbox.abandon
+
+
+def test_the_new_schedule_takes_the_place_of_the_old(services: Services) -> None:
+    """After three changes the third schedule lies there alone, seen, and the Inbox is open again."""
+    prepare(services, ACCOUNTS[0], [])
+
+    async def change(mailbox: Mailbox) -> None:
+        calendar = MailboxCalendar(mailbox)
+        for number in (1, 2, 3):
+            await calendar.replace(schedule(number))
+
+    using(services, ACCOUNTS[0], change)
+    assert lying(services, ACCOUNTS[0]) == [(b"schedule 3\r\n", True)]
+
+
+def test_schedules_of_an_earlier_run_go_and_foreign_mail_stays(services: Services) -> None:
+    """What an earlier run left is replaced; a message without loadsim's evidence survives."""
+    foreign = b"From: boss@sim.test\r\nSubject: real\r\n\r\nreal appointment\r\n"
+    forged = b"From: boss@sim.test\r\nX-LoadSim: not ours\r\n\r\nreal too\r\n"
+    prepare(services, ACCOUNTS[1], [schedule(1), foreign, schedule(2), forged])
+
+    async def change(mailbox: Mailbox) -> None:
+        await MailboxCalendar(mailbox).replace(schedule(3))
+
+    using(services, ACCOUNTS[1], change)
+    bodies = [body for body, _ in lying(services, ACCOUNTS[1])]
+    assert bodies == [b"real appointment\r\n", b"real too\r\n", b"schedule 3\r\n"]
+
+
+class WithoutUidplus:
+    """A mailbox whose server does not tell where an appended message lies; counts how often the folder is read."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self.looks = 0
+        self.headers = self._headers
+        self.open, self.expunge = mailbox.open, mailbox.expunge
+
+    async def append(self, folder: str, message: bytes, flags: tuple[Flag, ...] = ()) -> MessageRef | None:
+        await self._mailbox.append(folder, message, flags)
+        return None
+
+    async def _headers(self, folder: str, newest: int | None) -> object:
+        self.looks += 1
+        return await self._mailbox.headers(folder, newest)
+
+
+def test_without_a_reference_the_old_one_is_found_by_looking(services: Services) -> None:
+    """Where APPEND tells no UID, each change looks for what to replace."""
+    prepare(services, ACCOUNTS[2], [])
+
+    async def change(mailbox: Mailbox) -> None:
+        blind = WithoutUidplus(mailbox)
+        calendar = MailboxCalendar(blind)  # type: ignore[arg-type]
+        for number in (1, 2, 3):
+            await calendar.replace(schedule(number))
+        assert blind.looks == 3
+
+    using(services, ACCOUNTS[2], change)
+    assert lying(services, ACCOUNTS[2]) == [(b"schedule 3\r\n", True)]
+
+
+class Faltering:
+    """A mailbox that refuses the first expunge it is asked for."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._refused = False
+        self.open, self.append, self.headers = mailbox.open, mailbox.append, mailbox.headers
+
+    async def expunge(self, refs: tuple[MessageRef, ...]) -> None:
+        if not self._refused:
+            self._refused = True
+            raise ServerRefused("NO UID EXPUNGE", "try again")
+        await self._mailbox.expunge(refs)
+
+
+def test_what_a_failed_change_left_is_cleared_by_the_next(services: Services) -> None:
+    """When the expunge fails two schedules lie there; the next change removes both."""
+    prepare(services, ACCOUNTS[3], [schedule(1)])
+
+    async def change(mailbox: Mailbox) -> None:
+        calendar = MailboxCalendar(Faltering(mailbox))  # type: ignore[arg-type]
+        with pytest.raises(ServerRefused):
+            await calendar.replace(schedule(2))
+        assert len(await mailbox.headers(CALENDAR, None)) == 2
+        await calendar.replace(schedule(3))
+
+    using(services, ACCOUNTS[3], change)
+    assert lying(services, ACCOUNTS[3]) == [(b"schedule 3\r\n", True)]
+
+
+def test_the_inbox_is_open_afterwards(services: Services) -> None:
+    """New mail is announced after a change without opening the Inbox again."""
+    prepare(services, ACCOUNTS[4], [])
+    opened: list[str] = []
+
+    async def change(mailbox: Mailbox) -> None:
+        calendar = MailboxCalendar(mailbox)
+        await mailbox.open(INBOX)
+        await calendar.replace(schedule(1))
+        await calendar.replace(schedule(2))
+        opened.append(mailbox._folder)  # type: ignore[attr-defined]
+
+    using(services, ACCOUNTS[4], change)
+    assert opened == [INBOX]
