@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailservers import DOMAIN, StartDovecotPostfix, numbered_accounts
 
-from loadsim.cli import topology
+from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import read_table
 from loadsim.model.population import distribution_lists
@@ -86,11 +85,8 @@ def test_verb_writes_the_scenario_s_population(tmp_path: Path, capsys: pytest.Ca
     """`topology export` writes all users of the scenario, overrides included, and says where."""
     path = tmp_path / "forty.yaml"
     path.write_text(SCENARIO)
-    parser = argparse.ArgumentParser()
-    topology.add_parser(parser.add_subparsers())
     arguments = ["topology", "export", str(path), "--format", "csv", "--out", str(tmp_path / "out")]
-    args = parser.parse_args([*arguments, "--set", "topology.0.users=35"])
-    assert args.run(args) == 0
+    assert main([*arguments, "--set", "topology.0.users=35"]) == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
     assert [file.name for file in written] == ["accounts.csv", "lists.csv"]
     rows = read_table(written[0], "loadsim.test").rows

@@ -44,14 +44,7 @@ LISTS = {
     FEW: [account.address for account in ACCOUNTS[:3]],
 }
 REPOSITORY = Path(__file__).parents[1]
-VERBS = """
-import argparse, sys
-from loadsim.cli import server
-parser = argparse.ArgumentParser()
-server.add_parser(parser.add_subparsers())
-args = parser.parse_args()
-sys.exit(args.run(args))
-"""
+LOADSIM = [sys.executable, "-c", "import sys; from loadsim.cli import main; sys.exit(main())"]
 
 
 @pytest.fixture(scope="module")
@@ -456,8 +449,8 @@ def scenario(tmp_path: Path) -> Iterator[Path]:
 
 def serve_and_ask_to_stop(arguments: list[str], request: signal.Signals) -> str:
     """Run the verb until it says that it is ready, log on as a user of the scenario, send the signal; what it said."""
-    program = [sys.executable, "-c", VERBS, "server", *arguments]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [*LOADSIM, "server", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         said = ""
