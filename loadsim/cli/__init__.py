@@ -1,1 +1,45 @@
 """The commands: one module per verb."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from loadsim import __version__
+from loadsim.cli import clean, init, log, plan, run, server, topology
+from loadsim.errors import LoadSimError
+
+BAD_INPUT = 2
+"""The exit status when what the user gave us is wrong; nothing was run."""
+
+VERBS = (run, plan, init, clean, topology, server, log)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = argparse.ArgumentParser(
+        prog="loadsim",
+        description="Simulated mail users on a real mail server: how many can it take, and did the upgrade slow it?",
+    )
+    top.add_argument("--version", action="version", version=f"loadsim {__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
+    for verb in VERBS:
+        verb.add_parser(verbs)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status: 0 pass, 1 criteria missed, 2 bad input, 3 run invalid or ended early."""
+    args = parser().parse_args(argv)
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+    except LoadSimError as error:
+        print(f"loadsim: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status

@@ -178,6 +178,10 @@ class Submission(Protocol):
         """
         ...
 
+    async def check(self) -> None:
+        """Connect, secure, authenticate as for a message, and leave: nothing is sent."""
+        ...
+
     async def close(self) -> None:
         """Close a connection that was kept, politely."""
         ...

@@ -324,6 +324,9 @@ class FakeSubmission:
         await self.mailbox.command("SMTP DATA", len(message), 40)
         self.system.deliver(recipients, message)
 
+    async def check(self) -> None:
+        """There is nothing that could be wrong."""
+
     async def close(self) -> None:
         """Nothing is kept."""
 

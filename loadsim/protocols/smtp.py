@@ -83,6 +83,11 @@ class Submission:
             raise
         self._rest(client)
 
+    async def check(self) -> None:
+        """Connect, secure and authenticate as for a message, and leave; raises as `send` does."""
+        self._leave(await self._connect())
+        await self.close()
+
     async def close(self) -> None:
         """QUIT a kept connection, and wait until it and those of earlier messages are gone."""
         if self._kept is not None:

@@ -1,0 +1,26 @@
+"""`loadsim plan`: what a scenario amounts to, without a server."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from loadsim.client.plan import make_plan, to_json
+from loadsim.model.scenario import load_scenario
+from loadsim.report.plan_text import plan_text
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `plan`."""
+    parser = subparsers.add_parser("plan", help="the whole run in virtual time, without a server: how much load it is")
+    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    parser.add_argument("--json", action="store_true", help="everything, by user and by hour too, as JSON")
+    parser.set_defaults(run=run_plan)
+
+
+def run_plan(args: argparse.Namespace) -> int:
+    """Plan and print."""
+    figures = to_json(make_plan(load_scenario(args.scenario, args.overrides)))
+    print(json.dumps(figures) if args.json else plan_text(figures))
+    return 0
