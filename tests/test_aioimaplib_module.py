@@ -94,7 +94,6 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
         if rest:
             _, pending = await asyncio.wait(rest, timeout=LIMIT_S)
             assert not pending
-        gc.collect()
 
     asyncio.run(watched())
     gc.collect()
@@ -416,6 +415,30 @@ def test_its_session_sends_and_keeps_a_calendar(services: Services, account: Acc
 
     run(scenario)
     assert texts(services, account, CALENDAR) == [b"body 3\r\n"]
+
+
+@pytest.mark.servers
+def test_it_works_over_implicit_tls(dovecot_postfix: Callable[..., RunningServer]) -> None:
+    """With TLS from the first byte mail is sent, announced and read; a certificate of nobody's is refused."""
+    user = Account(1, "user1", "user1@sim.test", PASSWORD)
+    services = dovecot_postfix([user], {}, tls="implicit").services
+
+    async def scenario() -> None:
+        observer = Observed()
+        drivers = session(services, user, observer)
+        await drivers.mailbox.log_on()
+        await drivers.mailbox.watch()
+        await drivers.submission.send(user.address, [user.address], message(1))
+        await observer.until(lambda: observer.announced == 1)
+        (header,) = await drivers.mailbox.arrived()
+        assert header.evidence == evidence(1, b"body 1\r\n")
+        await drivers.submission.close()
+        await drivers.mailbox.log_off()
+        untrusted = Services(Endpoint(services.imap.host, services.imap.port, tls="implicit"), services.smtp)
+        with pytest.raises(ServerLost, match="TLS certificate"):
+            await session(untrusted, user, Observed()).mailbox.log_on()
+
+    run(scenario)
 
 
 # --- refusals ---

@@ -1,13 +1,11 @@
-"""The calendar over a mailbox, on the embedded server: one schedule at any time, and nobody else's mail touched."""
+"""The calendar over a mailbox, on real servers: one schedule at any time, and nobody else's mail touched."""
 
 from __future__ import annotations
 
 import asyncio
 import imaplib
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -16,29 +14,33 @@ from loadsim.model.evidence import Evidence, body_digest
 from loadsim.model.ports import CALENDAR, INBOX, Account, Flag, Mailbox, MessageRef, Services
 from loadsim.protocols.aioimaplib import open_module
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.servers.embedded import start_embedded
+from loadsim.servers.running import RunningServer
 
 ACCOUNTS = [Account(number, f"user{number}", f"user{number}@sim.test", "secret") for number in range(1, 8)]
 
 
-class Deaf:
-    """An observer that does not listen."""
+class Observed:
+    """An observer that keeps the names of the commands."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
 
     def now(self) -> int:
         return time.monotonic_ns()
 
-    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None: ...
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        self.commands.append(name)
 
     def arrived(self, messages: int) -> None: ...
 
     def lost(self, failure: Exception) -> None: ...
 
 
-@pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """An embedded server for these tests."""
-    with start_embedded(ACCOUNTS, {}, tmp_path_factory.mktemp("embedded")) as server:
-        yield server.services
+@pytest.fixture(scope="module", params=["embedded_server", pytest.param("dovecot_postfix", marks=pytest.mark.servers)])
+def services(request: pytest.FixtureRequest) -> Services:
+    """A server for these tests."""
+    start: Callable[..., RunningServer] = request.getfixturevalue(request.param)
+    return start(ACCOUNTS).services
 
 
 def schedule(number: int) -> bytes:
@@ -78,24 +80,21 @@ def lying(services: Services, account: Account) -> list[tuple[bytes, bool]]:
     return found
 
 
-def using(services: Services, account: Account, doing: object) -> None:
-    """Run a coroutine function on a logged-on mailbox."""
+def using(services: Services, account: Account, doing: Callable[[Mailbox], Awaitable[None]]) -> list[str]:
+    """Do something with a logged-on mailbox; the commands that it took."""
+    observer = Observed()
 
     async def scenario() -> None:
-        mailbox = open_module(services).session(account, Deaf()).mailbox
-        with closing(_Abandoned(mailbox)):
+        mailbox = open_module(services).session(account, observer).mailbox
+        try:
             await mailbox.log_on()
-            await doing(mailbox)  # type: ignore[operator]
+            await doing(mailbox)
             await mailbox.log_off()
+        finally:
+            mailbox.abandon()
 
     asyncio.run(scenario())
-
-
-class _Abandoned:
-    """Lets `closing` abandon a mailbox."""
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        self.close = mailbox.abandon
+    return observer.commands
 
 
 def test_the_new_schedule_takes_the_place_of_the_old(services: Services) -> None:
@@ -189,16 +188,16 @@ def test_what_a_failed_change_left_is_cleared_by_the_next(services: Services) ->
 
 
 def test_the_inbox_is_open_afterwards(services: Services) -> None:
-    """New mail is announced after a change without opening the Inbox again."""
+    """The first change looks into the folder; each ends in the Inbox, which announces new mail."""
     prepare(services, ACCOUNTS[4], [])
-    opened: list[str] = []
 
     async def change(mailbox: Mailbox) -> None:
         calendar = MailboxCalendar(mailbox)
-        await mailbox.open(INBOX)
         await calendar.replace(schedule(1))
         await calendar.replace(schedule(2))
-        opened.append(mailbox._folder)  # type: ignore[attr-defined]
+        await mailbox.open(INBOX)
 
-    using(services, ACCOUNTS[4], change)
-    assert opened == [INBOX]
+    commands = [name.removeprefix("IMAP ") for name in using(services, ACCOUNTS[4], change)]
+    first = ["SELECT", "APPEND", "SELECT"]
+    second = ["APPEND", "SELECT", "UID STORE", "UID EXPUNGE", "SELECT"]
+    assert commands == ["CONNECT", "LOGIN", "CAPABILITY", *first, *second, "LOGOUT"]

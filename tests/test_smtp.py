@@ -10,17 +10,20 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mailservers import StartDovecotPostfix, idling, inbox
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.smtp import Submission
 from loadsim.protocols.tls import tls_context
+from loadsim.servers.running import RunningServer
 
 PASSWORD = "s3cret-word"
 ACCOUNT = Account(1, "user1", "user1@sim.test", PASSWORD)
@@ -565,6 +568,41 @@ def test_mail_over_tls(certificate: Path, tls: str) -> None:
 
     asyncio.run(scenario())
     gc.collect()
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("connection", ["per-message", "kept"])
+def test_postfix_takes_mail_over_starttls(dovecot_postfix: StartDovecotPostfix, connection: str) -> None:
+    """Postfix takes several messages, byte for byte, authenticated over STARTTLS; a stranger's address is refused."""
+    receiver = Account(2, "user2", "user2@sim.test", PASSWORD)
+    server = dovecot_postfix([ACCOUNT, receiver], {}, tls="starttls")
+    target = replace(server.services.smtp, connection=connection)
+
+    async def scenario() -> None:
+        observer = Observed()
+        submission = Submission(target, ACCOUNT, observer, LIMIT_S, tls_context(target))
+        for _ in range(3):
+            await submission.send(ACCOUNT.address, [receiver.address], MESSAGE)
+        with pytest.raises(ServerRefused) as refusal:
+            await submission.send(ACCOUNT.address, [receiver.address, "nobody@sim.test"], MESSAGE)
+        assert refusal.value.kind == "550 RCPT"
+        await submission.send(ACCOUNT.address, [receiver.address], MESSAGE)
+        await submission.close()
+        assert observer.names.count("AUTH") == (1 if connection == "kept" else 5)
+
+    asyncio.run(scenario())
+    gc.collect()
+    found = delivered(server, receiver, 4)
+    body = MESSAGE.partition(b"\r\n\r\n")[2]
+    assert [message.partition(b"\r\n\r\n")[2] for message in found] == [body] * 4
+
+
+def delivered(server: RunningServer, account: Account, count: int) -> list[bytes]:
+    """What lies in the Inbox, as soon as that many have come."""
+    with idling(server, account) as next_count:
+        while len(found := inbox(server, account)) < count:
+            next_count()
+    return found
 
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
