@@ -233,7 +233,8 @@ async def restore_mailbox(account: Account, mailbox: Provisioning, start: StartS
     if change.create:
         if manifest.FOLDER not in state.folders:
             await mailbox.create(manifest.FOLDER)
-        await manifest.write(mailbox, account, created)
+        if not state.created.issuperset(change.create):
+            await manifest.write(mailbox, account, created)
         for name in change.create:
             await mailbox.create(name)
     for folder in change.folders.values():

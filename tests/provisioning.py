@@ -1,0 +1,238 @@
+"""What the tests of initialise and clean share: a scenario on a running server, and imaplib as the independent eye."""
+
+from __future__ import annotations
+
+import csv
+import imaplib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from mailservers import DOMAIN, logged_on
+
+from loadsim.client.modules import open_module
+from loadsim.errors import ServerLost
+from loadsim.model.evidence import Evidence, body_digest
+from loadsim.model.ports import Account, Provisioning, Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.workload import Workload
+from loadsim.servers.running import RunningServer
+from loadsim.topology.mailboxes import Deaf
+
+USERS = 3
+FOREIGN = b"From: friend@elsewhere.test\r\nTo: you@example.test\r\nSubject: hello %d\r\n\r\nX-LoadSim: not quite\r\n"
+
+_LISTED = re.compile(rb'\(([^)]*)\) (?:"[^"]*"|NIL) (?:"([^"]*)"|(\S+))')
+_EVIDENCE = re.compile(rb"^X-LoadSim: (.*)\r$", re.MULTILINE)
+_FLAGS = re.compile(rb"FLAGS \(([^)]*)\)")
+_UID = re.compile(rb"UID (\d+)")
+
+
+class Seen(NamedTuple):
+    """A message as imaplib sees it."""
+
+    uid: int
+    flags: frozenset[str]
+    message: bytes
+
+    @property
+    def id(self) -> str | None:
+        """loadsim's id of it, out of its header; None when it is somebody else's."""
+        found = _EVIDENCE.search(self.message.partition(b"\r\n\r\n")[0] + b"\r\n")
+        evidence = Evidence.parse(found[1].decode()) if found else None
+        return evidence.id if evidence else None
+
+
+Snapshot = dict[str, list[Seen]]
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A scenario of three users, whose accounts are new on this server."""
+
+    server: RunningServer
+    scenario: Scenario
+    path: Path
+
+    @property
+    def services(self) -> Services:
+        """Where the server listens."""
+        return self.server.services
+
+    @property
+    def workload(self) -> Workload:
+        """The scenario's workload."""
+        return Workload(self.scenario)
+
+    @property
+    def accounts(self) -> list[Account]:
+        """The users' accounts."""
+        return [self.scenario.account(user) for user in range(1, self.scenario.users + 1)]
+
+    def with_settings(self, *settings: str) -> Lab:
+        """The same accounts, under a scenario with other settings."""
+        return replace(self, scenario=load_scenario(str(self.path), settings))
+
+    def snapshots(self) -> list[Snapshot]:
+        """Everything on all accounts."""
+        return [snapshot(self.server, account) for account in self.accounts]
+
+    def put(self, user: int, folder: str, message: bytes, flags: str = "") -> None:
+        """APPEND by imaplib."""
+        with logged_on(self.server, self.scenario.account(user)) as client:
+            put(client, folder, message, flags)
+
+
+def lab_maker(server: RunningServer, accounts: Sequence[Account], directory: Path) -> Callable[[], Lab]:
+    """Makes labs on one server, each with the next accounts of these."""
+    numbers = count()
+
+    def make() -> Lab:
+        number = next(numbers)
+        mine = accounts[number * USERS : (number + 1) * USERS]
+        assert len(mine) == USERS, "the server needs more accounts"
+        table = directory / f"accounts-{number}.csv"
+        with table.open("w", newline="") as file:
+            csv.writer(file).writerows([("user", "password"), *((each.login, each.password) for each in mine)])
+        profile = {"from": "loadsim-5.5/medium", "name": "small", "start_state": START_STATE}
+        (directory / "small.yaml").write_text(yaml.safe_dump(profile))
+        imap, smtp = server.services.imap, server.services.smtp
+        document: dict[str, Any] = {
+            "server": {
+                "imap": {"host": imap.host, "port": imap.port, "tls": imap.tls},
+                "smtp": {"host": smtp.host, "port": smtp.port, "tls": smtp.tls},
+            },
+            "domain": DOMAIN,
+            "accounts": {"csv": str(table)},
+            "topology": [{"profile": str(directory / "small.yaml"), "users": USERS}],
+        }
+        path = directory / f"scenario-{number}.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return Lab(server, load_scenario(str(path)), path)
+
+    return make
+
+
+START_STATE = {"inbox": 4, "deleted_items": 1, "folders": 2, "messages_per_folder": 3}
+WANTED_FOLDERS = {"INBOX", "Sent Items", "Deleted Items", "Calendar", "Folder 01", "Folder 02"}
+
+
+def quoted(folder: str) -> str:
+    """A folder's name as imaplib wants it."""
+    return f'"{folder}"'
+
+
+def put(client: imaplib.IMAP4, folder: str, message: bytes, flags: str = "") -> None:
+    """APPEND, which must succeed."""
+    status, said = client.append(quoted(folder), flags, "", message)
+    assert status == "OK", said
+
+
+def snapshot(server: RunningServer, account: Account) -> Snapshot:
+    """All folders of an account with all that is in them; reading changes nothing."""
+    with logged_on(server, account) as client:
+        _, listed = client.list()
+        names = [
+            found[2] or found[3] for line in listed if (found := _LISTED.match(line)) and b"select" not in found[1]
+        ]
+        return {name.decode(): _messages(client, name.decode()) for name in names}
+
+
+def _messages(client: imaplib.IMAP4, folder: str) -> list[Seen]:
+    status, found = client.select(quoted(folder), readonly=True)
+    assert status == "OK", found
+    if found == [b"0"]:
+        return []
+    _, answer = client.uid("FETCH", "1:*", "(UID FLAGS BODY.PEEK[])")
+    messages = []
+    for at, each in enumerate(answer):
+        if isinstance(each, tuple):
+            rest = answer[at + 1] if at + 1 < len(answer) and isinstance(answer[at + 1], bytes) else b""
+            said = each[0] + rest
+            flags = frozenset(_FLAGS.search(said)[1].decode().lower().split()) - {"\\recent"}
+            messages.append(Seen(int(_UID.search(said)[1]), flags, each[1]))
+    assert len(messages) == int(found[0])
+    return messages
+
+
+def own_message(number: int, run: str = "r1") -> bytes:
+    """A message such as a run leaves behind."""
+    body = b"left behind\r\n"
+    evidence = Evidence(run, 2, f"n2.{number}", "ups1K", 1_763_700_000_000_000, body_digest(body))
+    head = f"From: a@{DOMAIN}\r\nTo: b@{DOMAIN}\r\nSubject: {number}\r\nX-LoadSim: {evidence.header()}\r\n\r\n"
+    return head.encode() + body
+
+
+def delivery_report(about: bytes) -> bytes:
+    """What a mail server sends back when it could not deliver a message (RFC 3464)."""
+    return b"\r\n".join(
+        (
+            b"From: MAILER-DAEMON@mail.example.test (Mail Delivery System)",
+            b"To: a@example.test",
+            b"Subject: Undelivered Mail Returned to Sender",
+            b"MIME-Version: 1.0",
+            b'Content-Type: multipart/report; report-type=delivery-status; boundary="b1"',
+            b"",
+            b"--b1",
+            b"Content-Type: text/plain; charset=us-ascii",
+            b"",
+            b"Your message could not be delivered.",
+            b"--b1",
+            b"Content-Type: message/delivery-status",
+            b"",
+            b"Reporting-MTA: dns; mail.example.test",
+            b"",
+            b"Final-Recipient: rfc822; b@example.test",
+            b"Action: failed",
+            b"Status: 5.1.1",
+            b"",
+            b"--b1",
+            b"Content-Type: text/rfc822-headers",
+            b"",
+            about.partition(b"\r\n\r\n")[0],
+            b"",
+            b"--b1--",
+            b"",
+        )
+    )
+
+
+class Killed(Exception):
+    """What ends a process between two steps."""
+
+
+class Mortal:
+    """A mailbox whose user is killed when he wants to change anything for the `steps + 1`th time."""
+
+    CHANGES = frozenset({"create", "delete", "append", "append_many", "expunge", "set_flags", "flag", "move", "copy"})
+
+    def __init__(self, mailbox: Provisioning, steps: int) -> None:
+        self._mailbox = mailbox
+        self._left = steps
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.CHANGES:
+            if not self._left:
+                raise Killed
+            self._left -= 1
+        return getattr(self._mailbox, name)
+
+
+async def with_steps(lab: Lab, account: Account, steps: int, work: Callable[[Account, Any], Any]) -> bool:
+    """Do the work on a real session until it has taken so many steps; whether it came to its end."""
+    mailbox = open_module("imap", lab.services).session(account, Deaf()).mailbox
+    await mailbox.log_on()
+    try:
+        await work(account, Mortal(mailbox, steps))
+    except Killed:
+        return False
+    finally:
+        try:
+            await mailbox.log_off()
+        except ServerLost:
+            mailbox.abandon()
+    return True

@@ -1,0 +1,408 @@
+"""Initialise: exactly the start state, whatever was there before, and nothing of anybody else's touched."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mailservers import DOMAIN, StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from provisioning import (
+    FOREIGN,
+    USERS,
+    WANTED_FOLDERS,
+    Lab,
+    delivery_report,
+    lab_maker,
+    own_message,
+    put,
+    quoted,
+    with_steps,
+)
+
+from loadsim.cli import init
+from loadsim.errors import ConfigError
+from loadsim.model.content import Contents
+from loadsim.model.evidence import Evidence
+from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
+from loadsim.servers.dovecot_postfix import free_port
+from loadsim.topology.initialise import (
+    Initialised,
+    StartState,
+    Wanted,
+    change_folder,
+    initialise,
+    prepare,
+    restore_mailbox,
+)
+
+MakeLab = Callable[[], Lab]
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Progress for nobody."""
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+def make_lab(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
+) -> MakeLab:
+    """Makes scenarios with accounts that nobody used before, on either server."""
+    accounts = numbered_accounts(USERS * 20)
+    if request.param == "embedded":
+        server = embedded_server(accounts)
+    else:
+        server = request.getfixturevalue("dovecot_postfix")(accounts)
+    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> Lab:
+    """A scenario of three users with new accounts."""
+    return make_lab()
+
+
+def run(lab: Lab, mode: str = "auto") -> Initialised:
+    """Initialise the lab's accounts."""
+    return asyncio.run(initialise(lab.workload, lab.services, mode, quiet))
+
+
+def assert_start_state(lab: Lab, also: frozenset[str] = frozenset()) -> None:
+    """Every mailbox holds the start state that the workload defines, byte for byte, in order, with its flags."""
+    workload, contents = lab.workload, Contents(lab.workload.seed)
+    for user, found in enumerate(lab.snapshots(), start=1):
+        manifest = found.pop("LoadSim")
+        assert set(found) == WANTED_FOLDERS | also
+        for folder, messages in found.items():
+            wanted = []
+            for index in range(workload.start_state(user).get(folder, 0)):
+                initial = workload.initial(user, folder, index)
+                message = contents.initial(
+                    user=user,
+                    address=lab.scenario.account(user).address,
+                    sender=initial.sender,
+                    sender_address=lab.scenario.account(initial.sender).address,
+                    folder=folder,
+                    index=index,
+                    kind=initial.kind,
+                    domain=DOMAIN,
+                )
+                wanted.append((initial.id, frozenset({"\\seen"} if initial.seen else ()), message))
+            assert [(each.id, each.flags, each.message) for each in messages] == wanted, folder
+        assert len(manifest) == 1
+
+
+def test_start_state_is_exactly_there(lab: Lab) -> None:
+    """New accounts get all folders and messages: 3 x (4 in the Inbox, 1 deleted, 2 x 3 in folders)."""
+    done = run(lab)
+    assert_start_state(lab)
+    assert (done.accounts, done.changed, done.put, done.removed) == (3, 3, 33, 0)
+    assert done.start_state == lab.workload.start_state_digest()
+
+
+def test_manifest_names_the_folders_that_were_created(lab: Lab) -> None:
+    """Folders that were there before are not among them."""
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.create(quoted("Sent Items"))
+    run(lab)
+    first, second, _ = (json.loads(found["LoadSim"][0].message.partition(b"\r\n\r\n")[2]) for found in lab.snapshots())
+    assert set(second["folders"]) == WANTED_FOLDERS - {INBOX}
+    assert set(first["folders"]) == WANTED_FOLDERS - {INBOX, "Sent Items"}
+
+
+def test_second_time_there_is_nothing_to_do(lab: Lab) -> None:
+    """It says so, and every message is the one that was there: the UIDs are the same."""
+    run(lab)
+    before = lab.snapshots()
+    done = run(lab)
+    assert lab.snapshots() == before
+    assert (done.changed, done.put, done.removed, done.reflagged) == (0, 0, 0, 0)
+    assert "nothing to do" in done.describe()
+
+
+def test_always_puts_everything_anew(lab: Lab) -> None:
+    """The state is the same afterwards, and no message is one that was there before."""
+    run(lab)
+    before = lab.snapshots()
+    done = run(lab, "always")
+    assert_start_state(lab)
+    assert (done.removed, done.put) == (33, 33)
+    for old, new in zip(before, lab.snapshots(), strict=True):
+        for folder in WANTED_FOLDERS:
+            assert not {each.uid for each in old[folder]} & {each.uid for each in new[folder]}
+
+
+def test_never_changes_nothing(lab: Lab) -> None:
+    """It only inspects, and knows no start state."""
+    before = lab.snapshots()
+    done = run(lab, "never")
+    assert lab.snapshots() == before
+    assert done == Initialised(3)
+
+
+def make_a_mess(lab: Lab) -> None:
+    """What runs, people and accidents do to the first user's mailbox."""
+    initial = lab.snapshots()[0][INBOX]
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.select(quoted(INBOX))
+        first, second, third, fourth = (str(each.uid) for each in initial)
+        client.uid("COPY", first, quoted("Folder 02"))
+        client.uid("STORE", first, "+FLAGS", r"(\Deleted)")
+        client.uid("EXPUNGE", first)
+        put(client, INBOX, initial[0].message)  # the right message in the wrong place
+        client.uid("STORE", second, "+FLAGS", r"(\Seen \Answered)")
+        client.uid("STORE", third, "+FLAGS", r"(\Flagged $Forwarded)")
+        client.uid("STORE", fourth, "+FLAGS", r"(\Deleted)")
+        put(client, INBOX, own_message(1), r"(\Seen)")
+        put(client, INBOX, delivery_report(own_message(2)))
+        put(client, "Calendar", own_message(3))
+        client.select(quoted("Deleted Items"))
+        client.store("1", "-FLAGS", r"(\Seen)")
+        client.create("Archive")
+        put(client, "Archive", own_message(4))
+        client.select(quoted(INBOX), readonly=True)
+        client.delete(quoted("Folder 01"))
+
+
+def test_a_mess_is_put_right(lab: Lab) -> None:
+    """Moved, deleted, copied, flagged and left-over mail, a lost folder, a delivery report: all as it was."""
+    run(lab)
+    others = lab.snapshots()[1:]
+    make_a_mess(lab)
+    done = run(lab)
+    archive = frozenset({"Archive"})
+    mine = lab.snapshots()
+    assert mine[1:] == others
+    assert mine[0].pop("Archive") == []
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.delete("Archive")
+    assert archive
+    assert_start_state(lab)
+    assert (done.changed, done.folders_created) == (1, 1)
+    assert run(lab).changed == 0
+
+
+def test_only_flags_that_differ_are_reset(lab: Lab) -> None:
+    """Flags are put right in place: the messages stay the same ones."""
+    run(lab)
+    before = lab.snapshots()
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.select(quoted(INBOX))
+        client.store("1:2", "+FLAGS", r"(\Seen \Answered \Flagged)")
+        client.select(quoted("Folder 01"))
+        client.store("3", "FLAGS", "()")
+    done = run(lab)
+    assert lab.snapshots() == before
+    assert (done.put, done.removed, done.reflagged) == (0, 0, 3)
+
+
+def test_another_seed_replaces_every_message(lab: Lab) -> None:
+    """Ids alone do not make the start state: messages of another seed have other contents."""
+    first = run(lab)
+    other = lab.with_settings("run.seed=2")
+    second = run(other)
+    assert_start_state(other)
+    assert first.start_state != second.start_state
+    assert (second.removed, second.put) == (33, 33)
+
+
+def test_folders_of_a_larger_profile_go(lab: Lab) -> None:
+    """A folder that loadsim created for another profile is deleted; one that only has such a name stays."""
+    small = yaml.safe_load((lab.path.parent / "small.yaml").read_text())
+    large = lab.path.parent / "large.yaml"
+    large.write_text(yaml.safe_dump({**small, "start_state": {**small["start_state"], "folders": 4}}))
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.create(quoted("Folder 04"))
+    run(lab.with_settings(f"topology.0.profile={large}"))
+    assert run(lab).folders_deleted == 5
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.delete(quoted("Folder 04"))
+    assert_start_state(lab)
+
+
+def test_foreign_mail_is_refused_and_nothing_changed(lab: Lab) -> None:
+    """One account of three holds mail that is not ours: no account is changed, the line says where."""
+    with logged_on(lab.server, lab.accounts[1]) as client:
+        client.create("Mine")
+        for number in range(3):
+            put(client, "Mine", FOREIGN % number)
+    before = lab.snapshots()
+    login, address = lab.accounts[1].login, lab.accounts[1].address
+    for mode in ("auto", "always", "never"):
+        with pytest.raises(ConfigError) as refused:
+            run(lab, mode)
+        assert str(refused.value) == (
+            f"account {login} ({address}): folder Mine holds 3 messages that loadsim did not put there;"
+            " use empty test accounts"
+        )
+    assert lab.snapshots() == before
+
+
+def test_reports_that_quote_nothing_of_ours_are_foreign(lab: Lab) -> None:
+    """A delivery report is ours only by what it quotes."""
+    lab.put(1, INBOX, delivery_report(FOREIGN % 1))
+    with pytest.raises(ConfigError, match="folder INBOX holds 1 message that loadsim did not put there"):
+        run(lab)
+
+
+def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
+    """Killed after every single change, on a new mailbox and on a messy one, it comes to the start state."""
+    start = StartState(lab.workload)
+
+    async def work(account: Account, mailbox: object) -> None:
+        await restore_mailbox(account, mailbox, start, anew=False)
+
+    def finish_step_by_step(account: Account) -> int:
+        for runs in range(1, 100):
+            if asyncio.run(with_steps(lab, account, 1, work)):
+                return runs
+        raise AssertionError("it does not get any further")
+
+    assert finish_step_by_step(lab.accounts[0]) == 2 + 5 + 4  # the manifest and its folder, folders, messages
+    run(lab)
+    make_a_mess(lab)
+    assert finish_step_by_step(lab.accounts[0]) > 5
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.delete("Archive")
+    assert_start_state(lab)
+
+
+def test_killed_while_it_puts_everything_anew(lab: Lab) -> None:
+    """`always`, killed after any number of steps: `auto` finishes it."""
+    run(lab)
+    start = StartState(lab.workload)
+
+    async def work(account: Account, mailbox: object) -> None:
+        await restore_mailbox(account, mailbox, start, anew=True)
+
+    for steps in (1, 2, 4, 5, 7):
+        assert not asyncio.run(with_steps(lab, lab.accounts[0], steps, work))
+        run(lab)
+        assert_start_state(lab)
+
+
+def test_progress_is_told_in_two_phases(lab: Lab) -> None:
+    """First all accounts are inspected, then those that are wrong are changed, one by one."""
+    told: list[tuple[str, int, int]] = []
+
+    def tell(phase: str, done: int, total: int) -> None:
+        told.append((phase, done, total))
+
+    asyncio.run(prepare(lab.scenario, lab.workload, lab.services, tell))
+    assert told == [("inspect", done, 3) for done in range(4)] + [("initialise", done, 3) for done in range(4)]
+
+
+def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
+    """The line says what the server said; nothing is changed on the accounts that can log on."""
+    before = lab.snapshots()
+    table = lab.path.parent / "wrong.csv"
+    rows = [f"{account.login},{account.password}" for account in lab.accounts]
+    login = lab.accounts[2].login
+    table.write_text("\n".join(["user,password", *rows[:2], f"{login},hush-hush"]) + "\n")
+    wrong = lab.with_settings(f"accounts.csv={table}")
+    with pytest.raises(ConfigError) as refused:
+        run(wrong)
+    line = str(refused.value)
+    assert line.startswith(f"account {login} ({login}@{DOMAIN}): expected to log on, the server said: NO ")
+    assert "hush" not in line
+    assert "\n" not in line
+    assert lab.snapshots() == before
+
+
+def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verb: plain lines of progress where nobody watches a terminal, then the result."""
+    parser = argparse.ArgumentParser()
+    init.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["init", str(lab.path), "--set", "run.seed=5"])
+    assert args.run(args) == 0
+    said = capsys.readouterr()
+    assert "inspect: 3 of 3 accounts\n" in said.err
+    assert "initialise: 3 of 3 accounts\n" in said.err
+    assert said.out.startswith("Initialised 3 of 3 mailboxes: 15 folders created, 0 deleted; 33 messages put")
+    assert f"Start state: {lab.with_settings('run.seed=5').workload.start_state_digest()}\n" in said.out
+
+
+def test_init_refuses_a_server_that_lives_only_during_a_run() -> None:
+    """Nothing that init put there would be left for anybody."""
+    parser = argparse.ArgumentParser()
+    init.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["init", "quickstart"])
+    with pytest.raises(ConfigError, match=r"^quickstart: server: expected a server that is running, found embedded"):
+        args.run(args)
+
+
+def test_unreachable_server_is_one_line() -> None:
+    """It names host and port, and why."""
+    scenario = load_scenario("medium", ["topology.0.users=40"])
+    port = free_port()
+    nowhere = Services(Endpoint("127.0.0.1", port), Endpoint("127.0.0.1", port))
+    with pytest.raises(ConfigError) as refused:
+        asyncio.run(initialise(Workload(scenario), nowhere, "auto", quiet))
+    assert str(refused.value) == f"server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused"
+
+
+@pytest.mark.servers
+def test_wrong_certificate_is_one_line(dovecot_postfix: StartDovecotPostfix, tmp_path: Path) -> None:
+    """A server whose authority is not the system's is refused before anybody logs on."""
+    server = dovecot_postfix(numbered_accounts(2), tls="implicit")
+    imap, smtp = server.services.imap, server.services.smtp
+    unknown = Services(Endpoint(imap.host, imap.port, "implicit"), Endpoint(smtp.host, smtp.port, "implicit"))
+    workload = Workload(load_scenario("medium", ["topology.0.users=2", "accounts.user=user{index}"]))
+    with pytest.raises(ConfigError, match=rf"^server: imap: .*127\.0\.0\.1:{imap.port}, found: TLS certificate: .+$"):
+        asyncio.run(initialise(workload, unknown, "auto", quiet))
+
+
+def test_in_memory_users_need_no_server() -> None:
+    """The client module `fake` has its mailboxes in the run itself."""
+    scenario = load_scenario("medium", ["topology.0.protocol=fake", "topology.0.users=2"])
+    nowhere = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1))
+    done = asyncio.run(initialise(Workload(scenario), nowhere, "auto", quiet))
+    assert done.accounts == 0
+
+
+class Lying:
+    """A message in a folder, for the rule alone."""
+
+    def __init__(self, ref: MessageRef, evidence: Evidence, flags: frozenset[str]) -> None:
+        self.ref, self.evidence, self.flags = ref, evidence, flags
+
+
+def _evidence(number: int) -> Evidence:
+    return Evidence("initial", 1, f"i{number}", "ups1K", 0, "0" * 16)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    wanted=st.lists(st.integers(0, 9), unique=True, max_size=8),
+    lying=st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["", "\\seen", "\\answered"])), max_size=12),
+)
+def test_what_is_kept_and_put_is_what_is_wanted(wanted: list[int], lying: list[tuple[int, str]]) -> None:
+    """Whatever lies in a folder: removing, resetting and appending as told gives the wanted messages in order."""
+    own = [Lying(ref, _evidence(number), frozenset({flag} - {""})) for ref, (number, flag) in enumerate(lying)]
+    target = [Wanted(b"", (Flag.SEEN,), _evidence(number)) for number in wanted]
+    change = change_folder(own, target, len(target))
+    after = {each.ref: each for each in own if each.ref not in change.remove}
+    for flags, refs in change.reflag.items():
+        for ref in refs:
+            after[ref].flags = frozenset(flag.value.lower() for flag in flags)
+    kept = [each.evidence for each in after.values()]
+    assert kept + [each.evidence for each in target[change.kept :]] == [each.evidence for each in target]
+    assert all(each.flags == {"\\seen"} for each in after.values())
+    assert len(target) == change.kept + change.missing
+
+
+def test_nothing_is_done_to_a_folder_that_is_right() -> None:
+    """The rule says so, and keeps every message."""
+    own = [Lying(number, _evidence(number), frozenset({"\\seen", "\\recent"})) for number in range(3)]
+    target = [Wanted(b"", (Flag.SEEN,), _evidence(number)) for number in range(3)]
+    change = change_folder(own, target, 3)
+    assert not change
+    assert change.kept == 3
