@@ -18,7 +18,7 @@ from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
 from loadsim.protocols.imap.grammar import numbers_of
-from loadsim.protocols.imap.mailbox import IDLE_AGAIN_S, POLL_S, Ref
+from loadsim.protocols.imap.mailbox import Ref
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 
@@ -28,6 +28,12 @@ in the lines of a FETCH; a message's header is three lines."""
 
 PIECE_BYTES = 128 * 1024
 """The most of a part that one FETCH asks for: the library holds, joins and copies a reply as a whole."""
+
+POLL_S = 30.0
+"""How often to ask for news where the server does not know IDLE."""
+
+IDLE_AGAIN_S = 28 * 60.0
+"""When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
 
 _SIZE_CHANGE = re.compile(rb"\* (\d+) (EXISTS|EXPUNGE)\b", re.IGNORECASE)
 
