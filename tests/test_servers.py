@@ -31,7 +31,7 @@ from mailservers import (
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
-from loadsim.servers.dovecot_postfix import DovecotPostfix, free_port, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import DovecotPostfix, free_port, make_room_for_idling, start_dovecot_postfix
 from loadsim.servers.embedded import LOG_NAME, EmbeddedServer, start_embedded
 from loadsim.servers.running import check_population
 
@@ -431,6 +431,27 @@ def test_unusable_directories_are_refused(server_directory: Path, name: str, com
     with pytest.raises(ConfigError, match=complaint) as refused:
         start_dovecot_postfix(ACCOUNTS, LISTS, server_directory / name)
     assert "\n" not in str(refused.value)
+
+
+def test_inotify_limits_are_raised_and_named(tmp_path: Path) -> None:
+    """Limits that are too low for the users are raised, once, with a sentence about it; high ones stay."""
+    (tmp_path / "max_user_instances").write_text("128\n")
+    (tmp_path / "max_user_watches").write_text("500000\n")
+    (note,) = make_room_for_idling(1000, tmp_path)
+    raised = int((tmp_path / "max_user_instances").read_text())
+    assert raised >= 1000
+    assert f"from 128 to {raised}" in note
+    assert (tmp_path / "max_user_watches").read_text() == "500000\n"
+    assert make_room_for_idling(1000, tmp_path) == []
+
+
+def test_inotify_limits_that_cannot_be_raised_name_the_command(tmp_path: Path) -> None:
+    """Where the kernel's setting cannot be written, the error is the command that raises it."""
+    unwritable = Path("/proc/sys/kernel/ngroups_max")  # read-only even for root
+    (tmp_path / "max_user_instances").symlink_to(unwritable)
+    users = int(unwritable.read_text())
+    with pytest.raises(ConfigError, match=r"sysctl -w fs\.inotify\.max_user_instances=\d+$"):
+        make_room_for_idling(users, tmp_path)
 
 
 # --- the verb ---------------------------------------------------------------------------------------------------

@@ -12,10 +12,7 @@ import os
 import pwd
 import re
 import secrets
-import signal
 import socket
-import subprocess
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +31,7 @@ from loadsim.servers.dovecot_postfix_config import (
     make_certificates,
     master_cf,
 )
+from loadsim.servers.master import Master, PortTaken
 from loadsim.servers.running import check_population
 from loadsim.topology.export import (
     PUBLIC,
@@ -53,9 +51,6 @@ PROGRAMS = {
 }
 """Debian's packages, and what each must have brought."""
 
-START_LIMIT_S = 60.0
-STOP_LIMIT_S = 15.0
-POLL_S = 0.02
 PORTS = range(20000, 32768)
 """Below the kernel's range for outgoing connections, so that none of those takes a port between choice and use."""
 PORT_ATTEMPTS = 5
@@ -118,87 +113,6 @@ class DovecotPostfix:
         self.stop()
 
 
-class Master:
-    """A master process that we started, and everything that it starts: one session of the operating system."""
-
-    def __init__(
-        self, name: str, command: Sequence[str], log: Path, started: str, environment: Mapping[str, str] | None = None
-    ) -> None:
-        """Start the command, which writes `log`, and there `started` as soon as it listens on its ports.
-
-        `environment` is what it has beside our own.
-        """
-        self.name = name
-        self._log = log
-        self._started = started
-        self._output = output = log.with_suffix(".out")
-        log.unlink(missing_ok=True)
-        # Into a file, not a pipe: a daemon that inherits a pipe keeps whoever reads it waiting.
-        with output.open("wb") as said:
-            self._process = subprocess.Popen(  # noqa: S603
-                ["/bin/sh", "-c", 'ulimit -S -n "$(ulimit -H -n)"; exec "$@"', "sh", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env={**os.environ, **(environment or {})},
-                start_new_session=True,
-            )
-
-    def pids(self) -> frozenset[int]:
-        """The living processes of its session (proc(5): the sixth field of stat, after the name in parentheses)."""
-        found: set[int] = set()
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
-                    if int(session) == self._process.pid and state != "Z":
-                        found.add(int(entry.name))
-        return frozenset(found)
-
-    def check_alive(self) -> None:
-        """`ConfigError` with its complaint when it has ended."""
-        if self._process.poll() is not None:
-            raise ConfigError(f"server: {self.name}: expected to start, it ended and said: {self.first_complaint()}")
-
-    def has_started(self) -> bool:
-        """Whether its log says that it listens."""
-        return self._log.exists() and self._started in self._log.read_text(errors="replace")
-
-    def first_complaint(self) -> str:
-        """The first complaint on its standard error or in its log: what comes after follows from it."""
-        lines = [
-            line
-            for file in (self._output, self._log)
-            if file.exists()
-            for line in file.read_text(errors="replace").splitlines()
-            if line.strip()
-        ]
-        complaints = [line for line in lines if re.search(r"\b(fatal|error)\b", line, re.IGNORECASE)]
-        return (complaints or lines[-1:] or ["nothing"])[0].strip()
-
-    def port_taken(self) -> bool:
-        """Whether it ended because somebody else listens on its port."""
-        return self._process.poll() is not None and "Address already in use" in self.first_complaint()
-
-    def stop(self) -> None:
-        """Ask the master to end, then what it leaves behind, then insist; does nothing the second time.
-
-        Dovecot's imap processes outlive their master by ten seconds when clients are still there, unless asked.
-        """
-        if self._process.poll() is None:
-            self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_LIMIT_S)
-        for request in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self.pids():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, request)
-            deadline_s = time.monotonic() + STOP_LIMIT_S
-            while self.pids() and time.monotonic() < deadline_s:
-                time.sleep(POLL_S)
-        self._process.wait()
-
-
 def start_dovecot_postfix(
     accounts: Iterable[Account],
     lists: Mapping[str, Sequence[str]],
@@ -234,29 +148,32 @@ def start_dovecot_postfix(
     main = main_cf(layout, domains, len(population), largest_list, tls)
     write_table(layout.postfix_conf / "main.cf", main, PUBLIC)
 
-    for attempt in range(PORT_ATTEMPTS):
-        imap_at, smtp_at = imap_port or free_port(), smtp_port or free_port()
-        write_table(layout.dovecot_conf, dovecot_conf(layout, imap_at, len(population), tls), PUBLIC)
-        write_table(layout.postfix_conf / "master.cf", master_cf(smtp_at, tls), PUBLIC)
-        ca_file = None if tls == "none" else str(layout.ca_file)
-        services = Services(Endpoint("127.0.0.1", imap_at, tls, ca_file), Endpoint("127.0.0.1", smtp_at, tls, ca_file))
-        masters: list[Master] = []
+    ca_file = None if tls == "none" else str(layout.ca_file)
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        imap = Endpoint("127.0.0.1", imap_port or free_port(), tls, ca_file)
+        smtp = Endpoint("127.0.0.1", smtp_port or free_port(), tls, ca_file)
+        write_table(layout.dovecot_conf, dovecot_conf(layout, imap.port, len(population), tls), PUBLIC)
+        write_table(layout.postfix_conf / "master.cf", master_cf(smtp.port, tls), PUBLIC)
         try:
-            masters.append(start_dovecot(layout))
-            await_ready(masters[-1], imap_at, b"" if tls == "implicit" else b"* OK")
-            masters.append(start_postfix(layout))
-            await_ready(masters[-1], smtp_at, b"" if tls == "implicit" else b"220")
-        except BaseException as failure:
-            taken = masters and masters[-1].port_taken()
-            for master in reversed(masters):
-                master.stop()
-            if not isinstance(failure, ConfigError) or not taken or attempt == PORT_ATTEMPTS - 1:
+            return DovecotPostfix(layout, Services(imap, smtp), _start_masters(layout, imap, smtp), notes)
+        except PortTaken:
+            if attempt == PORT_ATTEMPTS or None not in (imap_port, smtp_port):
                 raise
-            if imap_port is not None and smtp_port is not None:
-                raise
-        else:
-            return DovecotPostfix(layout, services, masters, notes)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _start_masters(layout: Layout, imap: Endpoint, smtp: Endpoint) -> list[Master]:
+    """Start Dovecot, then Postfix, each until it answers; neither is left when one fails."""
+    masters: list[Master] = []
+    try:
+        for start, endpoint, greeting in ((start_dovecot, imap, b"* OK"), (start_postfix, smtp, b"220")):
+            masters.append(start(layout))
+            masters[-1].await_greeting(endpoint.port, b"" if endpoint.tls == "implicit" else greeting)
+    except BaseException:
+        for master in reversed(masters):
+            master.stop()
+        raise
+    return masters
 
 
 def missing_packages() -> list[str]:
@@ -265,17 +182,20 @@ def missing_packages() -> list[str]:
 
 
 def check_machine() -> None:
-    """`ConfigError` unless we are root and the packages are there."""
+    """`ConfigError` unless the packages are there, of a version whose configuration we know, and we are root."""
     if missing := missing_packages():
         raise ConfigError(
             f"server: dovecot-postfix: expected {', '.join(missing)} to be installed: apt-get install"
             " dovecot-imapd dovecot-lmtpd postfix"
         )
+    version = run("dovecot", ("--version",)).split()[0]
+    if not version.startswith("2.3."):
+        raise ConfigError(f"server: dovecot-postfix: expected Dovecot 2.3, found {version}")
     if os.geteuid() != 0:
         raise ConfigError("server: dovecot-postfix: expected to be root, as Postfix demands: run it with sudo")
 
 
-def make_room_for_idling(users: int) -> list[str]:
+def make_room_for_idling(users: int, settings: Path = INOTIFY) -> list[str]:
     """Raise the kernel's limits on inotify where they are too low: an idling imap process takes one instance.
 
     They count per user id, and all imap processes have the same. Returns what was changed, as sentences; `ConfigError`
@@ -283,7 +203,7 @@ def make_room_for_idling(users: int) -> list[str]:
     """
     notes: list[str] = []
     for name, needed in (("max_user_instances", 2 * users + 256), ("max_user_watches", 8 * users + 1024)):
-        setting = INOTIFY / name
+        setting = settings / name
         found = int(setting.read_text())
         if found >= needed:
             continue
@@ -375,22 +295,3 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-
-
-def await_ready(master: Master, port: int, greeting: bytes) -> None:
-    """Wait until it has its ports and greets like this (or accepts at all, when empty); `ConfigError` if it does not.
-
-    The log is asked first: what answers on the port alone might be somebody else's server.
-    """
-    deadline_s = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline_s:
-        master.check_alive()
-        if master.has_started():
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=START_LIMIT_S) as connection:
-                if not greeting or connection.recv(512).startswith(greeting):
-                    return
-        time.sleep(POLL_S)
-    raise ConfigError(
-        f"server: {master.name}: expected to answer on port {port} within {START_LIMIT_S:.0f} s,"
-        f" it said: {master.first_complaint()}"
-    )

@@ -25,15 +25,36 @@ from importlib.metadata import version
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 from proxyprotocol.reader import ProxyProtocolReader
 from pymap.backend.dict import Config, Identity, Login
-from pymap.concurrent import Subsystem
+from pymap.backend.dict.mailbox import MailboxData
+from pymap.concurrent import Event, Subsystem
 from pymap.imap import IMAPServer
 from pymap.parsing.message import AppendMessage
+from pymap.selected import SelectedMailbox
 from pymap.user import UserMetadata
 from pysasl.hashing import Cleartext
 
 LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
 BACKLOG = 1024
 """Connections that may wait to be accepted: all users log on at about the same time."""
+
+
+def announce_what_waits() -> None:
+    """Make IDLE tell at once what came between the last command and IDLE.
+
+    pymap would wait for the next change first, so that a message which arrives in that moment stays unknown to a client
+    that does nothing but idle. RFC 2177 has IDLE for exactly that client.
+    """
+    wait_and_update = MailboxData.update_selected
+
+    async def update_selected(
+        self: MailboxData, selected: SelectedMailbox, *, wait_on: Event | None = None
+    ) -> SelectedMailbox:
+        seen = selected.mod_sequence
+        if wait_on is not None and seen is not None and any(self._mod_sequences.find_updated(seen)):
+            wait_on = None
+        return await wait_and_update(self, selected, wait_on=wait_on)
+
+    MailboxData.update_selected = update_selected  # type: ignore[method-assign]
 
 
 class Delivery:
@@ -151,6 +172,7 @@ def main() -> None:
     if not line.endswith(b"\n"):
         raise SystemExit("the parent left before it had said who lives here")
     who = json.loads(line)
+    announce_what_waits()
     asyncio.run(serve(who["accounts"], who["lists"]))
 
 
