@@ -4,7 +4,8 @@
     grammar     one response into its value      commands   arguments and commands into bytes
     wire        the stream into responses        connection a socket, commands under way, time limits
     logon       greeting, TLS, authentication    arrivals   what of the Inbox is new
-    reading     answers in the words of mail     mailbox    the port
+    session     log-on to log-off, open folder   reading    answers in the words of mail
+    mailbox     the port
 
 Everything up to `commands` does no I/O.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from loadsim.model.ports import SUPPORT, Account, ClientModule, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.imap.mailbox import ImapMailbox
+from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.smtp import Submission
 from loadsim.protocols.tls import tls_context
 
@@ -33,7 +35,7 @@ class ImapModule:
     def session(self, account: Account, observer: Observer) -> Session:
         """The drivers of one user; nothing is connected yet."""
         services = self._services
-        mailbox = ImapMailbox(services.imap, self._imap_tls, account, observer, services.command_limit_s)
+        mailbox = ImapMailbox(ImapSession(services.imap, self._imap_tls, account, observer, services.command_limit_s))
         submission = Submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls)
         return Session(mailbox, submission, MailboxCalendar(mailbox))
 

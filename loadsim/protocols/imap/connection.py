@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
         resets: bool = False,
     ) -> None:
         if self.failure is not None:
-            raise _again(self.failure)
+            raise again(self.failure)
         if self._bye is not None:
             raise ServerLost("BYE", self._bye)
         self._last_tag += 1
@@ -433,7 +433,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         if self._greeting is not None and not self._greeting.done():
-            self._greeting.set_exception(_again(failure))
+            self._greeting.set_exception(again(failure))
         commands = list(self._under_way.values())
         self._under_way.clear()
         for command in commands:
@@ -442,13 +442,13 @@ class Connection(asyncio.Protocol):
         self._awaiting = self._idling = None
         for command in (*commands, *self._held_back):
             if command.future is not None and not command.future.done():
-                command.future.set_exception(_again(failure))
+                command.future.set_exception(again(failure))
         self._held_back.clear()
         if not self._leaving:
             self._broken(failure)
 
 
-def _again(failure: TaskFailed) -> TaskFailed:
+def again(failure: TaskFailed) -> TaskFailed:
     """The same failure for somebody else: an exception object keeps the traces of who raised it."""
     return type(failure)(failure.kind, failure.line)
 

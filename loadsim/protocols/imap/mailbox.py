@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import ServerRefused
 from loadsim.model.evidence import Evidence
-from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, Observer, Part, Structure
-from loadsim.protocols.imap.arrivals import Arrivals
+from loadsim.model.ports import INBOX, Flag, Header, Part, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
 from loadsim.protocols.imap.connection import Answer, Connection
 from loadsim.protocols.imap.grammar import numbers_of
-from loadsim.protocols.imap.logon import log_on
 from loadsim.protocols.imap.reading import (
     HEADER_ITEMS,
     LISTING_ITEMS,
@@ -26,22 +21,14 @@ from loadsim.protocols.imap.reading import (
     structure_of,
 )
 from loadsim.protocols.imap.responses import (
-    Code,
     Condition,
-    Exists,
     Expunged,
     Fetched,
     ListEntry,
     MailboxStatus,
-    Response,
     Search,
 )
-
-POLL_S = 30.0
-"""How often to ask for news where the server does not know IDLE."""
-
-IDLE_AGAIN_S = 28 * 60.0
-"""When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
+from loadsim.protocols.imap.session import ImapSession
 
 APPENDS_UNDER_WAY = 16
 FOLDERS_UNDER_WAY = 4
@@ -76,81 +63,27 @@ class FolderStatus(NamedTuple):
 class ImapMailbox:
     """Implements `ports.Mailbox`, and what `initialise` needs besides: the methods behind `abandon`."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        context: ssl.SSLContext | None,
-        account: Account,
-        observer: Observer,
-        limit_s: float,
-        poll_s: float = POLL_S,
-        idle_again_s: float = IDLE_AGAIN_S,
-    ) -> None:
-        """Nothing is connected yet. `limit_s` is the time limit of each command."""
-        self._endpoint = endpoint
-        self._context = context
-        self._account = account
-        self._observer = observer
-        self._limit_s = limit_s
-        self._poll_s = poll_s
-        self._idle_again_s = idle_again_s
-        self._connection: Connection | None = None
-        self._offered: frozenset[str] = frozenset()
-        self._in_call = False
-        self._watch: asyncio.TimerHandle | None = None
-        self._open: str | None = None
-        self._count = 0  # messages in the open folder
-        self._validity: dict[str, int] = {}  # kept over sessions
-        self._renumbered: str | None = None  # a folder whose UIDs have just lost their meaning
-        self._arrivals = Arrivals()
-
-    # --- the session ---
+    def __init__(self, session: ImapSession) -> None:
+        """The session is this mailbox's own."""
+        self.session = session
 
     async def log_on(self) -> None:
         """Make a session; see `logon.log_on`."""
-        self.abandon()
-        self._in_call = True
-        try:
-            self._connection, self._offered = await log_on(
-                self._endpoint,
-                self._context,
-                self._account,
-                self._observer,
-                self._limit_s,
-                self._heard,
-                self._broken,
-            )
-        finally:
-            self._in_call = False
+        await self.session.log_on()
 
     async def log_off(self) -> None:
         """LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed."""
-        with self._call() as connection:
-            self._leave()
-            self._connection = None
-            try:
-                await connection.call("LOGOUT")
-                connection.close()
-                await connection.wait_closed()
-            except ServerLost as lost:
-                if lost.kind != "BYE":  # some close without the tagged OK: said is said
-                    raise
-            finally:
-                connection.abort()
+        await self.session.log_off()
 
     def abandon(self) -> None:
         """Close at once."""
-        self._stop_watching()
-        self._leave()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.abort()
+        self.session.abandon()
 
     # --- looking ---
 
     async def folders(self) -> Sequence[str]:
         """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
-        with self._call() as connection:
+        with self.session.call() as connection:
             answer = await connection.call("LIST", b'""', b'"*"')
         return [
             _canonical(entry.name)
@@ -160,48 +93,48 @@ class ImapMailbox:
 
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless the folder is open."""
-        with self._call() as connection:
-            await self._select(connection, _canonical(folder))
+        with self.session.call() as connection:
+            await self.session.select(connection, _canonical(folder))
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """FETCH of the last sequence numbers (RFC 9051 section 6.4.5)."""
         folder = _canonical(folder)
-        with self._call() as connection:
-            await self._refresh(connection, folder)
-            if not self._count or newest == 0:
+        with self.session.call() as connection:
+            await self.session.refresh(connection, folder)
+            if not self.session.count or newest == 0:
                 return []
-            first = max(1, self._count - newest + 1) if newest is not None else 1
+            first = max(1, self.session.count - newest + 1) if newest is not None else 1
             # Up to "*": the folder may have shrunk, and a number beyond its end would be an error.
             found = await self._headers(connection, folder, "FETCH", b"%d:*" % first)
             if folder == INBOX and found:
-                self._arrivals.listed(found[-1][0])
+                self.session.arrivals.listed(found[-1][0])
         return [header for _, header in (found if newest is None else found[-newest:])]
 
     async def arrived(self) -> Sequence[Header]:
         """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9)."""
-        with self._call() as connection:
-            await self._refresh(connection, INBOX)
-            if not self._count:
+        with self.session.call() as connection:
+            await self.session.refresh(connection, INBOX)
+            if not self.session.count:
                 return []
-            first = self._arrivals.next_uid
+            first = self.session.arrivals.next_uid
             found = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
             # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
             found = [each for each in found if each[0] >= first]
             if found:
-                self._arrivals.listed(found[-1][0])
+                self.session.arrivals.listed(found[-1][0])
         return [header for _, header in found]
 
     async def watch(self) -> None:
         """IDLE (RFC 2177), or else NOOP now and then; both go on by themselves until the next call."""
-        with self._call() as connection:
-            await self._select(connection, INBOX)
-            if "IDLE" in self._offered:
+        with self.session.call() as connection:
+            await self.session.select(connection, INBOX)
+            if "IDLE" in self.session.offered:
                 await connection.idle()
-        self._watch_on()
+        self.session.watch_on()
 
     async def structure(self, ref: Hashable) -> Structure:
         """UID FETCH of BODYSTRUCTURE (RFC 9051 section 6.4.5)."""
-        with self._call() as connection:
+        with self.session.call() as connection:
             folder, uids = await self._opened_for(connection, (ref,))
             answer = await connection.call("UID FETCH", b"%d" % uids[0], b"(BODYSTRUCTURE)")
         for fetched in answer.data:
@@ -211,7 +144,7 @@ class ImapMailbox:
 
     async def part(self, ref: Hashable, part: Part) -> bytes:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5)."""
-        with self._call() as connection:
+        with self.session.call() as connection:
             folder, uids = await self._opened_for(connection, (ref,))
             answer = await connection.call("UID FETCH", b"%d" % uids[0], b"(BODY.PEEK[%b])" % part.name.encode())
         for fetched in answer.data:
@@ -225,7 +158,7 @@ class ImapMailbox:
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
         """UID STORE (RFC 9051 section 6.4.6)."""
-        with self._call() as connection:
+        with self.session.call() as connection:
             await self._store(connection, refs, b"+" if on else b"-", [flag])
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
@@ -233,31 +166,31 @@ class ImapMailbox:
         if not refs:
             return
         target = mailbox(_canonical(folder))
-        with self._call() as connection:
+        with self.session.call() as connection:
             _, uids = await self._opened_for(connection, refs)
-            if "MOVE" in self._offered:
+            if "MOVE" in self.session.offered:
                 answers = await self._over_sets(connection, "UID MOVE", uids, target)
                 gone = sum(isinstance(each, Expunged) for answer in answers[-1:] for each in answer.data)
                 self._check_copied("UID MOVE", answers, uids, gone >= len(uids))
                 return
             await self._check_expungeable(connection, uids)
             answers = await self._over_sets(connection, "UID COPY", uids, target)
-            self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self._offered)
+            self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self.session.offered)
             await self._expunge(connection, uids)
 
     async def copy(self, refs: Sequence[Hashable], folder: str) -> None:
         """UID COPY (RFC 9051 section 6.4.7)."""
         if not refs:
             return
-        with self._call() as connection:
+        with self.session.call() as connection:
             _, uids = await self._opened_for(connection, refs)
             answers = await self._over_sets(connection, "UID COPY", uids, mailbox(_canonical(folder)))
-            self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self._offered)
+            self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self.session.offered)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
         folder = _canonical(folder)
-        with self._call() as connection:
+        with self.session.call() as connection:
             answer = await connection.call("APPEND", mailbox(folder), *_message(message, flags))
             return _appended(folder, answer, 1)[0]
 
@@ -265,7 +198,7 @@ class ImapMailbox:
         """STORE \\Deleted and UID EXPUNGE (RFC 4315), or EXPUNGE if that deletes nothing else."""
         if not refs:
             return
-        with self._call() as connection:
+        with self.session.call() as connection:
             _, uids = await self._opened_for(connection, refs)
             await self._check_expungeable(connection, uids)
             await self._expunge(connection, uids)
@@ -274,21 +207,21 @@ class ImapMailbox:
 
     async def create(self, folder: str) -> None:
         """CREATE (RFC 9051 section 6.3.4)."""
-        with self._call() as connection:
+        with self.session.call() as connection:
             await connection.call("CREATE", mailbox(folder))
 
     async def delete(self, folder: str) -> None:
         """DELETE (RFC 9051 section 6.3.5), from the Inbox: servers differ about deleting the open folder."""
-        with self._call() as connection:
-            if self._open == folder:
-                await self._select(connection, INBOX)
+        with self.session.call() as connection:
+            if self.session.open == folder:
+                await self.session.select(connection, INBOX)
             await connection.call("DELETE", mailbox(folder))
-            self._validity.pop(folder, None)
+            self.session.validity.pop(folder, None)
 
     async def status(self, folder: str) -> FolderStatus:
         """STATUS (RFC 9051 section 6.3.11)."""
         folder = _canonical(folder)
-        with self._call() as connection:
+        with self.session.call() as connection:
             answer = await connection.call("STATUS", mailbox(folder), b"(MESSAGES UIDNEXT UNSEEN)")
         for response in answer.data:
             if isinstance(response, MailboxStatus) and _canonical(response.name) == folder:
@@ -299,9 +232,9 @@ class ImapMailbox:
     async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
         """Many messages with MULTIAPPEND (RFC 3502), or with many APPENDs under way; references as in `append`."""
         folder = _canonical(folder)
-        together = "MULTIAPPEND" in self._offered
+        together = "MULTIAPPEND" in self.session.offered
         refs: list[Ref | None] = []
-        with self._call() as connection:
+        with self.session.call() as connection:
             for batch in _batches(messages):
                 if together:
                     arguments = [argument for message in batch for argument in _message(*message)]
@@ -318,134 +251,25 @@ class ImapMailbox:
         """All messages of these folders, each with its flags and evidence; several folders under way at a time."""
         wanted = list(dict.fromkeys(map(_canonical, folders)))
         found: dict[str, list[Listed]] = {}
-        with self._call() as connection:
+        with self.session.call() as connection:
             for at in range(0, len(wanted), FOLDERS_UNDER_WAY):
                 names = wanted[at : at + FOLDERS_UNDER_WAY]
-                self._leave()
+                self.session.leave()
                 futures = []
                 for folder in names:
-                    # While commands for other folders are under way, none counts as open.
-                    then = partial(self._selected, folder, False, folder == names[-1])
+                    then = self.session.selecting(folder, announce=False)
                     futures.append(connection.send("SELECT", mailbox(folder), then=then, resets=True))
                     futures.append(connection.send("UID FETCH", b"1:*", LISTING_ITEMS))
                 answers = await _all(futures)
-                self._raise_if_renumbered()
+                self.session.raise_if_renumbered()
                 for folder, answer in zip(names, answers[1::2], strict=True):
                     found[folder] = list(self._listed(folder, answer))
         return found
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
         """UID STORE of exactly these flags, in place of all that were set."""
-        with self._call() as connection:
+        with self.session.call() as connection:
             await self._store(connection, refs, b"", flags)
-
-    # --- the open folder ---
-
-    async def _select(self, connection: Connection, folder: str, announce: bool = True) -> bool:
-        """Open the folder unless it is open; whether that was needed."""
-        if self._open == folder:
-            return False
-        self._leave()
-        await connection.call(
-            "SELECT", mailbox(folder), then=partial(self._selected, folder, announce, True), resets=True
-        )
-        self._raise_if_renumbered()
-        return True
-
-    async def _refresh(self, connection: Connection, folder: str) -> None:
-        """Open the folder to list it: what came meanwhile will be in the list, and is not announced."""
-        if not await self._select(connection, folder, announce=False) and not self._count:
-            await connection.call("NOOP")
-
-    def _selected(self, folder: str, announce: bool, stays: bool, answer: Answer) -> None:
-        """A SELECT has succeeded: take over what it said, before anything that follows it is looked at."""
-        count, validity, uid_next = 0, 0, None
-        for response in answer.data:
-            if isinstance(response, Exists):
-                count = response.messages
-            elif isinstance(response, Condition) and response.code is not None:
-                if response.code.name == "UIDVALIDITY":
-                    validity = _number(response.code)
-                elif response.code.name == "UIDNEXT":
-                    uid_next = _number(response.code)
-        known = self._validity.get(folder)
-        self._validity[folder] = validity
-        if known is not None and known != validity:
-            self._renumbered = folder
-            if folder == INBOX:
-                self._arrivals.renumbered(uid_next)
-        if not stays:
-            return
-        self._open, self._count = folder, count
-        if folder == INBOX:
-            new = self._arrivals.opened(count, uid_next)
-            if new and announce:
-                self._observer.arrived(new)
-
-    def _raise_if_renumbered(self) -> None:
-        folder, self._renumbered = self._renumbered, None
-        if folder is not None:
-            raise ServerRefused("UIDVALIDITY changed", folder)
-
-    def _leave(self) -> None:
-        """No folder is open from here on."""
-        if self._open == INBOX:
-            self._arrivals.left(self._count)
-        self._open = None
-
-    def _heard(self, response: Response) -> None:
-        """Untagged news, in any command's answer or in none (RFC 9051 section 5.2)."""
-        if self._open is None:
-            return
-        if isinstance(response, Exists):
-            new, self._count = response.messages - self._count, response.messages
-            if new > 0 and self._open == INBOX:
-                self._arrivals.grew(new)
-                self._observer.arrived(new)
-        elif isinstance(response, Expunged):
-            self._count = max(0, self._count - 1)
-
-    def _broken(self, failure: TaskFailed) -> None:
-        self._stop_watching()
-        self._leave()
-        if not self._in_call:
-            self._observer.lost(failure)
-
-    # --- calls and the watch between them ---
-
-    @contextmanager
-    def _call(self) -> Iterator[Connection]:
-        """One call of the port: it ends the watch; a session that breaks fails it, or else is reported as lost."""
-        self._stop_watching()
-        connection = self._connection
-        if connection is None:
-            raise ServerLost("not logged on")
-        self._in_call = True
-        try:
-            yield connection
-        except ProtocolError:
-            connection.abort()
-            raise
-        finally:
-            self._in_call = False
-        if connection.failure is not None and connection is self._connection:
-            # It broke behind the last answer: this call does not care, but the next must not wait in vain.
-            self._observer.lost(connection.failure)
-
-    def _stop_watching(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-
-    def _watch_on(self) -> None:
-        if self._connection is not None and self._connection.failure is None:
-            wait_s = self._idle_again_s if "IDLE" in self._offered else self._poll_s
-            self._watch = asyncio.get_running_loop().call_later(wait_s, self._look_again)
-
-    def _look_again(self) -> None:
-        assert self._connection is not None
-        self._connection.send_quietly("IDLE" if "IDLE" in self._offered else "NOOP")
-        self._watch_on()
 
     # --- pieces of commands ---
 
@@ -453,7 +277,7 @@ class ImapMailbox:
         self, connection: Connection, folder: str, command: str, numbers: bytes
     ) -> list[tuple[int, Header]]:
         answer = await connection.call(command, numbers, HEADER_ITEMS)
-        validity = self._validity[folder]
+        validity = self.session.validity[folder]
         found: dict[int, Header] = {}
         for fetched in answer.data:
             if isinstance(fetched, Fetched) and fetched.uid is not None:
@@ -463,7 +287,7 @@ class ImapMailbox:
         return sorted(found.items())
 
     def _listed(self, folder: str, answer: Answer) -> Iterator[Listed]:
-        validity = self._validity[folder]
+        validity = self.session.validity[folder]
         for fetched in answer.data:
             if isinstance(fetched, Fetched) and fetched.uid is not None and has_evidence_section(fetched):
                 flags = frozenset(flag.lower() for flag in fetched.flags or ())
@@ -472,11 +296,14 @@ class ImapMailbox:
     async def _opened_for(self, connection: Connection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
         """Open the folder in which these messages are; its name and their UIDs."""
         known = [ref for ref in refs if isinstance(ref, Ref)]
-        folder, validity = known[0].folder, known[0].validity
-        assert len(known) == len(refs), "references of another driver"
+        assert len(known) == len(refs) > 0, "references of another driver"
+        folder = known[0].folder
         assert all(ref.folder == folder for ref in known), "messages of several folders"
-        await self._select(connection, folder)
-        if any(ref.validity != self._validity[folder] for ref in known) or validity != self._validity[folder]:
+        await self.session.select(connection, folder)
+        if (
+            any(ref.validity != self.session.validity[folder] for ref in known)
+            or validity != self.session.validity[folder]
+        ):
             raise ServerRefused("UIDVALIDITY changed", folder)
         return folder, [ref.uid for ref in known]
 
@@ -509,7 +336,7 @@ class ImapMailbox:
 
     async def _check_expungeable(self, connection: Connection, uids: Sequence[int]) -> None:
         """Without UIDPLUS only a plain EXPUNGE is left, which would take others' deleted messages with it."""
-        if "UIDPLUS" in self._offered:
+        if "UIDPLUS" in self.session.offered:
             return
         answer = await connection.call("UID SEARCH", b"DELETED")
         marked = {number for found in answer.data if isinstance(found, Search) for number in found.numbers}
@@ -518,7 +345,7 @@ class ImapMailbox:
 
     async def _expunge(self, connection: Connection, uids: Sequence[int]) -> None:
         await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", b"(\\Deleted)")
-        if "UIDPLUS" in self._offered:
+        if "UIDPLUS" in self.session.offered:
             await self._over_sets(connection, "UID EXPUNGE", uids)
         else:
             await connection.call("EXPUNGE")
@@ -568,7 +395,3 @@ def _appended(folder: str, answer: Answer, messages: int) -> Sequence[Ref | None
         if len(found) == messages:
             return [Ref(folder, numbers_of(validity)[0], uid) for uid in found]
     return [None] * messages
-
-
-def _number(code: Code) -> int:
-    return numbers_of(code.arguments)[0]
