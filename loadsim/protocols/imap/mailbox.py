@@ -300,10 +300,7 @@ class ImapMailbox:
         folder = known[0].folder
         assert all(ref.folder == folder for ref in known), "messages of several folders"
         await self.session.select(connection, folder)
-        if (
-            any(ref.validity != self.session.validity[folder] for ref in known)
-            or validity != self.session.validity[folder]
-        ):
+        if any(ref.validity != self.session.validity[folder] for ref in known):
             raise ServerRefused("UIDVALIDITY changed", folder)
         return folder, [ref.uid for ref in known]
 
