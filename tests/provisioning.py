@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import imaplib
 import re
@@ -236,3 +237,11 @@ async def with_steps(lab: Lab, account: Account, steps: int, work: Callable[[Acc
         except ServerLost:
             mailbox.abandon()
     return True
+
+
+def runs_step_by_step(lab: Lab, account: Account, work: Callable[[Account, Any], Any]) -> int:
+    """Do the work, killed after each single change and begun anew, until it comes to its end; how many runs it took."""
+    for runs in range(1, 100):
+        if asyncio.run(with_steps(lab, account, 1, work)):
+            return runs
+    raise AssertionError("it does not get any further")

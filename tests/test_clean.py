@@ -1,0 +1,230 @@
+"""Clean: nothing of loadsim's stays, and nothing of anybody else's is touched."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+import pytest
+from mailservers import DOMAIN, StartEmbedded, logged_on, numbered_accounts
+from provisioning import (
+    FOREIGN,
+    USERS,
+    WANTED_FOLDERS,
+    Lab,
+    Snapshot,
+    delivery_report,
+    lab_maker,
+    own_message,
+    put,
+    quoted,
+    runs_step_by_step,
+    with_steps,
+)
+
+from loadsim.cli import clean as verb
+from loadsim.errors import ConfigError
+from loadsim.model.ports import INBOX, Account
+from loadsim.topology.clean import Cleaned, clean, clean_mailbox, describe
+from loadsim.topology.initialise import StartState, initialise, restore_mailbox
+
+MakeLab = Callable[[], Lab]
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Progress for nobody."""
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+def make_lab(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
+) -> MakeLab:
+    """Makes scenarios with accounts that nobody used before, on either server."""
+    accounts = numbered_accounts(USERS * 12)
+    if request.param == "embedded":
+        server = embedded_server(accounts)
+    else:
+        server = request.getfixturevalue("dovecot_postfix")(accounts)
+    return lab_maker(server, accounts, tmp_path_factory.mktemp("labs"))
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> Lab:
+    """A scenario of three users with new accounts, which are initialised."""
+    lab = make_lab()
+    asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+    return lab
+
+
+def run(lab: Lab, dry_run: bool = False) -> list[Cleaned]:
+    """Clean the lab's accounts."""
+    return asyncio.run(clean(lab.scenario, lab.services, dry_run, quiet))
+
+
+def digests(mailbox: Snapshot) -> dict[str, list[tuple[int, list[str], str]]]:
+    """UID, flags and SHA-256 of every message that is not ours, folder by folder."""
+    return {
+        folder: [
+            (each.uid, sorted(each.flags), hashlib.sha256(each.message).hexdigest())
+            for each in messages
+            if each.id is None
+        ]
+        for folder, messages in mailbox.items()
+    }
+
+
+def put_foreign_mail_everywhere(lab: Lab, account: Account) -> None:
+    """Into every folder: unread, read, marked as deleted by its owner, and one that only speaks of us."""
+    with logged_on(lab.server, account) as client:
+        client.create("Family")
+        client.create(quoted("Work/2024"))
+        for folder in (*sorted(WANTED_FOLDERS), "LoadSim", "Family", "Work/2024"):
+            put(client, folder, FOREIGN % 1)
+            put(client, folder, FOREIGN % 2, r"(\Seen \Flagged)")
+            put(client, folder, FOREIGN % 3, r"(\Deleted)")
+            put(client, folder, FOREIGN % 4 + own_message(1), r"(\Answered)")  # ours quoted in a friend's letter
+            put(client, folder, delivery_report(FOREIGN % 5))
+            put(client, folder, own_message(6), r"(\Deleted)")
+
+
+def test_foreign_mail_in_every_folder_is_not_touched(lab: Lab) -> None:
+    """Bytes, flags and UIDs of every foreign message are the same before and after; of ours nothing is left."""
+    for account in lab.accounts:
+        put_foreign_mail_everywhere(lab, account)
+    before = lab.snapshots()
+    cleaned = run(lab)
+    after = lab.snapshots()
+    for old, new, one in zip(before, after, cleaned, strict=True):
+        assert digests(new) == digests(old)
+        assert all(each.id is None for messages in new.values() for each in messages)
+        assert {"Family", "Work/2024", "LoadSim", *WANTED_FOLDERS} <= set(new)
+        assert all(len(messages) == 5 for folder, messages in new.items() if folder != "Work")
+        assert one.folders == ()
+        assert set(one.foreign.values()) == {5}
+
+
+def test_accounts_end_as_they_began(make_lab: MakeLab) -> None:
+    """Initialised and cleaned, a new account has the folders that it had, and no mail."""
+    lab = make_lab()
+    before = lab.snapshots()
+    asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+    cleaned = run(lab)
+    assert lab.snapshots() == before
+    assert [sum(one.messages.values()) for one in cleaned] == [12, 12, 12]  # 11 and the manifest
+    assert all(set(one.folders) == WANTED_FOLDERS - {INBOX} | {"LoadSim"} for one in cleaned)
+
+
+def test_dry_run_changes_nothing_and_says_what_would_go(lab: Lab) -> None:
+    """What it says is what the real one then does."""
+    put_foreign_mail_everywhere(lab, lab.accounts[0])
+    before = lab.snapshots()
+    said = run(lab, dry_run=True)
+    assert lab.snapshots() == before
+    assert describe(said, True).startswith("Would remove ")
+    assert run(lab) == said
+
+
+def test_second_time_there_is_nothing_left(lab: Lab) -> None:
+    """It says so."""
+    run(lab)
+    before = lab.snapshots()
+    again = run(lab)
+    assert lab.snapshots() == before
+    assert not any(again)
+    assert describe(again, False) == "Nothing of loadsim's on 3 accounts; 0 messages of others' stayed as they are."
+
+
+def test_folders_that_were_there_before_stay(make_lab: MakeLab) -> None:
+    """An empty Sent Items of the user's own is not ours to delete, although its mail was."""
+    lab = make_lab()
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        for folder in ("Sent Items", "Folder 01", "Empty"):
+            client.create(quoted(folder))
+    asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
+    lab.put(1, "Sent Items", own_message(1))
+    run(lab)
+    first, second, _ = lab.snapshots()
+    assert first == {INBOX: [], "Sent Items": [], "Folder 01": [], "Empty": []}
+    assert second == {INBOX: []}
+
+
+def test_our_mail_goes_from_others_folders(lab: Lab) -> None:
+    """A message that somebody filed elsewhere is still ours; the folder is not."""
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.create("Filed")
+        put(client, "Filed", own_message(1), r"(\Seen \Flagged)")
+    assert run(lab)[0].messages["Filed"] == 1
+    assert lab.snapshots()[0] == {INBOX: [], "Filed": []}
+
+
+def test_reports_about_our_mail_go_and_others_stay(lab: Lab) -> None:
+    """What a report quotes decides; a report in old style has it in its text."""
+    in_text = b"From: Postmaster@example.test\r\nSubject: failure notice\r\n\r\nSorry.\r\n\r\n> " + own_message(2)
+    lab.put(1, INBOX, delivery_report(own_message(1)))
+    lab.put(1, INBOX, delivery_report(FOREIGN % 1))
+    lab.put(1, INBOX, in_text.replace(b"\r\nX-LoadSim", b"\r\n> X-LoadSim"))
+    lab.put(1, INBOX, b"From: postmaster@example.test\r\nSubject: downtime\r\n\r\nOn Monday.\r\n")
+    cleaned = run(lab)[0]
+    assert cleaned.messages[INBOX] == 4 + 2
+    assert cleaned.foreign == {INBOX: 2}
+    left = [each.message for each in lab.snapshots()[0][INBOX]]
+    assert left[0] == delivery_report(FOREIGN % 1)
+    assert b"downtime" in left[1]
+
+
+def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
+    """Killed after every single change, it comes to its end, and nothing of ours is left."""
+
+    async def work(account: Account, mailbox: object) -> None:
+        await clean_mailbox(account, mailbox, dry_run=False)
+
+    # Folders with mail, folders, the manifest with its folder.
+    assert runs_step_by_step(lab, lab.accounts[0], work) == 4 + 5 + 1
+    assert lab.snapshots()[0] == {INBOX: []}
+
+
+def test_an_interrupted_initialise_is_cleaned(make_lab: MakeLab) -> None:
+    """Whatever was created by the time of the kill is known to the manifest."""
+    lab = make_lab()
+    start = StartState(lab.workload)
+
+    async def work(account: Account, mailbox: object) -> None:
+        await restore_mailbox(account, mailbox, start, anew=False)
+
+    for steps in (2, 3, 6, 8):
+        assert not asyncio.run(with_steps(lab, lab.accounts[0], steps, work))
+        run(lab)
+        assert lab.snapshots()[0] == {INBOX: []}
+
+
+def test_clean_prints_a_line_per_account_and_the_total(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verb, first dry, then in earnest."""
+    lab.put(2, INBOX, FOREIGN % 1)
+    parser = argparse.ArgumentParser()
+    verb.add_parser(parser.add_subparsers())
+    first, second, third = (account.login for account in lab.accounts)
+    for options, would, removed in ((["--dry-run"], "would remove", "Would remove"), ([], "removed", "Removed")):
+        args = parser.parse_args(["clean", str(lab.path), *options])
+        assert args.run(args) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[:3] == [
+            f"{first}: {would} 12 messages, 6 folders",
+            f"{second}: {would} 12 messages, 6 folders; of others' in INBOX 1",
+            f"{third}: {would} 12 messages, 6 folders",
+        ]
+        assert lines[3].startswith(f"{removed} 36 messages and 18 folders from 3 of 3 accounts; 1 messages of others'")
+
+
+def test_refused_log_on_is_one_line(lab: Lab) -> None:
+    """The account and what the server said."""
+    table = lab.path.parent / "wrong.csv"
+    login = lab.accounts[0].login
+    second = lab.accounts[1]
+    table.write_text(f"user,password\n{login},hush-hush\n{second.login},{second.password}\n")
+    with pytest.raises(
+        ConfigError, match=rf"^account {login} \({login}@{DOMAIN}\): expected to log on, .* NO "
+    ) as said:
+        run(lab.with_settings(f"accounts.csv={table}", "topology.0.users=2"))
+    assert "hush" not in str(said.value)
