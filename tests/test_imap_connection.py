@@ -113,7 +113,7 @@ def test_silence_ends_the_session() -> None:
         async with playing(script) as endpoint:
             connection = await client.connect(endpoint, limit_s=0.05)
             silent = connection.send("NOOP")
-            await connection.call("CHECK")
+            await connection.send("CHECK")
             (failure,) = await failures(silent)
             assert isinstance(failure, ServerSilent)
             assert failure.kind == "no answer to NOOP"
@@ -152,7 +152,7 @@ def test_commands_share_one_timer() -> None:
             connection = await Client().connect(endpoint, limit_s=0.3)
             before = loop.timers
             for _ in range(100):
-                await connection.call("NOOP")
+                await connection.send("NOOP")
             scripted = 101
             assert loop.timers - before <= scripted + 5
             (failure,) = await failures(connection.send("NOOP"))
@@ -211,8 +211,8 @@ def test_garbage_ends_this_session_and_no_other(said: bytes) -> None:
             (failure,) = await failures(connection.send("NOOP"))
             assert isinstance(failure, ProtocolError)
             assert here.heard == [Exists(3)]
-            await neighbour.call("NOOP")
-            await neighbour.call("CHECK")
+            await neighbour.send("NOOP")
+            await neighbour.send("CHECK")
             neighbour.close()
             await connection.wait_closed()
             await neighbour.wait_closed()
@@ -288,7 +288,7 @@ def test_news_are_heard_in_order_inside_any_answer() -> None:
         client = Client()
         async with playing(script) as endpoint:
             connection = await client.connect(endpoint)
-            await connection.call("NOOP")
+            await connection.send("NOOP")
             await client.until(Exists, 4)
             connection.close()
             await connection.wait_closed()
@@ -321,9 +321,9 @@ def test_done_travels_with_the_next_command() -> None:
         async with playing(script) as endpoint:
             connection = await client.connect(endpoint)
             await connection.idle()
-            await connection.call("NOOP")
+            await connection.send("NOOP")
             connection.send_quietly("IDLE")
-            await connection.call("CHECK")
+            await connection.send("CHECK")
             connection.close()
             await connection.wait_closed()
         names = [each[:3] for each in client.ear.commands[1:]]
@@ -409,7 +409,7 @@ def test_a_refused_literal_lets_the_next_command_go() -> None:
             assert isinstance(failure, ServerRefused)
             assert (failure.kind, failure.line) == ("NO [OVERQUOTA] APPEND", "NO [OVERQUOTA] full")
             await noop
-            await connection.call("APPEND", b"Sent", b"()", Literal(b"hello"))
+            await connection.send("APPEND", b"Sent", b"()", Literal(b"hello"))
             connection.close()
             await connection.wait_closed()
         assert client.ear.commands[-1][:3] == ("IMAP APPEND", "ok", len(b"t3 APPEND Sent () {5}\r\nhello\r\n"))
@@ -437,7 +437,7 @@ def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, siz
         async with playing(script) as endpoint:
             connection = await Client().connect(endpoint)
             connection.free_literal_bytes = free
-            await connection.call("APPEND", b"Sent", Literal(body))
+            await connection.send("APPEND", b"Sent", Literal(body))
             connection.close()
             await connection.wait_closed()
 
@@ -458,7 +458,7 @@ def test_a_cancelled_call_leaves_the_session_in_step() -> None:
             connection = await Client().connect(endpoint)
             slow = connection.send("UID FETCH", b"1", b"UID")
             slow.cancel()
-            answer = await connection.call("NOOP")
+            answer = await connection.send("NOOP")
             assert Exists(9) in answer.data
             connection.close()
             await connection.wait_closed()
@@ -634,7 +634,7 @@ def secured(loop_factory: object, localhost: tuple[Path, ssl.SSLContext]) -> Non
         async with playing(securing(localhost[1]), tls="starttls") as endpoint:
             connection, offered = await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
             assert offered == {"IMAP4REV1", "IDLE"}
-            await connection.call("NOOP")
+            await connection.send("NOOP")
             assert client.heard[-1] == Exists(3)
             connection.close()
             await connection.wait_closed()

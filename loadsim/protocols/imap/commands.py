@@ -57,16 +57,12 @@ def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    first = last = -1
-    for number in sorted(set(numbers)):
-        if number == last + 1 and first >= 0:
-            last = number
-            continue
-        if first >= 0:
-            yield first, last
-        first = last = number
-    if first >= 0:
-        yield first, last
+    ordered = sorted(set(numbers))
+    begin = 0
+    for at in range(1, len(ordered) + 1):
+        if at == len(ordered) or ordered[at] != ordered[at - 1] + 1:
+            yield ordered[begin], ordered[at - 1]
+            begin = at
 
 
 def encode(tag: bytes, name: bytes, arguments: Iterable[Argument], free_literal_bytes: int) -> list[bytes]:

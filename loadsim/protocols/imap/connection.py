@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         Whatever the server sends in the clear behind its OK is refused, as somebody may have put it there
         (CVE-2011-0411); what the network still holds is read as part of the handshake, and fails it.
         """
-        await self.call("STARTTLS")
+        await self.send("STARTTLS")
         assert self._transport is not None
         since, outcome = self._observer.now(), "lost"
         try:
@@ -168,12 +168,6 @@ class Connection(asyncio.Protocol):
             self._observer.command("IMAP TLS", since, outcome, 0, 0)
             if outcome != "ok":
                 self.abort()
-
-    async def call(
-        self, name: str, *arguments: Argument, then: Callable[[Answer], None] | None = None, resets: bool = False
-    ) -> Answer:
-        """Send a command and wait for its end; see `send`."""
-        return await self.send(name, *arguments, then=then, resets=resets)
 
     def send(
         self,

@@ -55,7 +55,7 @@ async def log_on(
 
 async def _capabilities(connection: Connection) -> frozenset[str]:
     """CAPABILITY (RFC 9051 section 6.1.1); also tells the connection what literals it may send."""
-    answer = await connection.call("CAPABILITY")
+    answer = await connection.send("CAPABILITY")
     names = [response.names for response in answer.data if isinstance(response, Capability)]
     offered = names[-1] if names else frozenset()
     if "IMAP4REV2" in offered and "IMAP4REV1" not in offered:
@@ -72,13 +72,13 @@ async def _authenticate(connection: Connection, account: Account, offered: froze
     """AUTHENTICATE PLAIN (RFC 9051 section 6.2.2, RFC 4616; in one step with SASL-IR, RFC 4959), or else LOGIN."""
     if "AUTH=PLAIN" in offered:
         if "SASL-IR" in offered:
-            await connection.call("AUTHENTICATE", b"PLAIN", _plain(account))
+            await connection.send("AUTHENTICATE", b"PLAIN", _plain(account))
         else:
             await connection.send("AUTHENTICATE", b"PLAIN", after=_plain(account))
     elif "LOGINDISABLED" in offered:
         raise ServerRefused("LOGINDISABLED", "the server takes neither AUTHENTICATE PLAIN nor LOGIN here")
     else:
-        await connection.call("LOGIN", astring(account.login), astring(account.password))
+        await connection.send("LOGIN", astring(account.login), astring(account.password))
 
 
 def _plain(account: Account) -> bytes:

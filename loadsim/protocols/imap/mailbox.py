@@ -84,7 +84,7 @@ class ImapMailbox:
     async def folders(self) -> Sequence[str]:
         """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
         with self.session.call() as connection:
-            answer = await connection.call("LIST", b'""', b'"*"')
+            answer = await connection.send("LIST", b'""', b'"*"')
         return [
             _canonical(entry.name)
             for entry in answer.data
@@ -136,7 +136,7 @@ class ImapMailbox:
         """UID FETCH of BODYSTRUCTURE (RFC 9051 section 6.4.5)."""
         with self.session.call() as connection:
             folder, uids = await self._opened_for(connection, (ref,))
-            answer = await connection.call("UID FETCH", b"%d" % uids[0], b"(BODYSTRUCTURE)")
+            answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODYSTRUCTURE)")
         for fetched in answer.data:
             if isinstance(fetched, Fetched) and fetched.uid == uids[0] and fetched.structure is not None:
                 return structure_of(fetched.structure)
@@ -146,7 +146,7 @@ class ImapMailbox:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5)."""
         with self.session.call() as connection:
             folder, uids = await self._opened_for(connection, (ref,))
-            answer = await connection.call("UID FETCH", b"%d" % uids[0], b"(BODY.PEEK[%b])" % part.name.encode())
+            answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODY.PEEK[%b])" % part.name.encode())
         for fetched in answer.data:
             if isinstance(fetched, Fetched) and fetched.uid == uids[0]:
                 data = fetched.sections.get(part.name)
@@ -191,7 +191,7 @@ class ImapMailbox:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
         folder = _canonical(folder)
         with self.session.call() as connection:
-            answer = await connection.call("APPEND", mailbox(folder), *_message(message, flags))
+            answer = await connection.send("APPEND", mailbox(folder), *_message(message, flags))
             return _appended(folder, answer, 1)[0]
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
@@ -208,21 +208,21 @@ class ImapMailbox:
     async def create(self, folder: str) -> None:
         """CREATE (RFC 9051 section 6.3.4)."""
         with self.session.call() as connection:
-            await connection.call("CREATE", mailbox(folder))
+            await connection.send("CREATE", mailbox(folder))
 
     async def delete(self, folder: str) -> None:
         """DELETE (RFC 9051 section 6.3.5), from the Inbox: servers differ about deleting the open folder."""
         with self.session.call() as connection:
             if self.session.open == folder:
                 await self.session.select(connection, INBOX)
-            await connection.call("DELETE", mailbox(folder))
+            await connection.send("DELETE", mailbox(folder))
             self.session.validity.pop(folder, None)
 
     async def status(self, folder: str) -> FolderStatus:
         """STATUS (RFC 9051 section 6.3.11)."""
         folder = _canonical(folder)
         with self.session.call() as connection:
-            answer = await connection.call("STATUS", mailbox(folder), b"(MESSAGES UIDNEXT UNSEEN)")
+            answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES UIDNEXT UNSEEN)")
         for response in answer.data:
             if isinstance(response, MailboxStatus) and _canonical(response.name) == folder:
                 items = response.items
@@ -238,7 +238,7 @@ class ImapMailbox:
             for batch in _batches(messages):
                 if together:
                     arguments = [argument for message in batch for argument in _message(*message)]
-                    answer = await connection.call("APPEND", mailbox(folder), *arguments)
+                    answer = await connection.send("APPEND", mailbox(folder), *arguments)
                     refs += _appended(folder, answer, len(batch))
                 else:
                     answers = await _all(
@@ -276,7 +276,7 @@ class ImapMailbox:
     async def _headers(
         self, connection: Connection, folder: str, command: str, numbers: bytes
     ) -> list[tuple[int, Header]]:
-        answer = await connection.call(command, numbers, HEADER_ITEMS)
+        answer = await connection.send(command, numbers, HEADER_ITEMS)
         validity = self.session.validity[folder]
         found: dict[int, Header] = {}
         for fetched in answer.data:
@@ -295,14 +295,19 @@ class ImapMailbox:
 
     async def _opened_for(self, connection: Connection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
         """Open the folder in which these messages are; its name and their UIDs."""
-        known = [ref for ref in refs if isinstance(ref, Ref)]
-        assert len(known) == len(refs) > 0, "references of another driver"
-        folder = known[0].folder
-        assert all(ref.folder == folder for ref in known), "messages of several folders"
+        places = set()
+        uids = []
+        for ref in refs:
+            assert isinstance(ref, Ref), "a reference of another driver"
+            places.add((ref.folder, ref.validity))
+            uids.append(ref.uid)
+        folders = {folder for folder, _ in places}
+        assert len(folders) == 1, "messages of several folders"
+        folder = folders.pop()
         await self.session.select(connection, folder)
-        if any(ref.validity != self.session.validity[folder] for ref in known):
+        if places != {(folder, self.session.validity[folder])}:
             raise ServerRefused("UIDVALIDITY changed", folder)
-        return folder, [ref.uid for ref in known]
+        return folder, uids
 
     async def _store(self, connection: Connection, refs: Sequence[Hashable], how: bytes, flags: Sequence[Flag]) -> None:
         if refs:
@@ -335,7 +340,7 @@ class ImapMailbox:
         """Without UIDPLUS only a plain EXPUNGE is left, which would take others' deleted messages with it."""
         if "UIDPLUS" in self.session.offered:
             return
-        answer = await connection.call("UID SEARCH", b"DELETED")
+        answer = await connection.send("UID SEARCH", b"DELETED")
         marked = {number for found in answer.data if isinstance(found, Search) for number in found.numbers}
         if not marked <= set(uids):
             raise ServerRefused("EXPUNGE would delete others", f"{len(marked - set(uids))} messages marked by others")
@@ -345,11 +350,13 @@ class ImapMailbox:
         if "UIDPLUS" in self.session.offered:
             await self._over_sets(connection, "UID EXPUNGE", uids)
         else:
-            await connection.call("EXPUNGE")
+            await connection.send("EXPUNGE")
 
 
 async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:
     """The answers of commands that are under way together; the first failure when all of them have ended."""
+    if len(futures) == 1:
+        return [await futures[0]]
     answers = await asyncio.gather(*futures, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):

@@ -79,7 +79,7 @@ class ImapSession:
             self.leave()
             self.connection = None
             try:
-                await connection.call("LOGOUT")
+                await connection.send("LOGOUT")
                 connection.close()
                 await connection.wait_closed()
             except ServerLost as lost:
@@ -142,14 +142,14 @@ class ImapSession:
         if self.open == folder:
             return False
         self.leave()
-        await connection.call("SELECT", mailbox(folder), then=self.selecting(folder, announce), resets=True)
+        await connection.send("SELECT", mailbox(folder), then=self.selecting(folder, announce), resets=True)
         self.raise_if_renumbered()
         return True
 
     async def refresh(self, connection: Connection, folder: str) -> None:
         """Open the folder to list it: what came meanwhile will be in the list, and is not announced."""
         if not await self.select(connection, folder, announce=False) and not self.count:
-            await connection.call("NOOP")
+            await connection.send("NOOP")
 
     def selecting(self, folder: str, announce: bool) -> Callable[[Answer], None]:
         """What to do when a SELECT that is now sent succeeds."""

@@ -54,7 +54,8 @@ class Wire:
             self._held += data
             stream = self._held
         begin = 0  # of the response that is looked for
-        while (end := self._end(stream, begin)) >= 0:
+        length = len(stream)
+        while begin < length and (end := self._end(stream, begin)) >= 0:
             if stream is data:
                 whole = data[begin:end]
             else:
