@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import imaplib
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -192,10 +193,25 @@ async def logged_on(services: Services, account: Account) -> AsyncIterator[tuple
 
 
 def test_it_is_a_client_module(services: Services) -> None:
-    """It has the name of its entry point, supports what a port can, and keeps the library's log silent about mail."""
+    """It has the name of its entry point and supports whatever a task may need."""
     module = open_module(services)
     assert isinstance(module, ClientModule)
     assert (module.name, module.supports) == ("aioimaplib", SUPPORT)
+
+
+def test_no_mail_and_no_password_is_logged(
+    services: Services, account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library would log the whole conversation; with the root logger wide open nothing of it is seen."""
+    caplog.set_level(logging.DEBUG)
+
+    async def scenario() -> None:
+        async with logged_on(services, account) as (mailbox, _):
+            await mailbox.append(INBOX, message(1))
+            await mailbox.headers(INBOX, None)
+
+    run(scenario)
+    assert not [record for record in caplog.records if record.name.startswith("aioimaplib")]
 
 
 def test_starttls_is_refused_before_anything_is_connected() -> None:

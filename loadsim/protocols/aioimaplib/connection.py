@@ -90,6 +90,11 @@ class _Client(library.IMAP4):
         connecting = running.create_connection(lambda: self._made, host, port, ssl=ssl_context)
         self._client_task = running.create_task(connecting)
 
+    async def hello(self) -> None:
+        """Wait for connection, greeting and capabilities. Before 2.0.3 the library forgets a connection that fails."""
+        await self._client_task
+        await self.wait_hello_from_server()
+
 
 class Connection:
     """One connection through the library: commands within a limit, an end that is noticed, and no traces after it."""

@@ -77,7 +77,7 @@ class AioimaplibMailbox:
             self._endpoint, self._context, self._limit_s, self._observer, self._clean, self._heard
         )
         client, account = connection.client, self._account
-        await connection.run("CONNECT", client.wait_hello_from_server())
+        await connection.run("CONNECT", client.hello())
         try:
             await connection.run("LOGIN", client.login(library.quoted(account.login), account.password))
             await connection.run("CAPABILITY", connection.protocol.capability())
