@@ -609,5 +609,5 @@ def test_the_transcript_survives_every_cut_in_two(server: Endpoint) -> None:
 def test_nothing_is_read_from_disk() -> None:
     """The wire does no I/O: it imports neither sockets nor asyncio."""
     package = Path(parse.__code__.co_filename).parent
-    for name in ("wire", "grammar", "responses", "commands", "names"):
+    for name in ("wire", "grammar", "values", "responses", "commands", "names"):
         assert not re.search(r"(?m)^\s*(import|from) (asyncio|socket|ssl|time)\b", (package / f"{name}.py").read_text())

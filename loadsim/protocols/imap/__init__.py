@@ -1,13 +1,15 @@
 """The client module `imap`: loadsim's own IMAP client, aiosmtplib for submission, the calendar as a folder.
 
-    responses   what a server can say            names      mailbox names in modified UTF-7
-    grammar     one response into its value      commands   arguments and commands into bytes
-    wire        the stream into responses        connection a socket, commands under way, time limits
-    logon       greeting, TLS, authentication    arrivals   what of the Inbox is new
-    session     log-on to log-off, open folder   reading    answers in the words of mail
-    mailbox     the port
+    names, commands        names and arguments into bytes
+    responses              what a server can say
+    values, grammar        one whole response into its value
+    wire                   the stream into responses
+    connection             a socket, the commands under way, time limits
+    logon                  greeting, TLS, authentication, capabilities
+    arrivals, session      the open folder and its news, over lost and new connections
+    reading, mailbox       the port: answers and commands in the words of mail
 
-Everything up to `commands` does no I/O.
+Everything up to `wire` does no I/O.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""Nested values into envelopes and body structures (RFC 9051 section 7.5.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from loadsim.errors import ProtocolError
+from loadsim.protocols.imap.responses import Address, Envelope, Leaf, Multipart
+
+Value: TypeAlias = "bytes | list[Value] | None"
+"""What stands in a response: a string or an atom, NIL, or a list in parentheses."""
+
+_FIELD_PARAMETER = re.compile(rb';[ \t]*+([^=;\s"]++)=(?:"([^"]*+)"|([^;\s"]++))')
+_SIZE = re.compile(rb"\d{1,19}")
+_MESSAGES = frozenset({"message/rfc822", "message/global"})
+
+
+def decoded(raw: bytes) -> str:
+    """The protocol's own words as text; a byte that is none becomes a replacement character."""
+    return raw.decode("utf-8", "replace")
+
+
+def malformed(where: str, expected: str, at: int) -> ProtocolError:
+    """The one error of this parser; it does not say what stood there."""
+    return ProtocolError("IMAP syntax", f"{where}: expected {expected} at byte {at}")
+
+
+def envelope_of(value: Value, at: int) -> Envelope:
+    """An ENVELOPE that ended at byte `at`."""
+    if not isinstance(value, list) or len(value) != 10:
+        raise malformed("ENVELOPE", "ten fields", at)
+    return Envelope._make(
+        (
+            *(_nstring(each, at) for each in value[:2]),
+            *(_addresses(each, at) for each in value[2:8]),
+            *(_nstring(each, at) for each in value[8:]),
+        )
+    )
+
+
+def _nstring(value: Value, at: int) -> bytes | None:
+    if isinstance(value, list):
+        raise malformed("a value", "a string or NIL", at)
+    return value
+
+
+def _addresses(value: Value, at: int) -> tuple[Address, ...]:
+    if not value:
+        return ()
+    if not isinstance(value, list):
+        raise malformed("ENVELOPE", "a list of addresses", at)
+    found = []
+    for each in value:
+        if not isinstance(each, list) or len(each) != 4:
+            raise malformed("ENVELOPE", "an address of four fields", at)
+        # An empty string says as little as NIL, and is not told apart from it.
+        found.append(Address(*[_nstring(field, at) or None for field in each]))
+    return tuple(found)
+
+
+def body_of(value: Value, at: int) -> Leaf | Multipart:
+    """A BODYSTRUCTURE that ended at byte `at`; its depth was limited when it was read (RFC 9051 section 9, body)."""
+    if not isinstance(value, list) or not value:
+        raise malformed("BODYSTRUCTURE", "a list", at)
+    if isinstance(value[0], list):
+        parts: list[Leaf | Multipart] = []
+        for each in value:
+            if not isinstance(each, list):
+                break
+            parts.append(body_of(each, at))
+        subtype = value[len(parts)] if len(parts) < len(value) else b"mixed"
+        return Multipart(_word(subtype, at), tuple(parts))
+    if len(value) < 7:
+        raise malformed("BODYSTRUCTURE", "seven fields of a part", at)
+    size = value[6]
+    if not isinstance(size, bytes) or not _SIZE.fullmatch(size):
+        raise malformed("BODYSTRUCTURE", "a size", at)
+    content_type = f"{_word(value[0], at)}/{_word(value[1], at)}"
+    # The extensions: MD5, disposition, ... They come after the lines of a text part, and after the envelope, body
+    # and lines of an attached message (RFC 9051 section 9, body-type-1part).
+    extensions = 7
+    if content_type.startswith("text/"):
+        extensions = 8
+    elif content_type in _MESSAGES and len(value) > 7 and isinstance(value[7], list):
+        extensions = 10
+    shown, shown_parameters = _disposition(value[extensions + 1] if len(value) > extensions + 1 else None, at)
+    return Leaf(
+        content_type,
+        _parameters(value[2]),
+        _word(value[5], at) if value[5] is not None else "7bit",
+        int(size),
+        shown,
+        shown_parameters,
+    )
+
+
+def _disposition(value: Value, at: int) -> tuple[str | None, Mapping[str, bytes]]:
+    """body-fld-dsp: the type and the parameters; pymap sends the header field itself, as one string."""
+    if not value:
+        return None, {}
+    if isinstance(value, list):
+        return _word(value[0], at), _parameters(value[1]) if len(value) > 1 else {}
+    parameters = {decoded(match[1]).lower(): match[2] or match[3] or b"" for match in _FIELD_PARAMETER.finditer(value)}
+    return decoded(value.partition(b";")[0]).strip().lower(), parameters
+
+
+def _word(value: Value, at: int) -> str:
+    if not isinstance(value, bytes):
+        raise malformed("BODYSTRUCTURE", "a string", at)
+    return decoded(value).lower()
+
+
+def _parameters(value: Value) -> Mapping[str, bytes]:
+    if not isinstance(value, list):
+        return {}
+    return {
+        decoded(key).lower(): setting
+        for key, setting in zip(value[::2], value[1::2], strict=False)
+        if isinstance(key, bytes) and isinstance(setting, bytes)
+    }
