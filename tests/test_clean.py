@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from mailservers import DOMAIN, StartEmbedded, logged_on, numbered_accounts
@@ -172,6 +173,37 @@ def test_reports_about_our_mail_go_and_others_stay(lab: Lab) -> None:
     left = [each.message for each in lab.snapshots()[0][INBOX]]
     assert left[0] == delivery_report(FOREIGN % 1)
     assert b"downtime" in left[1]
+
+
+def test_mail_that_arrives_meanwhile_keeps_its_folder(lab: Lab) -> None:
+    """Whether a folder is empty is asked right before it is deleted, the manifest's too."""
+
+    class Meanwhile:
+        """A mailbox into which somebody else puts mail after it was listed."""
+
+        def __init__(self, mailbox: Any) -> None:
+            self._mailbox = mailbox
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._mailbox, name)
+
+        async def listing(self, folders: Sequence[str]) -> Any:
+            found = await self._mailbox.listing(folders)
+            for folder in ("Folder 01", "LoadSim"):
+                lab.put(1, folder, FOREIGN % 1)
+            return found
+
+    async def work(account: Account, mailbox: Any) -> None:
+        cleaned = await clean_mailbox(account, Meanwhile(mailbox), dry_run=False)
+        assert set(cleaned.folders) == WANTED_FOLDERS - {INBOX, "Folder 01"}
+
+    assert asyncio.run(with_steps(lab, lab.accounts[0], 100, work))
+    after = lab.snapshots()[0]
+    assert {folder: [each.message for each in messages] for folder, messages in after.items()} == {
+        INBOX: [],
+        "Folder 01": [FOREIGN % 1],
+        "LoadSim": [FOREIGN % 1],
+    }
 
 
 def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:

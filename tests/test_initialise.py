@@ -76,6 +76,13 @@ def run(lab: Lab, mode: str = "auto") -> Initialised:
     return asyncio.run(initialise(lab.workload, lab.services, mode, quiet))
 
 
+def named_as_ours(lab: Lab) -> list[set[str]]:
+    """What the manifest names on each account; there is one message of it."""
+    found = [mailbox["LoadSim"] for mailbox in lab.snapshots()]
+    assert [len(messages) for messages in found] == [1] * USERS
+    return [set(json.loads(message.partition(b"\r\n\r\n")[2])["folders"]) for [(_, _, message)] in found]
+
+
 def assert_start_state(lab: Lab) -> None:
     """Every mailbox holds the start state that the workload defines, byte for byte, in order, with its flags."""
     workload, contents = lab.workload, Contents(lab.workload.seed)
@@ -114,9 +121,9 @@ def test_manifest_names_the_folders_that_were_created(lab: Lab) -> None:
     with logged_on(lab.server, lab.accounts[0]) as client:
         client.create(quoted("Sent Items"))
     run(lab)
-    first, second, _ = (json.loads(found["LoadSim"][0].message.partition(b"\r\n\r\n")[2]) for found in lab.snapshots())
-    assert set(second["folders"]) == WANTED_FOLDERS - {INBOX}
-    assert set(first["folders"]) == WANTED_FOLDERS - {INBOX, "Sent Items"}
+    first, second, _ = named_as_ours(lab)
+    assert second == WANTED_FOLDERS - {INBOX}
+    assert first == WANTED_FOLDERS - {INBOX, "Sent Items"}
 
 
 def test_second_time_there_is_nothing_to_do(lab: Lab) -> None:
@@ -222,9 +229,27 @@ def test_folders_of_a_larger_profile_go(lab: Lab) -> None:
         client.create(quoted("Folder 04"))
     run(lab.with_settings(f"topology.0.profile={large}"))
     assert run(lab).folders_deleted == 5
+    assert named_as_ours(lab) == [WANTED_FOLDERS - {INBOX}] * USERS
     with logged_on(lab.server, lab.accounts[0]) as client:
         client.delete(quoted("Folder 04"))
     assert_start_state(lab)
+
+
+def test_folders_that_somebody_deleted_are_forgotten(lab: Lab) -> None:
+    """The manifest names no folder that is gone: a new one of that name would be somebody else's."""
+    run(lab)
+    before = lab.snapshots()
+    with logged_on(lab.server, lab.accounts[0]) as client:
+        client.delete(quoted("Folder 02"))
+    fewer = yaml.safe_load((lab.path.parent / "small.yaml").read_text())
+    fewer["start_state"]["folders"] = 1
+    (lab.path.parent / "fewer.yaml").write_text(yaml.safe_dump(fewer))
+    done = run(lab.with_settings(f"topology.0.profile={lab.path.parent / 'fewer.yaml'}"))
+    assert (done.changed, done.folders_deleted) == (3, 2)
+    assert named_as_ours(lab) == [WANTED_FOLDERS - {INBOX, "Folder 02"}] * USERS
+    run(lab)
+    assert_start_state(lab)
+    assert [set(found) for found in lab.snapshots()] == [set(found) for found in before]
 
 
 def test_foreign_mail_is_refused_and_nothing_changed(lab: Lab) -> None:

@@ -149,14 +149,19 @@ def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -
 
 @dataclass(frozen=True, slots=True)
 class MailboxChange:
-    """How a mailbox comes to its start state: folders to create, to delete once they are empty, and to change."""
+    """How a mailbox comes to its start state: folders to create, to delete once they are empty, and to change.
+
+    `forget`: folders that the manifest names and that are gone, so that somebody else's of such a name is never taken
+    for ours.
+    """
 
     create: tuple[str, ...]
     delete: tuple[str, ...]
+    forget: frozenset[str]
     folders: dict[str, FolderChange]
 
     def __bool__(self) -> bool:
-        return bool(self.create or self.delete or self.folders)
+        return bool(self.create or self.delete or self.forget or self.folders)
 
 
 def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool) -> MailboxChange:
@@ -177,6 +182,7 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool
     return MailboxChange(
         create=tuple(name for name in wanted if name not in state.folders),
         delete=tuple(sorted(name for name in state.created if name in state.folders and name not in wanted)),
+        forget=state.created - state.folders.keys() - wanted.keys(),
         folders=changes,
     )
 
@@ -229,14 +235,13 @@ async def restore_mailbox(account: Account, mailbox: Provisioning, start: StartS
     state = await look(mailbox)
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, anew)
-    created = state.created & state.folders.keys() | frozenset(change.create)
-    if change.create:
+    created = state.created - change.forget | frozenset(change.create)
+    if created != state.created:
         if manifest.FOLDER not in state.folders:
             await mailbox.create(manifest.FOLDER)
-        if not state.created.issuperset(change.create):
-            await manifest.write(mailbox, account, created)
-        for name in change.create:
-            await mailbox.create(name)
+        await manifest.write(mailbox, account, created)
+    for name in change.create:
+        await mailbox.create(name)
     for folder in change.folders.values():
         if folder.remove:
             await mailbox.expunge(folder.remove)

@@ -45,14 +45,17 @@ async def read(mailbox: Provisioning, own: Sequence[Stored]) -> frozenset[str]:
 
 async def write(mailbox: Provisioning, account: Account, names: Iterable[str]) -> None:
     """Put a manifest of these names in the place of those that are there; its folder must exist."""
-    old = [message.ref for message in (await mailbox.listing([FOLDER]))[FOLDER] if is_manifest(message)]
-    await mailbox.append(FOLDER, compose(account, names), (Flag.SEEN,))
+    evidence, message = compose(account, names)
+    lying = [each for each in (await mailbox.listing([FOLDER]))[FOLDER] if is_manifest(each)]
+    if all(each.evidence != evidence for each in lying):
+        await mailbox.append(FOLDER, message, (Flag.SEEN,))
+    old = [each.ref for each in lying if each.evidence != evidence]
     if old:
         await mailbox.expunge(old)
 
 
-def compose(account: Account, names: Iterable[str]) -> bytes:
-    """The message: from and to the account, its body a JSON object with the names, one to a line."""
+def compose(account: Account, names: Iterable[str]) -> tuple[Evidence, bytes]:
+    """Its evidence and its bytes: from and to the account, the body a JSON object with the names, one to a line."""
     text = json.dumps({"folders": sorted(names)}, indent=0) + "\n"
     body = text.replace("\n", "\r\n").encode("ascii")
     message_id = initial_id(account.number, FOLDER, 0)
@@ -68,4 +71,4 @@ def compose(account: Account, names: Iterable[str]) -> bytes:
         "Content-Type: text/plain; charset=us-ascii\r\n"
         "Content-Transfer-Encoding: 7bit\r\n\r\n"
     )
-    return head.encode("ascii") + body
+    return evidence, head.encode("ascii") + body
