@@ -147,6 +147,8 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
     # pymap's connections expect what this reader hands them, even when there is no PROXY header to read.
     imap = ProxyProtocolReader(config.proxy_protocol).get_callback(IMAPServer(login, config))
     imap_socket, smtp_socket = (socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) for _ in range(2))
+    for listening in (imap_socket, smtp_socket):  # asyncio leaves this to us where the protocol number is 0
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     async with (
         await asyncio.start_server(imap, sock=imap_socket, backlog=BACKLOG),
         await loop.create_server(smtp, sock=smtp_socket, backlog=BACKLOG),

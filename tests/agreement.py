@@ -1,0 +1,107 @@
+"""What must lie in every mailbox after a run, worked out from the log alone, and what really does.
+
+The log's MailRecords are replayed over the start state; the other side is read by imaplib or doveadm, which know
+nothing of our code but the header that marks our mail.
+"""
+
+from __future__ import annotations
+
+import imaplib
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Account, Services
+from loadsim.model.workload import Workload
+from loadsim.results.records import EVENTS
+from loadsim.results.timinglog import TimingLog
+
+Mailboxes = dict[int, dict[str, Counter[str]]]
+"""By user and folder: how often each message id lies there."""
+
+
+def mailboxes_by_log(workload: Workload, log: TimingLog) -> Mailboxes:
+    """Replay what the log says was delivered, moved, copied, deleted, saved and expunged; empty folders left out."""
+    users = range(1, len(workload.population) + 1)
+    held: Mailboxes = {
+        user: {
+            folder: Counter(workload.initial(user, folder, index).id for index in range(count))
+            for folder, count in workload.start_state(user).items()
+        }
+        for user in users
+    }
+    mails = log.mails[log.mails["at_us"].argsort(kind="stable")]
+    for record, folder in zip(mails, log.names(mails, "folder"), strict=True):
+        event, message = EVENTS[record["event"]], record["message"].decode()
+        folders = held[int(record["user"])]
+        if event == "accepted":
+            folders.setdefault(INBOX, Counter())[message] += 1
+        elif event in ("moved", "deleted"):
+            folders[INBOX][message] -= 1
+            folders.setdefault(str(folder), Counter())[message] += 1
+        elif event in ("copied", "saved"):
+            folders.setdefault(str(folder), Counter())[message] += 1
+        elif event == "expunged":
+            folders[str(folder)][message] -= 1
+    return {user: _without_empty(folders) for user, folders in held.items()}
+
+
+def mailboxes_by_imap(accounts: Iterable[Account], services: Services) -> Mailboxes:
+    """Read every folder of every account, but for the calendar and loadsim's own book-keeping."""
+    held: Mailboxes = {}
+    for account in accounts:
+        with imaplib.IMAP4(services.imap.host, services.imap.port, timeout=60) as client:
+            client.login(account.login, account.password)
+            folders: dict[str, Counter[str]] = {}
+            for line in client.list()[1]:
+                assert isinstance(line, bytes)
+                name = line.decode().rpartition(' "/" ')[2].strip('"')
+                if name in (CALENDAR, "LoadSim"):
+                    continue
+                client.select(f'"{name}"', readonly=True)
+                answer = client.fetch("1:*", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")[1]
+                folders[name] = Counter(_id(part[1]) for part in answer if isinstance(part, tuple))
+            held[account.number] = _without_empty(folders)
+    return held
+
+
+def mailboxes_by_doveadm(accounts: Iterable[Account], doveadm: object) -> Mailboxes:
+    """The same by `doveadm fetch`, which reads Dovecot's files and speaks no IMAP."""
+    assert callable(doveadm)
+    held: Mailboxes = {}
+    for account in accounts:
+        told = doveadm("-f", "tab", "fetch", "-u", account.login, "mailbox hdr.x-loadsim", "ALL")
+        folders: dict[str, Counter[str]] = {}
+        for line in told.splitlines()[1:]:
+            name, _, header = line.partition("\t")
+            if name not in (CALENDAR, "LoadSim"):
+                folders.setdefault(name, Counter())[_id(header.encode())] += 1
+        held[account.number] = folders
+    return held
+
+
+def differences(expected: Mailboxes, found: Mailboxes) -> list[str]:
+    """Where the two disagree, in words; folders that only one of them knows count as empty in the other."""
+    told = []
+    for user in sorted(expected.keys() | found.keys()):
+        left, right = expected.get(user, {}), found.get(user, {})
+        for folder in sorted(left.keys() | right.keys()):
+            missing = left.get(folder, Counter()) - right.get(folder, Counter())
+            surplus = right.get(folder, Counter()) - left.get(folder, Counter())
+            if missing or surplus:
+                told.append(f"user {user}, {folder}: missing {dict(missing)}, too many {dict(surplus)}")
+    return told
+
+
+def deleted_items_emptied(held: Mailboxes) -> bool:
+    """Whether every user has left his Deleted Items empty."""
+    return not any(folders.get(DELETED_ITEMS) for folders in held.values())
+
+
+def _id(header: bytes) -> str:
+    found = re.search(rb"\bid=([^;\s]+)", header)
+    return found[1].decode() if found else "(a message that loadsim did not make)"
+
+
+def _without_empty(folders: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+    return {name: +ids for name, ids in folders.items() if +ids}

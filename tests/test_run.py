@@ -1,0 +1,322 @@
+"""`loadsim run` as a user meets it: in a process of its own, on servers that really answer."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_imap, mailboxes_by_log
+from mailservers import StartDovecotPostfix, StartEmbedded
+
+from loadsim.model.population import distribution_lists
+from loadsim.model.ports import Endpoint, Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.workload import Workload, plan_digest
+from loadsim.results.timinglog import read_log
+
+COLUMNS = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes\n"
+PATIENCE_S = 240
+
+
+def loadsim(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "loadsim", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def written(path: Path, **changes: Any) -> Path:
+    """A small scenario in a file: all three profiles, a day of some seconds, limits that a busy machine keeps."""
+    scenario = {
+        "name": "small",
+        "server": "embedded",
+        "topology": [
+            {"profile": "loadsim-5.5/light", "users": 2},
+            {"profile": "loadsim-5.5/medium", "users": 2},
+            {"profile": "loadsim-5.5/heavy", "users": 2},
+        ],
+        "run": {"day_length": "20s", "ramp_up": "1s", "warm_up": "2s", "window": "18s"},
+        "criteria": {"score_ms": {"max": 30000}},
+    } | changes
+    scenario["limits"] = {
+        "window": "1s",
+        "hits": 0,
+        "done": 0.5,
+        "drain": "60s",
+        "generator": {"lateness_p95_ms": 60000},
+    } | changes.get("limits", {})
+    path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
+    return path
+
+
+def on(services: Services, password: str = "secret-{index}") -> dict[str, Any]:
+    """The scenario's `server` and `accounts` for a server that is running."""
+    return {
+        "server": {
+            "imap": {"host": services.imap.host, "port": services.imap.port},
+            "smtp": {"host": services.smtp.host, "port": services.smtp.port},
+        },
+        "accounts": {"user": "user{index:05d}", "password": password},
+    }
+
+
+def population_of(scenario: Scenario) -> tuple[list[Any], dict[str, tuple[str, ...]]]:
+    """The accounts and lists that a server needs."""
+    return [scenario.account(user) for user in range(1, scenario.users + 1)], dict(distribution_lists(scenario))
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A run on the embedded server: its directory, and what was printed."""
+    place = tmp_path_factory.mktemp("small")
+    return place / "out", loadsim("run", written(place / "small.yaml"), "--out", place / "out")
+
+
+def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """The exit status is 0, the score table is printed, and where the run directory lies."""
+    out, run = small_run
+    assert run.returncode == 0, run.stderr + run.stdout
+    assert "Weighted Avg" in run.stdout
+    assert f"Run directory: {out}" in run.stdout
+
+
+def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """Scenario, score, answer, events, the log of the one engine and the server's log are there, and nothing else."""
+    out, run = small_run
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    (log,) = (name for name in found if name.startswith("logs/"))
+    assert log.endswith(".1.tlog")
+    assert set(found) - {log} == {"answer.txt", "embedded-server.log", "events.jsonl", "scenario.yaml", "score.json"}
+    assert (out / "answer.txt").read_text() in run.stdout + "\n"
+
+
+def test_score_json_has_the_documented_keys(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """Every key that scripts rely on is there, with figures that agree with each other and with the plan."""
+    out, _ = small_run
+    score = json.loads((out / "score.json").read_text())
+    scenario = load_scenario(str(out / "scenario.yaml"))
+    assert score["users"] == 6
+    assert score["clients"] == 1
+    assert score["window_s"] == [2.0, 20.0]
+    assert score["verdict"]["validity"] in ("valid", "degraded")
+    assert score["verdict"]["passed"] is True
+    assert score["plan_digest"] == plan_digest(Workload(scenario))
+    scored = [task for task in score["tasks"] if task["weight"] and task["hits"]]
+    weighted = sum(task["weight"] * task["p95_ms"] for task in scored) / sum(task["weight"] for task in scored)
+    assert score["score_ms"] == pytest.approx(weighted)
+    for task in score["tasks"]:
+        assert {"task", "weight", "hits", "failed", "p50_ms", "p95_ms", "mean_ms", "stddev_ms"} <= task.keys()
+
+
+def test_hits_are_those_of_the_exported_records(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """Counting the CSV by the documented rule gives the hits and the percentiles of score.json."""
+    out, _ = small_run
+    exported = loadsim("log", "export", "csv", out)
+    assert exported.returncode == 0
+    assert exported.stdout.startswith(COLUMNS)
+    rows = list(csv.DictReader(io.StringIO(exported.stdout)))
+    begin, end = 2.0, 20.0
+    for task in json.loads((out / "score.json").read_text())["tasks"]:
+        if task["task"] in ("LOGON", "LOGOFF"):
+            continue
+        times = sorted(
+            float(row["service_ms"])
+            for row in rows
+            if row["task"] == task["task"] and row["outcome"] == "ok" and begin <= float(row["scheduled_s"]) < end
+        )
+        assert task["hits"] == len(times)
+        if times:
+            assert task["p95_ms"] == pytest.approx(times[-(-95 * len(times) // 100) - 1])
+
+
+def test_events_tell_the_course_of_the_run(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """Each line is JSON; log-on, start, end, drained and over come in this order."""
+    out, _ = small_run
+    events = [json.loads(line)["event"] for line in (out / "events.jsonl").read_text().splitlines()]
+    assert [event for event in events if not event.startswith("failure")] == [
+        "log-on",
+        "start",
+        "end",
+        "drained",
+        "over",
+    ]
+
+
+def test_no_password_is_written_anywhere(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """No file of the run directory and nothing that was printed holds any user's password."""
+    out, run = small_run
+    everything = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
+    everything += (run.stdout + run.stderr).encode()
+    scenario = load_scenario("quickstart")
+    for user in range(1, 7):
+        assert scenario.account(user).password.encode() not in everything
+
+
+def test_log_answer_gives_the_answer_again(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """`log answer` over the run directory prints answer.txt and exits as the run did."""
+    out, run = small_run
+    again = loadsim("log", "answer", out)
+    assert again.returncode == run.returncode
+    assert again.stdout.strip() == (out / "answer.txt").read_text().strip()
+
+
+@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
+def test_the_mailboxes_agree_with_the_log_on_the_embedded_server(
+    protocol: str, embedded_server: StartEmbedded, tmp_path: Path
+) -> None:
+    """Read by imaplib, every mailbox holds what the log says, message by message, through either client module."""
+    groups = [{"profile": "loadsim-5.5/heavy", "users": 4, "protocol": protocol}]
+    path = written(tmp_path / "small.yaml", topology=groups)
+    server = embedded_server(*population_of(load_scenario(str(path))))
+    written(path, topology=groups, **on(server.services))
+    assert_agreement(path, tmp_path / "out", lambda accounts: mailboxes_by_imap(accounts, server.services))
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
+def test_the_mailboxes_agree_with_the_log_on_dovecot(
+    protocol: str, dovecot_postfix: StartDovecotPostfix, tmp_path: Path
+) -> None:
+    """Read by doveadm, every mailbox holds what the log says, message by message, through either client module."""
+    groups = [
+        {"profile": "loadsim-5.5/medium", "users": 12, "protocol": protocol},
+        {"profile": "loadsim-5.5/heavy", "users": 8, "protocol": protocol},
+    ]
+    path = written(tmp_path / "small.yaml", topology=groups)
+    server = dovecot_postfix(*population_of(load_scenario(str(path))))
+    written(path, topology=groups, **on(server.services))
+    assert_agreement(path, tmp_path / "out", lambda accounts: mailboxes_by_doveadm(accounts, server.doveadm))
+    assert server.queue() == []
+
+
+def assert_agreement(path: Path, out: Path, read: Any) -> None:
+    """Run, then compare what the log says with what lies in the mailboxes; nothing may have failed."""
+    run = loadsim("run", path, "--out", out)
+    assert run.returncode == 0, run.stderr + run.stdout
+    scenario = load_scenario(str(path))
+    (log_path,) = (out / "logs").iterdir()
+    log = read_log(log_path)
+    assert not [task for task in json.loads((out / "score.json").read_text())["tasks"] if task["failed"]]
+    held = read([scenario.account(user) for user in range(1, scenario.users + 1)])
+    assert differences(mailboxes_by_log(Workload(scenario), log), held) == []
+    assert deleted_items_emptied(held)
+    assert sum(ids.total() for folders in held.values() for ids in folders.values()) > 100
+
+
+def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
+    """After SIGINT the exit status is 3, the log has an end, and the score says that the run ended early."""
+    path = written(tmp_path / "small.yaml", run={"day_length": "10m", "ramp_up": "1s"})
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        await_line(process, "work: 1")  # ten seconds into the work
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    score = json.loads((out / "score.json").read_text())
+    assert score["verdict"]["validity"] == "invalid"
+    assert any("early" in reason for reason in score["verdict"]["reasons"])
+    assert "ended early" in printed
+    (log_path,) = (out / "logs").iterdir()
+    log = read_log(log_path)
+    assert log.facts["ended"] == "early"
+    assert len(log.tasks)
+
+
+def test_a_killed_run_leaves_a_readable_log(tmp_path: Path) -> None:
+    """After SIGKILL the log holds what was measured up to the last second, and the answer says that it has no end."""
+    path = written(tmp_path / "small.yaml", run={"day_length": "10m", "ramp_up": "1s"})
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        await_line(process, "work: 1")
+        process.kill()
+    answer = loadsim("log", "answer", out)
+    assert answer.returncode == 3
+    assert "has no end" in answer.stdout
+    (log_path,) = (out / "logs").iterdir()
+    assert len(read_log(log_path).tasks)
+
+
+def await_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read what the process says until a line begins so."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith(text):
+            return
+    pytest.fail("the process ended before it said so")
+
+
+def test_too_few_open_files_are_refused_with_the_command_that_raises_them(tmp_path: Path) -> None:
+    """Under `ulimit -n 70` six users are refused: one line, exit status 2, and no directory left behind."""
+    path = written(tmp_path / "small.yaml")
+    run = subprocess.run(
+        ["sh", "-c", 'ulimit -n 70; exec "$0" -m loadsim run "$1" --out "$2"', sys.executable, path, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert run.stderr == (
+        "loadsim: open files: expected a limit of at least 76 for 6 users, found 70: raise it with `ulimit -n 76`\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unreachable_server_is_refused(tmp_path: Path) -> None:
+    """Where nobody listens, the run is refused in one line that says where, before there is any load."""
+    nobody = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1))
+    run = loadsim("run", written(tmp_path / "small.yaml", **on(nobody)), "--out", tmp_path / "out")
+    assert run.returncode == 2
+    assert run.stderr.startswith("loadsim: server: ")
+    assert "127.0.0.1:1" in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_with_files_in_it_is_refused(tmp_path: Path) -> None:
+    """A run never writes among other files."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").touch()
+    run = loadsim("run", written(tmp_path / "small.yaml"), "--out", tmp_path / "out")
+    assert run.returncode == 2
+    assert run.stderr.count("\n") == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_a_refused_log_on_names_the_account_and_not_the_password(
+    embedded_server: StartEmbedded, tmp_path: Path
+) -> None:
+    """A wrong password is refused with the account and the server's words; the password is not shown."""
+    path = written(tmp_path / "small.yaml")
+    server = embedded_server(*population_of(load_scenario(str(path))))
+    written(path, **on(server.services, "wrong-{index}"))
+    run = loadsim("run", path, "--out", tmp_path / "out")
+    assert run.returncode == 2
+    assert "account user0000" in run.stderr.splitlines()[-1]
+    assert "wrong-" not in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not (tmp_path / "out").exists()
+    assert [left.name for left in tmp_path.iterdir()] == ["small.yaml"]
