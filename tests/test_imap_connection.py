@@ -42,11 +42,20 @@ class Client:
                 self.news.clear()
                 await self.news.wait()
 
-    async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S, secrets: Sequence[str] = ()) -> Connection:
-        """Connect and take the greeting."""
+    async def connect(
+        self, endpoint: Endpoint, limit_s: float = PATIENCE_S, secrets: Sequence[str] = (), patiently: bool = True
+    ) -> Connection:
+        """Connect and take the greeting; if `patiently`, the time limit counts from then on only."""
         connection, _ = await Connection.connect(
-            endpoint, tls_context(endpoint), self.ear, limit_s, self.hear, self.broken.append, secrets
+            endpoint,
+            tls_context(endpoint),
+            self.ear,
+            PATIENCE_S if patiently else limit_s,
+            self.hear,
+            self.broken.append,
+            secrets,
         )
+        connection._limit_s = limit_s
         return connection
 
     async def log_on(self, endpoint: Endpoint, account: Account) -> tuple[Connection, frozenset[str]]:
@@ -54,6 +63,23 @@ class Client:
         return await log_on(
             endpoint, tls_context(endpoint), account, self.ear, PATIENCE_S, self.hear, self.broken.append
         )
+
+
+class Tap:
+    """A transport that keeps what is written, write by write."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.writes: list[bytes] = []
+        self.inner = connection._transport
+        connection._transport = self  # type: ignore[assignment]
+
+    def write(self, data: bytes) -> None:
+        """As the transport's own."""
+        self.writes.append(data)
+        self.inner.write(data)  # type: ignore[union-attr]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
 
 
 ACCOUNT = Account(1, "user1", "user1@sim.test", 'se"cret-\\1')
@@ -111,7 +137,7 @@ def test_silence_ends_the_session() -> None:
     async def run() -> None:
         client = Client()
         async with playing(script) as endpoint:
-            connection = await client.connect(endpoint, limit_s=0.05)
+            connection = await client.connect(endpoint, limit_s=0.3)
             silent = connection.send("NOOP")
             await connection.send("CHECK")
             (failure,) = await failures(silent)
@@ -149,7 +175,7 @@ def test_commands_share_one_timer() -> None:
         assert isinstance(loop, CountingLoop)
         async with playing(script) as endpoint:
             # The script's own patience sets timers: what the commands add is what the answers' reading does not.
-            connection = await Client().connect(endpoint, limit_s=0.3)
+            connection = await Client().connect(endpoint, limit_s=0.5)
             before = loop.timers
             for _ in range(100):
                 await connection.send("NOOP")
@@ -320,10 +346,12 @@ def test_done_travels_with_the_next_command() -> None:
         client = Client()
         async with playing(script) as endpoint:
             connection = await client.connect(endpoint)
+            tap = Tap(connection)
             await connection.idle()
             await connection.send("NOOP")
             connection.send_quietly("IDLE")
             await connection.send("CHECK")
+            assert tap.writes == [b"t1 IDLE\r\n", b"DONE\r\nt2 NOOP\r\n", b"t3 IDLE\r\n", b"DONE\r\nt4 CHECK\r\n"]
             connection.close()
             await connection.wait_closed()
         names = [each[:3] for each in client.ear.commands[1:]]
@@ -352,15 +380,38 @@ def test_idle_may_last_longer_than_a_command() -> None:
     async def run() -> None:
         client = Client()
         async with playing(script) as endpoint:
-            connection = await client.connect(endpoint, limit_s=0.02)
+            connection = await client.connect(endpoint, limit_s=0.2)
             await connection.idle()
             loop = asyncio.get_running_loop()
             later = loop.create_future()
-            loop.call_later(0.1, later.set_result, None)
+            loop.call_later(0.4, later.set_result, None)
             await later
             assert connection.failure is None
             (failure,) = await failures(connection.send("NOOP"))
             assert isinstance(failure, ServerSilent)
+
+    asyncio.run(run())
+
+
+def test_an_idle_that_is_not_ended_is_noticed() -> None:
+    """DONE has a time limit of its own, though the command that it travelled with is answered."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.expect(rb"IDLE")
+        peer.say(b"+ idling")
+        assert (await peer.packet()).startswith(b"DONE\r\n")
+        peer.say(b"t2 OK")
+        await peer.end()
+
+    async def run() -> None:
+        client = Client()
+        async with playing(script) as endpoint:
+            connection = await client.connect(endpoint, limit_s=0.3)
+            await connection.idle()
+            await connection.send("NOOP")
+            await connection.wait_closed()
+        assert [str(each) for each in client.broken] == ["no answer to DONE"]
 
     asyncio.run(run())
 
@@ -437,7 +488,9 @@ def test_a_literal_travels_with_its_command_where_that_is_allowed(free: int, siz
         async with playing(script) as endpoint:
             connection = await Client().connect(endpoint)
             connection.free_literal_bytes = free
+            tap = Tap(connection)
             await connection.send("APPEND", b"Sent", Literal(body))
+            assert len(tap.writes) == (2 if waits else 1)
             connection.close()
             await connection.wait_closed()
 
@@ -573,8 +626,9 @@ def test_a_connection_that_is_not_made_says_why(script: Script, failure: type[Ta
     async def run() -> None:
         client = Client()
         async with playing(script) as endpoint:
+            limit_s = 0.1 if script is no_greeting else PATIENCE_S
             with pytest.raises(failure, match=shown):
-                await client.connect(endpoint, limit_s=0.1 if script is no_greeting else PATIENCE_S)
+                await client.connect(endpoint, limit_s, patiently=False)
         assert client.ear.commands[0][:2] == ("IMAP CONNECT", failure.outcome)
 
     asyncio.run(run())
@@ -776,6 +830,26 @@ def test_data_in_the_clear_instead_of_the_handshake_is_refused(localhost: tuple[
                 await client.log_on(replace(endpoint, ca_file=str(localhost[0])), ACCOUNT)
         assert caught.value.kind == "TLS handshake"
         assert not client.heard
+
+    asyncio.run(run())
+
+
+def test_nothing_is_read_in_the_clear_after_starttls_was_agreed() -> None:
+    """From the OK on the socket is left to the handshake: what comes later cannot be taken for an answer."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.answer(rb"STARTTLS")
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            connection = await Client().connect(endpoint)
+            assert connection._transport is not None
+            assert connection._transport.is_reading()
+            await connection.send("STARTTLS")
+            assert not connection._transport.is_reading()
+            connection.abort()
 
     asyncio.run(run())
 

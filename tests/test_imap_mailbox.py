@@ -575,6 +575,8 @@ def test_news_behind_the_answer_to_select_are_not_lost() -> None:
         tag = await peer.expect(rb"SELECT INBOX")
         peer.say(*peer.opened(3, 10), tag + b" OK", b"* 5 EXISTS", b"* 1 EXPUNGE", b"* 5 EXISTS")
         await peer.answer(rb"SELECT Other", *peer.opened(9, 4))
+        await peer.answer(rb"SELECT INBOX", *peer.opened(5, 13))
+        await peer.answer(rb"SELECT Other", *peer.opened(9, 4))
         await peer.answer(rb"SELECT INBOX", *peer.opened(6, 14))
         await peer.end()
 
@@ -584,9 +586,10 @@ def test_news_behind_the_answer_to_select_are_not_lost() -> None:
             await box.log_on()
             await box.open("inbox")
             assert ear.arrivals == [2, 1]
-            await box.open("Other")
-            await box.open("INBOX")
-            assert ear.arrivals == [2, 1, 1]
+            for told in ([2, 1], [2, 1, 1]):
+                await box.open("Other")
+                await box.open("INBOX")
+                assert ear.arrivals == told
             box.abandon()
 
     run(work())

@@ -85,7 +85,7 @@ class Wire:
                 # A CR at the end may be the first half of what is looked for; a literal may reach beyond the end.
                 self._searched = max(self._searched, len(stream) - 1)
                 return -1
-            if at == self._line or stream[at - 1] != _CLOSING_BRACE:
+            if stream[at - 1] != _CLOSING_BRACE:
                 return at
             mark = _LITERAL_AT_END.search(stream[max(self._line, at - _LONGEST_MARK) : at])
             if mark is None or _HAS_NO_LITERAL.match(stream, begin):
