@@ -259,6 +259,33 @@ def test_a_killed_run_leaves_a_readable_log(tmp_path: Path) -> None:
     assert len(read_log(log_path).tasks)
 
 
+def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) -> None:
+    """Where files cannot grow beyond 40 KiB, the run goes on to its end; exit status 3, and what is lost is said."""
+    path = written(tmp_path / "small.yaml")
+    run = subprocess.run(
+        [
+            "bash",
+            "-c",
+            'ulimit -f 40; exec "$0" -m loadsim run "$1" --out "$2"',
+            sys.executable,
+            path,
+            tmp_path / "out",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert run.returncode == 3, run.stderr
+    assert "Traceback" not in run.stderr
+    assert "timing log incomplete" in run.stderr
+    assert "has no end" in run.stdout
+    events = [json.loads(line)["event"] for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
+    assert "log not written" in events
+    (log_path,) = (tmp_path / "out" / "logs").iterdir()
+    assert len(read_log(log_path).commands)
+
+
 def await_line(process: subprocess.Popen[str], text: str) -> None:
     """Read what the process says until a line begins so."""
     assert process.stderr is not None

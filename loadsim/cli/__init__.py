@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from loadsim import __version__
@@ -13,6 +14,12 @@ from loadsim.errors import LoadSimError
 
 BAD_INPUT = 2
 """The exit status when what the user gave us is wrong; nothing was run."""
+
+OUR_FAULT = 70
+"""The exit status of a bug of ours (EX_SOFTWARE): none of those that say something about a server."""
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C where nothing was measured that could be told (128 + SIGINT)."""
 
 VERBS = (run, plan, init, clean, topology, server, log)
 
@@ -31,7 +38,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status: 0 pass, 1 criteria missed, 2 bad input, 3 run invalid or ended early."""
+    """Run a command; the exit status: 0 pass, 1 criteria missed, 2 bad input, 3 run invalid or ended early.
+
+    70 is a bug of ours, 130 Ctrl-C before there was any load.
+    """
     args = parser().parse_args(argv)
     try:
         status: int = args.run(args)
@@ -42,4 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("loadsim: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception:  # noqa: BLE001  the one place that may: a bug must not look like a verdict
+        traceback.print_exc()
+        print("loadsim: this is a bug of loadsim, and says nothing about the server", file=sys.stderr)
+        return OUR_FAULT
     return status

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ from loadsim.client.modules import open_modules
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
 from loadsim.model.population import distribution_lists
-from loadsim.model.ports import Services
+from loadsim.model.ports import ClientModule, Services
 from loadsim.model.scenario import Scenario, Server, load_scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.report.answer import Summary, summarise
@@ -75,7 +75,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out)
-    print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text}\n\nRun directory: {out}")
+    print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
     return summary.exit_status
 
 
@@ -159,29 +159,43 @@ class Run:
         header = self._header(run_id, client, prepared.start_state)
         path = logs / f"{client}.{ENGINE}.tlog"
         log = TimingLogWriter(path, header, clock.now_ns())
-        try:
-            with (self.out / "events.jsonl").open("w", encoding="utf-8") as told, shown_run(self.scenario) as watch:
-                engine = Engine(
-                    workload=self.workload,
-                    users=range(1, self.scenario.users + 1),
-                    modules=modules,
-                    contents=contents,
-                    recorder=log,
-                    events=Events(told),
-                    clock=clock,
-                    run_id=run_id,
-                    wall_clock_us=time.time_ns() // 1000,
-                    watch=watch,
-                )
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    asyncio.get_running_loop().add_signal_handler(number, engine.stop)
-                await engine.run()
-        finally:
-            log.close()
+        with (self.out / "events.jsonl").open("w", encoding="utf-8") as told:
+            events = Events(told)
+            try:
+                await self._make_load(run_id, modules, contents, log, events, clock)
+            finally:
+                _close(log, events)
         summary = summarise([path])
-        (self.out / "score.json").write_text(json.dumps(summary.score, indent=2) + "\n", encoding="utf-8")
-        (self.out / "answer.txt").write_text(summary.text + "\n", encoding="utf-8")
+        _write(self.out / "score.json", json.dumps(summary.score, indent=2))
+        _write(self.out / "answer.txt", summary.text)
         return summary
+
+    async def _make_load(
+        self,
+        run_id: str,
+        modules: Mapping[str, ClientModule],
+        contents: Contents,
+        log: TimingLogWriter,
+        events: Events,
+        clock: MonotonicClock,
+    ) -> None:
+        """Run the engine until its end, or until the user has had enough."""
+        with shown_run(self.scenario) as watch:
+            engine = Engine(
+                workload=self.workload,
+                users=range(1, self.scenario.users + 1),
+                modules=modules,
+                contents=contents,
+                recorder=log,
+                events=events,
+                clock=clock,
+                run_id=run_id,
+                wall_clock_us=time.time_ns() // 1000,
+                watch=watch,
+            )
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, engine.stop)
+            await engine.run()
 
     def _header(self, run_id: str, client: str, start_state: str | None) -> dict[str, Any]:
         scenario, run = self.scenario, self.scenario.run
@@ -215,3 +229,20 @@ class Run:
                 "generator_lateness_p95_ms": scenario.limits.generator.lateness_p95_ms,
             },
         }
+
+
+def _close(log: TimingLogWriter, events: Events) -> None:
+    """Close the log. What a full disk did not take is lost now, and is said; the answer finds that it has no end."""
+    try:
+        log.close()
+    except OSError as failure:
+        events.say("log incomplete", why=str(failure))
+        print(f"loadsim: timing log incomplete: {failure}", file=sys.stderr)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file of results; where the disk does not take it, the results are still printed."""
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as failure:
+        print(f"loadsim: {path} not written: {failure.strerror}", file=sys.stderr)

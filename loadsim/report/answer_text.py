@@ -15,7 +15,7 @@ def answer_text(score: Mapping[str, Any]) -> str:
     for name, protocol in score["by_protocol"].items():
         if len(score["by_protocol"]) > 1:
             lines.append(
-                f"Client module {name}, {_count(protocol['users'], 'user')} (its score is not to be mixed with another's)"
+                f"Client module {name}, {_count(protocol['users'], 'user')} (not to be mixed with another's score)"
             )
         lines += [*_table(_rows(protocol)), *_covers(protocol["covers"]), ""]
     if score.get("commands"):
@@ -135,9 +135,10 @@ def _ms(time_ms: float | None) -> str:
 
 def _clock(at_s: float) -> str:
     """h:mm:ss, with the fraction of a second only where there is one."""
-    minutes, seconds = divmod(at_s, 60)
+    minutes, seconds = divmod(round(at_s, 6), 60)
     hours, minutes = divmod(int(minutes), 60)
-    return f"{hours}:{minutes:02d}:{seconds:02.0f}" if seconds == int(seconds) else f"{hours}:{minutes:02d}:{seconds:g}"
+    whole, _, fraction = f"{seconds:.6f}".rstrip("0").partition(".")
+    return f"{hours}:{minutes:02d}:{whole:>02}" + (f".{fraction}" if fraction else "")
 
 
 def _length(length_s: float) -> str:
