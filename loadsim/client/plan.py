@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module
+from loadsim.client.tasks import TASKS
 from loadsim.model.content import Contents
 from loadsim.model.evidence import HEADER, Evidence
 from loadsim.model.ports import Endpoint, Services
@@ -23,25 +25,35 @@ from loadsim.model.workload import Workload, plan_digest
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
 """The ways to send, as the published calculated load calls them, and the tasks that do it."""
 
+TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
+
 HOUR_S = 3600.0
+
+Counts = defaultdict[tuple[int, str], int]
+
+
+def _counts() -> Counts:
+    return defaultdict(int)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts what an engine records (`engine.RunLog`), by hour of the profiles' day; log-ons before the start: -1.
+    """Counts what an engine records (`engine.RunLog`), by user and by hour of the profiles' day.
 
+    Hours count from 0; what comes before the common start is in hour -1, what comes after the end in hour `hours`.
     A whole day of many users passes through these few lines, so each counts under one key and no more.
     """
 
     hour_ns: int
+    hours: int
+    duration_ns: int
     start_ns: int | None = None
-    tasks: defaultdict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))  # by user
-    hourly_tasks: defaultdict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
-    hourly_commands: defaultdict[tuple[int, str], int] = field(default_factory=lambda: defaultdict(int))
-    received: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))  # by recipient
+    tasks: Counts = field(default_factory=_counts)  # by user
+    traffic: Counts = field(default_factory=_counts)  # by user
+    hourly_tasks: Counts = field(default_factory=_counts)
+    hourly_traffic: Counts = field(default_factory=_counts)
+    hourly_commands: Counts = field(default_factory=_counts)
     failures: Counter[str] = field(default_factory=Counter)
-    sent_bytes: int = 0
-    received_bytes: int = 0
     _data_bytes: int = 0
 
     def task(self, *, task: str, user: int, scheduled_ns: int, outcome: str, error: str, **_: Any) -> None:
@@ -52,18 +64,26 @@ class Tally:
         self.tasks[user, task] += 1
         self.hourly_tasks[self._hour(scheduled_ns), task] += 1
 
-    def mail(self, *, event: str, user: int, **_: Any) -> None:
+    def mail(self, *, event: str, user: int, sender: int, at_ns: int, **_: Any) -> None:
         """Count deliveries."""
-        if event == "accepted":
-            self.received[user] += 1
-            self.received_bytes += self._data_bytes
+        if event != "accepted":
+            return
+        hour, traffic, hourly = self._hour(at_ns), self.traffic, self.hourly_traffic
+        traffic[sender, "reached"] += 1
+        traffic[user, "messages_received"] += 1
+        traffic[user, "bytes_received"] += self._data_bytes
+        hourly[hour, "messages_received"] += 1
+        hourly[hour, "bytes_received"] += self._data_bytes
 
-    def command(self, *, command: str, started_ns: int, sent_bytes: int, **_: Any) -> None:
+    def command(self, *, command: str, user: int, started_ns: int, sent_bytes: int, **_: Any) -> None:
         """Count a protocol command; DATA carries the message whose acceptance is told next."""
-        self.hourly_commands[self._hour(started_ns), command] += 1
+        hour = self._hour(started_ns)
+        self.hourly_commands[hour, command] += 1
         if command == "SMTP DATA":
             self._data_bytes = sent_bytes
-            self.sent_bytes += sent_bytes
+            for counts, key in ((self.traffic, user), (self.hourly_traffic, hour)):
+                counts[key, "messages_sent"] += 1
+                counts[key, "bytes_sent"] += sent_bytes
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """Learn when the common start is."""
@@ -73,7 +93,10 @@ class Tally:
         """Nothing is written."""
 
     def _hour(self, at_ns: int) -> int:
-        return -1 if self.start_ns is None else (at_ns - self.start_ns) // self.hour_ns
+        if self.start_ns is None or at_ns < self.start_ns:
+            return -1
+        since_ns = at_ns - self.start_ns
+        return self.hours if since_ns >= self.duration_ns else min(since_ns // self.hour_ns, self.hours - 1)
 
 
 class PlannedContents(Contents):
@@ -104,33 +127,13 @@ class Plan:
     whole: Share
     by_profile: dict[str, Share]
 
-    @property
-    def tasks(self) -> Counter[str]:
-        """How often each task was done."""
-        return _total(self.tally.tasks)
-
-    @property
-    def messages_sent(self) -> int:
-        """Messages that were submitted."""
-        tasks = self.tasks
-        return sum(tasks[task] for task in SENDING.values())
-
-    @property
-    def messages_received(self) -> int:
-        """Messages that were delivered, one for each recipient."""
-        return sum(self.tally.received.values())
-
-    @property
-    def recipients_per_message(self) -> float:
-        """Mailboxes that a message reached, on average."""
-        return self.messages_received / self.messages_sent if self.messages_sent else 0.0
-
 
 def make_plan(scenario: Scenario) -> Plan:
     """Run the scenario without a server, in virtual time."""
     workload = Workload(scenario)
     contents = PlannedContents(scenario.run.seed)
-    tally = Tally(round(HOUR_S * 1e9 / scenario.compression))
+    hours = math.ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
+    tally = Tally(round(HOUR_S * 1e9 / scenario.compression), hours, workload.duration_us * 1000)
 
     async def live(clock: LoopClock) -> None:
         nowhere = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
@@ -176,31 +179,29 @@ def _total(counts: Mapping[tuple[int, str], int]) -> Counter[str]:
 def _shares(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, Share]:
     """The load of each profile's users, and under "" that of all."""
     users: Counter[str] = Counter()
-    received: Counter[str] = Counter()
-    tasks: dict[str, Counter[str]] = {"": _total(tally.tasks)}
     calculated: dict[str, Calculated | None] = {"": None}
     for group in scenario.topology:
         users.update({group.profile.name: group.users, "": group.users})
         calculated[group.profile.name] = group.profile.calculated
-        tasks[group.profile.name] = Counter()
     names = {user: workload.profile(user).name for user in range(1, scenario.users + 1)}
-    for (user, task), times in tally.tasks.items():
-        tasks[names[user]][task] += times
-    for user, messages in tally.received.items():
-        received.update({names[user]: messages, "": messages})
-    return {
-        name: _share(users[name], scenario.run.days, tasks[name], received[name], calculated[name]) for name in users
-    }
+    done: dict[str, Counter[str]] = {name: Counter() for name in calculated}
+    for counts in (tally.tasks, tally.traffic):
+        for (user, figure), times in counts.items():
+            done[names[user]][figure] += times
+            done[""][figure] += times
+    return {name: _share(users[name], scenario.run.days, done[name], calculated[name]) for name in done}
 
 
-def _share(users: int, days: int, done: Counter[str], received: int, calculated: Calculated | None) -> Share:
-    sent = {way: done[task] / (users * days) for way, task in SENDING.items()}
+def _share(users: int, days: int, done: Counter[str], calculated: Calculated | None) -> Share:
+    each = 1 / (users * days)
+    sent = sum(done[task] for task in SENDING.values())
     per_user = {
-        "sent": sum(sent.values()),
-        "received": received / (users * days),
-        **sent,
-        "read": done["READ"] / (users * days),
-        "browsed": done["BROWSE"] / (users * days),
+        "sent": sent * each,
+        "received": done["messages_received"] * each,
+        **{way: done[task] * each for way, task in SENDING.items()},
+        "read": done["READ"] * each,
+        "browsed": done["BROWSE"] * each,
+        "recipients_per_message": done["reached"] / sent if sent else 0.0,
     }
     return Share(users, per_user, calculated)
 
@@ -208,30 +209,17 @@ def _share(users: int, days: int, done: Counter[str], received: int, calculated:
 def to_json(plan: Plan) -> dict[str, Any]:
     """The plan as `loadsim plan --json` prints it."""
     tally, scenario = plan.tally, plan.scenario
-    commands = _total(tally.hourly_commands)
-    imap = sum(times for name, times in commands.items() if name.startswith("IMAP "))
-    by_user: dict[str, dict[str, int]] = {
-        str(user): {"received": tally.received[user]} for user in range(1, scenario.users + 1)
-    }
-    for (user, task), times in sorted(tally.tasks.items()):
-        by_user[str(user)][task] = times
-    hours: dict[int, dict[str, dict[str, int]]] = {}
-    for key, counts in (("tasks", tally.hourly_tasks), ("commands", tally.hourly_commands)):
-        for (hour, name), times in sorted(counts.items()):
-            hours.setdefault(hour, {"tasks": {}, "commands": {}})[key][name] = times
+    traffic = _total(tally.traffic)
+    by_hour = _by_hour(tally)
+    inside = [hour for hour in by_hour if hour["seconds"]]
     return {
         "users": scenario.users,
         "day_s": scenario.run.day_length_s,
         "days": scenario.run.days,
         "compression": scenario.compression,
-        "totals": {
-            "messages_sent": plan.messages_sent,
-            "messages_received": plan.messages_received,
-            "bytes_sent": tally.sent_bytes,
-            "bytes_received": tally.received_bytes,
-        },
-        "per_user": {**plan.whole.per_user, "recipients_per_message": plan.recipients_per_message},
-        "tasks": dict(plan.tasks),
+        "totals": {figure: traffic[figure] for figure in TRAFFIC},
+        "per_user": plan.whole.per_user,
+        "tasks": _in_order(_total(tally.tasks)),
         "plan_digest": plan.digest,
         "by_profile": {
             name: {
@@ -241,13 +229,65 @@ def to_json(plan: Plan) -> dict[str, Any]:
             }
             for name, share in plan.by_profile.items()
         },
-        "by_user": by_user,
-        "by_hour": [{"hour": hour, **counts} for hour, counts in sorted(hours.items())],
-        "commands": dict(commands),
+        "by_user": _by_user(scenario, tally),
+        "by_hour": by_hour,
+        "commands": dict(_total(tally.hourly_commands)),
         "rates_per_s": {
             "log_ons": scenario.users / scenario.run.ramp_up_s if scenario.run.ramp_up_s else None,
-            "imap_commands": imap / scenario.duration_s,
-            "messages": plan.messages_sent / scenario.duration_s,
+            "imap_commands": sum(hour["imap_commands"] for hour in inside) / scenario.duration_s,
+            "messages": traffic["messages_sent"] / scenario.duration_s,
         },
         "failures": dict(tally.failures),
     }
+
+
+def _in_order(tasks: Mapping[str, int]) -> dict[str, int]:
+    """Every task, those that were never done too, in the order of the tasks' own table."""
+    return {**dict.fromkeys(TASKS, 0), **tasks}
+
+
+def _by_user(scenario: Scenario, tally: Tally) -> dict[str, dict[str, Any]]:
+    tasks: dict[int, dict[str, int]] = {user: {} for user in range(1, scenario.users + 1)}
+    for (user, task), times in tally.tasks.items():
+        tasks[user][task] = times
+    return {
+        str(user): {
+            **{figure: tally.traffic.get((user, figure), 0) for figure in TRAFFIC},
+            "recipients": tally.traffic.get((user, "reached"), 0),
+            "tasks": done,
+        }
+        for user, done in tasks.items()
+    }
+
+
+def _by_hour(tally: Tally) -> list[dict[str, Any]]:
+    """A record for each hour; -1 is before the start, the one after the last hour is after the end.
+
+    `seconds` is how long the hour takes in the run, None for those two.
+    """
+    tasks, commands = _by_first(tally.hourly_tasks), _by_first(tally.hourly_commands)
+    records: list[dict[str, Any]] = []
+    for hour in range(-1, tally.hours + 1):
+        left_ns = tally.duration_ns - hour * tally.hour_ns
+        seconds = min(tally.hour_ns, left_ns) * 1e-9 if 0 <= hour < tally.hours else None
+        imap = sum(times for name, times in commands.get(hour, {}).items() if name.startswith("IMAP "))
+        records.append(
+            {
+                "hour": hour,
+                "seconds": seconds,
+                "tasks": _in_order(tasks.get(hour, {})),
+                **{figure: tally.hourly_traffic.get((hour, figure), 0) for figure in TRAFFIC},
+                "imap_commands": imap,
+                "imap_commands_per_s": imap / seconds if seconds else None,
+                "commands": commands.get(hour, {}),
+            }
+        )
+    return records
+
+
+def _by_first(counts: Mapping[tuple[int, str], int]) -> dict[int, dict[str, int]]:
+    """Counts by (hour, name) as counts by name for each hour."""
+    found: dict[int, dict[str, int]] = {}
+    for (hour, name), times in sorted(counts.items()):
+        found.setdefault(hour, {})[name] = times
+    return found

@@ -9,15 +9,20 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from loadsim.errors import ConfigError
 from loadsim.model.draw import draw
-from loadsim.model.scenario import Group, Scenario
+from loadsim.model.scenario import Group, Lists, Scenario
+
+_GOLDEN = 0.6180339887498949
+"""The golden ratio's fraction: its multiples, without their whole parts, fill [0, 1) evenly however many they are."""
 
 
 def group_index(user: int, sizes: Sequence[int]) -> int:
     """Which group user `user` (from 1) belongs to, when groups of these sizes are spread evenly over the numbers.
 
     The first group's members are laid out by Bresenham's rule over all numbers, the next group's over what
-    remains, and so on: any run of consecutive users holds the groups in proportion, each to within one.
+    remains, and so on. Any run of consecutive users holds the first group in proportion to within one user, the
+    second to within two, and so on: a layer's own rounding is less than one, and it shares out that of those before.
     """
     place, left = user - 1, sum(sizes)
     if not 0 <= place < left:
@@ -31,6 +36,32 @@ def group_index(user: int, sizes: Sequence[int]) -> int:
     return len(sizes) - 1
 
 
+def list_edges(rule: Lists, population: int, active: int) -> list[int]:
+    """Where the lists end: list k (from 0) has the users edges[k] + 1 ... edges[k + 1].
+
+    The sizes step through their distribution evenly, from a start that the lists' own seed gives: so even a few
+    lists are of the average size. What is left at the end and too small for a list joins the last one, or is
+    filled up from it where that would grow too big: no list is smaller than the minimum, and "cover 100%" covers
+    everybody, whenever lists of the stated sizes can. Lists that go beyond the active users are left out.
+    """
+    end = population if rule.cover is None else round(population * rule.cover)
+    first = draw(rule.seed, 0, "list.size", 0)
+    edges = [0]
+    while edges[-1] < end and (rule.count is None or len(edges) <= rule.count):
+        size = rule.size.at((first + (len(edges) - 1) * _GOLDEN) % 1.0)
+        left = end - edges[-1] - size
+        if 0 < left < rule.size.min:
+            if size + left <= rule.size.max:
+                size += left
+            elif size + left >= 2 * rule.size.min:
+                size += left - rule.size.min
+        edge = min(edges[-1] + size, end)
+        if edge > active:
+            break
+        edges.append(edge)
+    return edges
+
+
 class DistributionLists:
     """The lists of a scenario: runs of consecutive user numbers over a stated population.
 
@@ -39,17 +70,14 @@ class DistributionLists:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        rule = scenario.lists
+        """Raises `ConfigError` when an account has the address of a list."""
         self._domain = scenario.domain
-        self._edges = [0]  # list k (from 0) has the users _edges[k] + 1 ... _edges[k + 1]
-        population = rule.population or scenario.users
-        end = population if rule.cover is None else round(population * rule.cover)
-        while self._edges[-1] < end and (rule.count is None or len(self) < rule.count):
-            size = rule.size.at(draw(rule.seed, 0, "list.size", len(self)))
-            edge = min(self._edges[-1] + size, end)
-            if edge > scenario.users:
-                break
-            self._edges.append(edge)
+        self._edges = list_edges(scenario.lists, scenario.lists.population or scenario.users, scenario.users)
+        for index in range(len(self)):
+            if scenario.accounts.number(self.address(index), scenario.domain) is not None:
+                raise ConfigError(
+                    f"{scenario.name}: accounts: expected addresses that no list has, found {self.address(index)}"
+                )
 
     def __len__(self) -> int:
         return len(self._edges) - 1
@@ -97,8 +125,12 @@ class Population:
         return user if user is not None and 1 <= user <= len(self) else None
 
     def slice(self, part: int, parts: int) -> Iterator[int]:
-        """The users of engine `part` (from 0) of `parts`: every `parts`-th, so that all slices are alike."""
-        return iter(range(1 + part, len(self) + 1, parts))
+        """The users of engine `part` (from 0) of `parts`: consecutive ones, so that it has its share of each group.
+
+        Every `parts`-th user would be all of one profile wherever the profiles come around as often as the engines.
+        """
+        users = len(self)
+        return iter(range(users * part // parts + 1, users * (part + 1) // parts + 1))
 
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:

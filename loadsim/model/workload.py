@@ -191,12 +191,14 @@ class Workload:
         return digest.digest()
 
     def start_state_digest(self) -> str:
-        """SHA-256 over the start state of every mailbox: the seed that the messages come from, folders, ids."""
-        digest = sha256(f"{self.seed}\n".encode())
+        """SHA-256 over what the start state of every mailbox follows from; in hexadecimal.
+
+        That is the seed, the number of users (senders are drawn among them), and for each user the number of
+        messages by folder and the weights of their kinds.
+        """
+        digest = sha256(f"{self.seed} {len(self.population)}\n".encode())
         for user in range(1, len(self.population) + 1):
-            for folder, count in self.start_state(user).items():
-                for index in range(count):
-                    digest.update(f"{user} {folder} {initial_id(user, folder, index)}\n".encode())
+            digest.update(f"{self.start_state(user)} {self.profile(user).messages}\n".encode())
         return digest.hexdigest()
 
 

@@ -5,15 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-ROWS = ("sent", "received", "new", "reply", "reply_all", "forward", "read", "browsed")
+PER_USER = {
+    "sent": "sent",
+    "new": "  new",
+    "reply": "  reply",
+    "reply_all": "  reply all",
+    "forward": "  forward",
+    "received": "received",
+    "recipients_per_message": "recipients per message",
+    "read": "read",
+    "browsed": "browsed",
+}
+"""The rows of the first table: keys of `per_user`, and what they are called."""
+
+PUBLISHED = {"recipients_per_message": "recipients"}
+"""Where the published calculated load has another key for the same."""
+
+TRAFFIC_ROWS = (
+    "messages sent",
+    "messages received",
+    "recipients each",
+    "MB sent",
+    "MB received",
+    "IMAP commands",
+    "  per second",
+)
+
+HOURS_ACROSS = 8
+"""As many hours stand side by side; those of further days follow below."""
 
 
 def plan_text(figures: Mapping[str, Any]) -> str:
     """The text of what `loadsim plan --json` gives."""
     totals, rates = figures["totals"], figures["rates_per_s"]
     lines = [
-        f"{figures['users']} users, {figures['days']} day(s) of {figures['day_s']:g} s"
-        f" ({figures['compression']:g} times faster than the profiles' day)",
+        _headline(figures),
         f"Messages: {totals['messages_sent']} sent ({totals['bytes_sent'] / 1e6:.1f} MB), {totals['messages_received']}"
         f" received ({totals['bytes_received'] / 1e6:.1f} MB),"
         f" {figures['per_user']['recipients_per_message']:.2f} recipients each",
@@ -23,44 +49,81 @@ def plan_text(figures: Mapping[str, Any]) -> str:
             for key, name in (("log_ons", "log-ons"), ("imap_commands", "IMAP commands"), ("messages", "messages"))
             if rates[key] is not None
         ),
-        "",
-        *_per_user(figures),
-        "",
-        *_by_hour(figures),
-        "",
-        f"Plan digest: {figures['plan_digest']}",
     ]
     if figures["failures"]:
-        lines.insert(3, "Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
+        lines.append("Failures: " + ", ".join(f"{name} ({n})" for name, n in figures["failures"].items()))
+    lines += ["", *_per_user(figures), *_by_hour(figures), "", f"Plan digest: {figures['plan_digest']}"]
     return "\n".join(lines)
 
 
+def _headline(figures: Mapping[str, Any]) -> str:
+    days, day_s, faster = figures["days"], figures["day_s"], figures["compression"]
+    length = f"{day_s / 3600:g} h" if day_s >= 3600 else f"{day_s:g} s"
+    pace = "" if faster == 1 else f" ({faster:g} times as fast as the profiles' day)"
+    return f"{figures['users']} users, {days} day{'s' * (days > 1)} of {length}{pace}"
+
+
 def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
-    """A column for each profile and one beside it for its published load, and one for all users."""
-    head = ["Per user and day"]
-    columns: list[Mapping[str, float]] = []
-    for name, share in figures["by_profile"].items():
-        head.append(f"{name} ({share['users']})")
-        columns.append(share["per_user"])
-        if share["calculated"] is not None:
-            head.append("published")
-            columns.append(share["calculated"])
-    head.append("all")
-    columns.append(figures["per_user"])
-    cells = [
-        [row.replace("_", " "), *(f"{column[row]:.2f}" if row in column else "" for column in columns)] for row in ROWS
+    """For each profile what is planned beside what was published for it; and what is planned over all."""
+    groups = [(name, share["users"], share["per_user"], share["calculated"]) for name, share in _profiles(figures)]
+    if len(groups) > 1:
+        groups.append(("all", figures["users"], figures["per_user"], None))
+    rows = [
+        ["Per user and day", *(name for name, *_ in groups)],
+        ["", *(f"{users} users" for _, users, *_ in groups)],
+        ["", *("planned" + " published" * (calculated is not None) for *_, calculated in groups)],
     ]
-    return _table([head, *cells])
+    for key, label in PER_USER.items():
+        cells = []
+        for *_, planned, calculated in groups:
+            published = "" if calculated is None else f"{_figure(calculated.get(PUBLISHED.get(key, key))):>10}"
+            cells.append(_figure(planned[key]) + published)
+        rows.append([label, *cells])
+    return _table(rows)
+
+
+def _profiles(figures: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    profiles: Mapping[str, Mapping[str, Any]] = figures["by_profile"]
+    return profiles.items()
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
-    """A row for each task and a column for each hour; log-ons before the start stand in the first column."""
-    hours = figures["by_hour"]
-    head = ["Tasks by hour", *("before" if hour["hour"] < 0 else str(hour["hour"] + 1) for hour in hours), "total"]
-    tasks = figures["tasks"]
-    rows = [[task, *(str(hour["tasks"].get(task, 0)) for hour in hours), str(tasks[task])] for task in sorted(tasks)]
-    imap = [sum(times for name, times in hour["commands"].items() if name.startswith("IMAP ")) for hour in hours]
-    return _table([head, *rows, ["IMAP commands", *map(str, imap), str(sum(imap))]])
+    """A row for each task and a column for each hour of the profiles' day; with what comes before and after them."""
+    before, *inside, after = figures["by_hour"]
+    whole = {
+        **figures["totals"],
+        "tasks": figures["tasks"],
+        "imap_commands": sum(hour["imap_commands"] for hour in figures["by_hour"]),
+        "imap_commands_per_s": figures["rates_per_s"]["imap_commands"],
+    }
+    columns = [(str(hour["hour"] + 1), hour) for hour in inside]
+    for first in range(0, len(columns), HOURS_ACROSS):
+        across = columns[first : first + HOURS_ACROSS]
+        if first == 0:
+            across = [("before", before), *across]
+        if first + HOURS_ACROSS >= len(columns):
+            across = [*across, ("after", after), ("total", whole)]
+        cells = [list(_load(hour)) for _, hour in across]
+        labels = [*figures["tasks"], *TRAFFIC_ROWS]
+        yield ""
+        yield from _table([["In hour", *(label for label, _ in across)], *zip(labels, *cells, strict=True)])
+
+
+def _load(hour: Mapping[str, Any]) -> Iterable[str]:
+    """One column: every task, then the rows of TRAFFIC_ROWS."""
+    yield from map(str, hour["tasks"].values())
+    sent, received, per_s = hour["messages_sent"], hour["messages_received"], hour["imap_commands_per_s"]
+    yield str(sent)
+    yield str(received)
+    yield f"{received / sent:.2f}" if sent else ""
+    yield f"{hour['bytes_sent'] / 1e6:.1f}"
+    yield f"{hour['bytes_received'] / 1e6:.1f}"
+    yield str(hour["imap_commands"])
+    yield "" if per_s is None else f"{per_s:.2f}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
