@@ -57,16 +57,27 @@ class Evidence:
 
     @classmethod
     def parse(cls, value: str) -> Evidence | None:
-        """Read a header's value (folded or not); None when it is not one of ours."""
+        """Read a header's value (folded or not); None when it is not one of ours.
+
+        A header is mail, and mail may say anything: numbers that no record could hold are not ours either.
+        """
         fields = dict(part.strip().partition("=")[::2] for part in value.split(";"))
         try:
             return cls(
                 run=fields["run"],
-                sender=int(fields["from"]),
+                sender=_number(fields["from"], 1, 2**32),
                 id=fields["id"],
                 kind=fields["kind"],
-                sent_us=int(fields["sent"]),
+                sent_us=_number(fields["sent"], 0, 2**63),
                 body=fields["body"],
             )
         except (KeyError, ValueError):
             return None
+
+
+def _number(digits: str, least: int, limit: int) -> int:
+    """The number from `least` to below `limit` that is written there; anything else is a ValueError."""
+    number = int(digits)
+    if not least <= number < limit:
+        raise ValueError
+    return number

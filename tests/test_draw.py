@@ -1,0 +1,154 @@
+"""Addressed randomness: what its address says, uniform, independent, and the same on every machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.model.draw import draw, due_times, exponential, pick, weighted
+
+UNIFORM = st.integers(0, 2**53 - 1).map(lambda bits: bits / 2**53)
+"""What `draw` can give."""
+
+DRAWS = 20_000
+
+
+def distance(sample: Sequence[float], distribution: Sequence[float]) -> float:
+    """The Kolmogorov-Smirnov statistic times the root of the sample's size; `distribution` at the sorted sample.
+
+    Above 2.7 once in a million samples of the right distribution (2 exp(-2 * 2.7 ** 2)).
+    """
+    assert len(sample) == len(distribution)
+    size = len(sample)
+    steps = np.arange(size + 1) / size
+    at = np.asarray(distribution)
+    return float(max(np.max(steps[1:] - at), np.max(at - steps[:-1])) * math.sqrt(size))
+
+
+@pytest.mark.parametrize(
+    ("address", "digest"),
+    [
+        ((7, 3, "new mail", 0), 0x093EB0074AA5455A),
+        ((1, 1, "browse", 12), 0x275CB0D67AD3FF56),
+        ((1, 1, "browse", "12"), 0x275CB0D67AD3FF56),
+    ],
+)
+def test_a_draw_is_the_hash_of_its_address(address: tuple[int, int, str, int | str], digest: int) -> None:
+    """The upper 53 bits of 64 of BLAKE2b, as a fraction. The digests were made by `b2sum -l 64` of GNU coreutils."""
+    assert draw(*address) == (digest >> 11) / 2**53
+
+
+@given(st.integers(0), st.integers(0), st.text(max_size=20), st.integers(0) | st.text(max_size=20))
+@settings(deadline=None, max_examples=50)
+def test_a_draw_is_the_hash_of_any_address(seed: int, user: int, stream: str, index: int | str) -> None:
+    """Whatever the address, the number is that of hashlib, and lies in [0, 1)."""
+    digest = blake2b("/".join([str(seed), str(user), stream, str(index)]).encode(), digest_size=8).digest()
+    number = draw(seed, user, stream, index)
+    assert number == (int.from_bytes(digest, "big") // 2**11) / 2**53
+    assert 0 <= number < 1
+
+
+@pytest.mark.parametrize("along", ["seed", "user", "stream", "index"])
+def test_draws_are_uniform_along_each_part_of_the_address(along: str) -> None:
+    """Kolmogorov-Smirnov against the uniform distribution, with one part of the address running."""
+    address = {"seed": 1, "user": 2, "index": 3}
+    numbers = sorted(
+        draw(1, 2, str(each), 3) if along == "stream" else draw(stream="new mail", **{**address, along: each})
+        for each in range(DRAWS)
+    )
+    assert distance(numbers, numbers) < 2.7
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((1, 5, "new mail"), (1, 6, "new mail")),
+        ((1, 5, "new mail"), (2, 5, "new mail")),
+        ((1, 5, "new mail"), (1, 5, "browse")),
+        ((1, 11, "new mail"), (11, 1, "new mail")),
+    ],
+)
+def test_users_seeds_and_streams_are_independent(one: tuple[int, int, str], other: tuple[int, int, str]) -> None:
+    """Pairs fill a grid of 8 by 8 evenly: chi-square with 63 degrees of freedom stays below its 1 - 1e-6 quantile."""
+    grid = np.zeros((8, 8))
+    for index in range(DRAWS):
+        grid[int(8 * draw(*one, index)), int(8 * draw(*other, index))] += 1
+    expected = DRAWS / 64
+    assert float(np.sum((grid - expected) ** 2) / expected) < 131.4
+
+
+def test_successive_draws_are_independent() -> None:
+    """The number of one index says nothing of the next: the same grid, along one stream."""
+    numbers = [draw(1, 1, "new mail", index) for index in range(DRAWS + 1)]
+    grid = np.zeros((8, 8))
+    for first, second in pairwise(numbers):
+        grid[int(8 * first), int(8 * second)] += 1
+    expected = DRAWS / 64
+    assert float(np.sum((grid - expected) ** 2) / expected) < 131.4
+
+
+@given(UNIFORM, st.integers(1, 10**7))
+@settings(deadline=None, max_examples=200)
+def test_pick_is_the_share_of_the_whole(u: float, count: int) -> None:
+    """An index below the count, at the share of it that the number says."""
+    assert 0 <= pick(u, count) < count
+    assert pick(u, count) <= u * count < pick(u, count) + 1
+
+
+def test_pick_takes_the_largest_number() -> None:
+    """The largest number below 1 gives the last index, never the count, however it is rounded."""
+    for count in (*range(1, 1000), 10**6, 10**6 + 1, 2**31 - 1, 2**40 + 1):
+        assert pick(1 - 2**-53, count) == count - 1
+
+
+@given(UNIFORM, st.lists(st.integers(0, 100), min_size=1, max_size=8).filter(any))
+@settings(deadline=None, max_examples=200)
+def test_weighted_takes_the_row_that_the_number_falls_in(u: float, weights: list[int]) -> None:
+    """The chances before the row lie at or below the number, those up to it above; a row of weight 0 never comes."""
+    cumulative = [float(sum(weights[: at + 1])) for at in range(len(weights))]
+    row = weighted(u, cumulative)
+    assert weights[row] > 0
+    assert sum(weights[:row]) <= u * sum(weights) < sum(weights[: row + 1])
+
+
+def test_exponential_is_the_logarithm() -> None:
+    """Within two units of the last place of the C library's -ln(1 - u), over the whole range."""
+    numbers = [draw(1, 1, "x", index) for index in range(2_000)]
+    numbers += [2.0**-power for power in range(1, 54)] + [1 - 2.0**-power for power in range(1, 54)]
+    for u in numbers:
+        assert exponential(u) == pytest.approx(-math.log1p(-u), rel=4 * 2.0**-53, abs=0)
+    assert exponential(0.0) == 0.0
+
+
+def test_gaps_are_exponential() -> None:
+    """Kolmogorov-Smirnov of the gaps against 1 - exp(-rate * gap)."""
+    rate_per_s = 4 / 28_800
+    times = [0.0, *islice(due_times(rate_per_s, 1, 1, "new mail"), DRAWS)]
+    gaps = sorted(later - earlier for earlier, later in pairwise(times))
+    assert distance(gaps, [-math.expm1(-rate_per_s * gap) for gap in gaps]) < 2.7
+
+
+def test_the_rate_only_stretches_the_times() -> None:
+    """Twice the rate: the same times, halved."""
+    slow = islice(due_times(1.0, 3, 4, "browse"), 1_000)
+    fast = islice(due_times(2.0, 3, 4, "browse"), 1_000)
+    assert [time / 2 for time in slow] == list(fast)
+
+
+def test_times_go_on_and_never_back() -> None:
+    """Due times are positive and rise."""
+    times = list(islice(due_times(100.0, 9, 9, "browse"), 5_000))
+    assert times[0] > 0
+    assert all(earlier < later for earlier, later in pairwise(times))
+
+
+def test_no_rate_no_times() -> None:
+    """What happens zero times a day never happens."""
+    assert list(due_times(0.0, 1, 1, "schedule")) == []

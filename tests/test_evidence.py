@@ -1,0 +1,97 @@
+"""The X-LoadSim header: read back as it was written, refused when it is anything else; ids that follow from acts."""
+
+from __future__ import annotations
+
+from base64 import b32decode
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.model.evidence import Evidence, answer_id, body_digest, initial_id, new_mail_id
+
+WORDS = st.from_regex(r"[A-Za-z0-9.-]{1,30}", fullmatch=True)
+SAMPLE = "run=r-1; from=7; id=n7.0; kind=ups1K; sent=1700000000000000; body=0123456789abcdef"
+
+
+@given(WORDS, st.integers(1, 2**32 - 1), WORDS, WORDS, st.integers(0, 2**63 - 1), WORDS)
+@settings(deadline=None, max_examples=100)
+def test_what_was_written_is_read(run: str, sender: int, mail: str, kind: str, sent_us: int, body: str) -> None:
+    """Parsing undoes writing, also when a server folded the line at a space."""
+    evidence = Evidence(run, sender, mail, kind, sent_us, body)
+    assert Evidence.parse(evidence.header()) == evidence
+    assert Evidence.parse(evidence.header().replace("; ", ";\r\n ")) == evidence
+
+
+def test_the_header_is_one_short_line() -> None:
+    """With the longest values that a run makes, the value stays below 200 characters (RFC 5322 allows 998)."""
+    longest = Evidence("20261121T023031Z-a1b2c3", 1_000_000, answer_id(1, "n2.3", "reply"), "upsXLobj", 2**53, "0" * 16)
+    assert len(longest.header()) < 200
+    assert longest.header().isprintable()
+
+
+def test_fields_are_named() -> None:
+    """The names that other programs look for."""
+    found = Evidence.parse(SAMPLE)
+    assert found == Evidence("r-1", 7, "n7.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
+    assert found.header() == SAMPLE
+
+
+@pytest.mark.parametrize("name", ["run", "from", "id", "kind", "sent", "body"])
+def test_a_missing_field_makes_it_foreign(name: str) -> None:
+    """Without any one of its fields, a header is not ours."""
+    kept = [part for part in SAMPLE.split("; ") if not part.startswith(f"{name}=")]
+    assert len(kept) == 5
+    assert Evidence.parse("; ".join(kept)) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("from=7", "from=0"),
+        ("from=7", "from=-7"),
+        ("from=7", f"from={2**32}"),
+        ("from=7", "from=" + "9" * 5_000),
+        ("from=7", "from=seven"),
+        ("sent=1700000000000000", "sent=-1"),
+        ("sent=1700000000000000", f"sent={2**63}"),
+        ("sent=1700000000000000", "sent="),
+    ],
+)
+def test_numbers_that_no_record_could_hold_are_foreign(ours: str, theirs: str) -> None:
+    """A message may say anything; what would not fit the timing log is refused where it comes in."""
+    assert Evidence.parse(SAMPLE.replace(ours, theirs)) is None
+
+
+@given(st.text(max_size=200))
+@settings(deadline=None, max_examples=200)
+def test_anything_else_is_foreign_and_harmless(value: str) -> None:
+    """Any text at all is either evidence that can be written again, or None."""
+    found = Evidence.parse(value)
+    assert found is None or Evidence.parse(found.header()) == found
+
+
+def test_the_body_digest_is_of_sha256() -> None:
+    """The first 16 hexadecimal digits of `printf '5/reply' | sha256sum`."""
+    assert body_digest(b"5/reply") == "2926636004be29f6"
+
+
+def test_ids_are_functions_of_what_is_done() -> None:
+    """New mail is counted; the hashes are those of `b2sum -l 80`, in base 32."""
+    assert new_mail_id(12, 3) == "n12.3"
+    answer, initial = answer_id(12, "n7.0", "reply"), initial_id(4, "INBOX", 0)
+    assert (answer[0], b32decode(answer[1:].upper()).hex()) == ("r", "5f52db530dca05821923")
+    assert (initial[0], b32decode(initial[1:].upper()).hex()) == ("i", "6db983048625406626ff")
+
+
+def test_ids_are_distinct() -> None:
+    """Over users, parents, kinds of answer, folders and places no id comes twice."""
+    ids = [new_mail_id(user, index) for user in range(1, 60) for index in range(20)]
+    ids += [
+        answer_id(user, parent, kind)
+        for user in range(1, 60)
+        for parent in ("n1.11", "n11.1", "n1.1")
+        for kind in ("reply", "reply_all", "forward")
+    ]
+    ids += [initial_id(user, folder, index) for user in range(1, 60) for folder in ("INBOX", "x") for index in range(5)]
+    assert len(set(ids)) == len(ids)
