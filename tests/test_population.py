@@ -1,0 +1,238 @@
+"""Who there is: profiles interleaved, lists as runs of users, addresses and numbers as each other's inverse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import ConfigError
+from loadsim.model.accounts import AccountPattern
+from loadsim.model.population import DistributionLists, Population, distribution_lists, group_index, list_edges
+from loadsim.model.scenario import Lists, Scenario, load_scenario
+from loadsim.model.spread import Spread
+
+PUBLISHED = Spread(4, 10, 50)
+"""Compaq 1997, Table 1: minimum, average and maximum size of a distribution list."""
+
+
+def scenario(*overrides: str, users: tuple[int, int, int] = (10, 20, 10)) -> Scenario:
+    """Light, Medium and Heavy users of LoadSim 5.0, whose lists cover 100% of the users."""
+    groups = ", ".join(
+        f"{{profile: loadsim-5.0/{name}, users: {count}}}"
+        for name, count in zip(("light", "medium", "heavy"), users, strict=True)
+        if count
+    )
+    return load_scenario("quickstart", [f"topology=[{groups}]", "run={day_length: 8h}", *overrides])
+
+
+def lists_of(rule: Lists, population: int, active: int) -> list[range]:
+    """The members of each list."""
+    return [range(low + 1, high + 1) for low, high in pairwise(list_edges(rule, population, active))]
+
+
+# --- groups -----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.data())
+@settings(deadline=None, max_examples=150)
+def test_groups_are_spread_evenly(sizes: list[int], data: st.DataObject) -> None:
+    """Every group has exactly its users; in any run of consecutive users the k-th group is within k of its share."""
+    users = sum(sizes)
+    groups = [group_index(user, sizes) for user in range(1, users + 1)]
+    assert Counter(groups) == dict(enumerate(sizes))
+    first = data.draw(st.integers(0, users - 1))
+    end = data.draw(st.integers(first + 1, users))
+    found = Counter(groups[first:end])
+    for index, size in enumerate(sizes):
+        assert abs(found[index] - (end - first) * size / users) < index + 1
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+@settings(deadline=None, max_examples=60)
+def test_of_two_groups_any_run_has_its_share_to_within_one(one: int, other: int) -> None:
+    """With two groups what one has too many, the other has too few: both are within one user, in every run."""
+    groups = [group_index(user, (one, other)) for user in range(1, one + other + 1)]
+    for first in range(len(groups)):
+        seen = 0
+        for end in range(first + 1, len(groups) + 1):
+            seen += groups[end - 1] == 0
+            assert abs(seen - (end - first) * one / (one + other)) < 1
+
+
+@pytest.mark.parametrize("user", [0, -1, 7])
+def test_nobody_outside_the_groups(user: int) -> None:
+    """Numbers go from 1 to the number of users."""
+    with pytest.raises(ValueError, match=f"user {user} of 6"):
+        group_index(user, [1, 2, 3])
+
+
+@pytest.mark.parametrize("engines", [1, 2, 3, 5, 7])
+def test_slices_are_alike(engines: int) -> None:
+    """Each user is in one slice, and each slice has its share of each profile, also when both come around in threes."""
+    population = Population(scenario(users=(30, 30, 30)))
+    slices = [list(population.slice(part, engines)) for part in range(engines)]
+    assert sorted(user for each in slices for user in each) == list(range(1, 91))
+    for each in slices:
+        assert abs(len(each) - 90 / engines) < 1
+        profiles = Counter(population.group(user).profile_name for user in each)
+        assert all(abs(profiles[f"loadsim-5.0/{name}"] - len(each) / 3) < 3 for name in ("light", "medium", "heavy"))
+
+
+# --- lists ------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(1, 300),
+    st.integers(0, 5),
+    st.sampled_from([0.0, 0.3, 0.95, 1.0]),
+)
+@settings(deadline=None, max_examples=200)
+def test_lists_are_runs_that_cover_their_share(
+    least: int, more: int, most: int, population: int, seed: int, cover: float
+) -> None:
+    """One list begins where the last ended, from user 1 to the covered share of the population, none empty."""
+    rule = Lists(None, cover, Spread(least, least + more, least + more + most), seed=seed)
+    lists = lists_of(rule, population, population)
+    assert [user for each in lists for user in each] == list(range(1, round(population * cover) + 1))
+    assert all(len(each) >= 1 for each in lists)
+    assert all(len(each) <= rule.size.max for each in lists)
+
+
+@given(st.integers(1, 500), st.integers(0, 50))
+@settings(deadline=None, max_examples=200)
+def test_no_list_is_smaller_than_the_published_minimum(population: int, seed: int) -> None:
+    """Sizes from 4 to 50 down to the last list, which takes what is left; only fewer than 4 users are a smaller one."""
+    sizes = [len(each) for each in lists_of(Lists(None, 1.0, PUBLISHED, seed=seed), population, population)]
+    assert sum(sizes) == population
+    assert all(4 <= size <= 50 for size in sizes) if population >= 4 else sizes == [population]
+
+
+@given(st.integers(4, 400), st.integers(0, 20), st.integers(1, 400))
+@settings(deadline=None, max_examples=150)
+def test_lists_stay_the_same_when_fewer_users_are_active(population: int, seed: int, active: int) -> None:
+    """Of a stated population's lists those remain, unchanged, that lie wholly inside the active users."""
+    rule = Lists(None, 1.0, PUBLISHED, seed=seed)
+    everybody = lists_of(rule, population, population)
+    assert lists_of(rule, population, min(active, population)) == [each for each in everybody if each[-1] <= active]
+
+
+@pytest.mark.parametrize("count", [30, 300])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("size", [PUBLISHED, Spread(2, 10, 20)])
+def test_lists_have_the_average_size(count: int, seed: int, size: Spread) -> None:
+    """Already 30 lists have 10 members on average to within 10%, and 300 to within 2%.
+
+    The golden ratio's steps leave no gap in [0, 1) that is longer than a few times 1 / count, so that the mean of
+    an increasing function is off by at most a few times its range / count: independent
+    sizes would stray three to four times as far.
+    """
+    sizes = [len(each) for each in lists_of(Lists(count, None, size, seed=seed), 100_000, 100_000)]
+    assert len(sizes) == count
+    assert sum(sizes) / count == pytest.approx(10, abs=1.0 if count == 30 else 0.2)
+
+
+def test_list_sizes_follow_their_distribution() -> None:
+    """Of 5,000 sizes the share of each lies within 0.5% of a geometric distribution's: equal ratios, to the maximum."""
+    sizes = Counter(len(each) for each in lists_of(Lists(5_000, None, PUBLISHED), 10**6, 10**6))
+    # The mean of 10 fixes the ratio r of successive chances: sum of k r**k / sum of r**k over k = 0..46 is 6.
+    low, high = 0.5, 0.999
+    for _ in range(60):
+        ratio = (low + high) / 2
+        powers = [ratio**k for k in range(47)]
+        mean = sum(k * power for k, power in enumerate(powers)) / sum(powers)
+        low, high = (ratio, high) if mean < 6 else (low, ratio)
+    for k, power in enumerate(powers):
+        assert sizes[4 + k] / 5_000 == pytest.approx(power / sum(powers), abs=0.005)
+
+
+def test_lists_have_a_seed_of_their_own() -> None:
+    """The run's seed does not touch them, their own does."""
+    assert distribution_lists(scenario("run.seed=1")) == distribution_lists(scenario("run.seed=2"))
+    assert distribution_lists(scenario("lists.seed=2")) != distribution_lists(scenario("lists.seed=3"))
+
+
+def test_lists_of_a_scenario() -> None:
+    """Addresses and members as a server's tables get them; `of` and `members` agree for every user."""
+    plan = scenario(users=(10, 20, 10))
+    lists, exported = DistributionLists(plan), distribution_lists(plan)
+    assert list(exported) == [f"list-{number:05d}@loadsim.test" for number in range(1, len(lists) + 1)]
+    assert [address for members in exported.values() for address in members] == [
+        f"user{user:05d}@loadsim.test" for user in range(1, 41)
+    ]
+    for user in range(1, 41):
+        index = lists.of(user)
+        assert index is not None
+        assert user in lists.members(index)
+
+
+def test_users_beyond_the_lists_are_on_none() -> None:
+    """Half the users covered: the others are on no list."""
+    lists = DistributionLists(scenario("lists={cover: 50%}", users=(10, 20, 10)))
+    assert [user for user in range(1, 41) if lists.of(user) is None] == list(range(21, 41))
+
+
+def test_no_lists_at_all() -> None:
+    """A count of zero is a population without lists."""
+    assert distribution_lists(scenario("lists={count: 0}")) == {}
+
+
+def test_an_account_may_not_have_the_address_of_a_list() -> None:
+    """Mail to the one would reach the other: refused in one line."""
+    clash = scenario('accounts={user: "list-{index:05d}", password: x}')
+    with pytest.raises(
+        ConfigError, match=r"accounts: expected addresses that no list has, found list-00001@"
+    ) as caught:
+        DistributionLists(clash)
+    assert "\n" not in str(caught.value)
+
+
+# --- addresses --------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.from_regex(r"[a-z][a-z0-9.+-]{0,5}", fullmatch=True).filter(lambda text: ".." not in text),
+    st.sampled_from(["{index}", "{index:5}", "{index:05d}", "{index:03}"]),
+    st.sampled_from(["", "x", "1", "0", "-a", "@loadsim.test"]),
+    st.integers(1, 10**7),
+    st.integers(1, 10**7),
+)
+@settings(deadline=None, max_examples=200)
+def test_number_is_the_inverse_of_address(prefix: str, field: str, suffix: str, user: int, other: int) -> None:
+    """Whatever the pattern, an address leads back to its user, in capitals too, and never to another."""
+    pattern = AccountPattern(f"{prefix}{field}{suffix}", "secret")
+    address = pattern.account(user, "loadsim.test").address
+    assert pattern.number(address, "loadsim.test") == user
+    assert pattern.number(address.upper(), "loadsim.test") == user
+    if user != other:
+        assert pattern.number(pattern.account(other, "loadsim.test").address, "loadsim.test") == other
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True), min_size=40, max_size=40, unique=True))
+@settings(deadline=None, max_examples=10)
+def test_number_is_the_inverse_of_address_in_a_table(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    """The rows of a CSV file, with and without an address of their own."""
+    path: Path = tmp_path_factory.mktemp("accounts") / "accounts.csv"
+    rows = [f"{name},pw,{name if at % 2 else 'mail.' + name}@loadsim.test" for at, name in enumerate(names)]
+    path.write_text("\n".join(["user,password,address", *rows]) + "\n")
+    population = Population(scenario(f"accounts={{csv: {path}}}"))
+    for user in range(1, 41):
+        assert population.number(population.address(user)) == user
+
+
+def test_strangers_and_lists_have_no_number() -> None:
+    """Only the active users have one."""
+    population = Population(scenario())
+    assert population.number("user00040@loadsim.test") == 40
+    for address in ("user00041@loadsim.test", "user00000@loadsim.test", "list-00001@loadsim.test", "a@b", "", "user"):
+        assert population.number(address) is None
+    assert population.number("user00001@example.org") is None
