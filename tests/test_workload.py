@@ -1,0 +1,438 @@
+"""The plan of each user: rates, kinds and recipients as in the tables, and dependent on nobody else's draws."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import (
+    BROWSE,
+    NEW_MAIL,
+    PROCESS_INBOX,
+    SCHEDULE,
+    Activity,
+    Addressing,
+    Workload,
+    combine_digests,
+    plan_digest,
+)
+
+LIMIT = 4.75
+"""Standard deviations that a right plan exceeds once in a million seeds."""
+
+PER_DAY = {
+    "light": {NEW_MAIL: 2, PROCESS_INBOX: 12, BROWSE: 5, SCHEDULE: 1},
+    "medium": {NEW_MAIL: 4, PROCESS_INBOX: 12, BROWSE: 15, SCHEDULE: 5},
+    "heavy": {NEW_MAIL: 6, PROCESS_INBOX: 12, BROWSE: 20, SCHEDULE: 10},
+}
+"""Compaq 1997, Table 1, in times a day."""
+
+AFTER_READING = {
+    "light": {"reply": 5, "reply_all": 3, "forward": 5, "move": 20, "delete": 40, "nothing": 27},
+    "medium": {"reply": 7, "reply_all": 5, "forward": 7, "move": 20, "delete": 40, "nothing": 21},
+    "heavy": {"reply": 15, "reply_all": 7, "forward": 7, "move": 20, "delete": 40, "nothing": 11},
+}
+"""Compaq 1997, Table 1, in percent; copy is 0%."""
+
+ORDER_5_0 = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
+ORDER_5_5 = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsXLatt", "upsWDatt", "upsBMobj", "upsXLobj")
+KINDS = {
+    "loadsim-5.0/light": dict(zip(ORDER_5_0, (90, 0, 0, 10, 0, 0, 0, 0), strict=True)),
+    "loadsim-5.0/medium": dict(zip(ORDER_5_0, (64, 17, 4, 5, 2, 2, 4, 2), strict=True)),
+    "loadsim-5.0/heavy": dict(zip(ORDER_5_0, (50, 10, 5, 10, 5, 5, 5, 10), strict=True)),
+    "loadsim-5.5/light": dict(zip(ORDER_5_5, (9, 0, 0, 1, 0, 0, 0, 0), strict=True)),
+    "loadsim-5.5/medium": dict(zip(ORDER_5_5, (60, 16, 4, 5, 4, 2, 2, 2), strict=True)),
+    "loadsim-5.5/heavy": dict(zip(ORDER_5_5, (50, 10, 5, 10, 5, 5, 5, 10), strict=True)),
+}
+"""Compaq 1997, Table 1 (percent); IBM 1998, Appendix B (weights, of which Medium's sum to 95)."""
+
+
+def workload(groups: Mapping[str, int], *overrides: str) -> Workload:
+    """A day of 8 hours of so many users of each profile."""
+    topology = ", ".join(f"{{profile: {name}, users: {users}}}" for name, users in groups.items())
+    return Workload(load_scenario("quickstart", [f"topology=[{topology}]", "run={day_length: 8h}", *overrides]))
+
+
+def all_three(users: int, *overrides: str) -> Workload:
+    """So many users of each profile of LoadSim 5.0."""
+    return workload({f"loadsim-5.0/{name}": users for name in PER_DAY}, *overrides)
+
+
+def strays(observed: Sequence[float], expected: Sequence[float], degrees: int | None = None) -> float:
+    """Pearson's chi-square in standard deviations of a normal distribution (Wilson and Hilferty 1931)."""
+    assert len(observed) == len(expected)
+    assert min(expected) >= 5
+    k = degrees or len(observed) - 1
+    chi_square = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True))
+    return (math.cbrt(chi_square / k) - (1 - 2 / (9 * k))) / math.sqrt(2 / (9 * k))
+
+
+def follows(counts: Counter[str], weights: Mapping[str, float]) -> bool:
+    """Whether counts are in proportion to weights; what weighs nothing never occurs."""
+    if any(not weights.get(name) for name in counts):
+        return False
+    names = [name for name, weight in weights.items() if weight]
+    total = sum(weights.values())
+    expected = [counts.total() * weights[name] / total for name in names]
+    return strays([counts[name] for name in names], expected) < LIMIT
+
+
+def own_mail(load: Workload, user: int) -> list[tuple[Activity, str]]:
+    """What a user sets out to do, and the kinds of his new messages."""
+    profile = load.profile(user)
+    return [
+        (each, load.message_kind(user, profile, "new.kind", each.index) if each.kind == NEW_MAIL else "")
+        for each in load.activities(user)
+    ]
+
+
+# --- rates ------------------------------------------------------------------------------------------------------
+
+
+def test_activities_come_at_the_published_rates() -> None:
+    """For each profile and activity, the number over 400 users is within sampling error of the table."""
+    load = all_three(400)
+    counts: Counter[tuple[str, str]] = Counter()
+    for user in range(1, 1201):
+        name = load.profile(user).name.removeprefix("loadsim-5.0/")
+        counts.update((name, activity.kind) for activity in load.activities(user))
+    keys = [(name, kind) for name, rates in PER_DAY.items() for kind in rates]
+    expected = [400.0 * PER_DAY[name][kind] for name, kind in keys]
+    assert set(counts) == set(keys)
+    assert strays([counts[key] for key in keys], expected, degrees=len(keys)) < LIMIT
+
+
+def test_the_number_of_activities_is_poisson() -> None:
+    """How many of 1,500 users do something k times a day: chi-square against exp(-12) 12**k / k!."""
+    load = workload({"loadsim-5.0/medium": 1500})
+    times = Counter(sum(each.kind == PROCESS_INBOX for each in load.activities(user)) for user in range(1, 1501))
+    chances = [math.exp(-12) * 12**k / math.factorial(k) for k in range(60)]
+    edges = [0, *range(6, 21), 60]  # so that at least 20 are expected in each cell
+    observed = [sum(times[k] for k in range(low, high)) for low, high in pairwise(edges)]
+    expected = [1500 * sum(chances[low:high]) for low, high in pairwise(edges)]
+    assert sum(observed) == 1500
+    assert strays(observed, expected) < LIMIT
+
+
+def test_activities_are_spread_over_the_day() -> None:
+    """Each of 16 half hours has its share: the rate is constant from the first minute to the last."""
+    load = all_three(200)
+    halves = Counter(each.due_us // 1_800_000_000 for user in range(1, 601) for each in load.activities(user))
+    assert strays([halves[k] for k in range(16)], [halves.total() / 16] * 16) < LIMIT
+
+
+def test_due_times_rise_in_whole_microseconds_within_the_run() -> None:
+    """Integers in order, from the start to below the end, of two days too; each activity counts from 0."""
+    load = all_three(20, "run.days=2")
+    assert load.duration_us == 2 * 28_800_000_000
+    for user in range(1, 61):
+        plan = list(load.activities(user))
+        assert plan == sorted(plan)
+        assert all(type(each.due_us) is int and 0 <= each.due_us < load.duration_us for each in plan)
+        for kind in PER_DAY["light"]:
+            indices = [each.index for each in plan if each.kind == kind]
+            assert indices == list(range(len(indices)))
+    assert any(each.due_us >= 28_800_000_000 for each in load.activities(1))
+
+
+@pytest.mark.parametrize(("day_length", "faster"), [("4h", 2), ("5m", 96), ("100s", 288), ("24h", 1 / 3)])
+def test_a_day_of_another_length_scales_the_due_times(day_length: str, faster: float) -> None:
+    """The same activities, each at the same share of the day, to the rounding of both to microseconds."""
+    full, scaled = all_three(5), all_three(5, f"run.day_length={day_length}")
+    assert scaled.compression == pytest.approx(faster, rel=1e-15)
+    for user in range(1, 16):
+        plan, other = list(full.activities(user)), list(scaled.activities(user))
+        assert sorted((each.kind, each.index) for each in plan) == sorted((each.kind, each.index) for each in other)
+        due_us = {(each.kind, each.index): each.due_us for each in plan}
+        for each in other:
+            assert abs(each.due_us - due_us[each.kind, each.index] / faster) <= 0.5 + 0.5 / faster + 1e-6
+
+
+# --- what it depends on -----------------------------------------------------------------------------------------
+
+
+def test_other_users_change_nothing_of_a_user() -> None:
+    """Users added to the population: who has the same profile as before does the same, at the same times.
+
+    Recipients may be others: they are drawn among all users.
+    """
+    few, many = workload({"loadsim-5.0/light": 30}), workload({"loadsim-5.0/light": 30, "loadsim-5.0/heavy": 17})
+    same = [user for user in range(1, 31) if many.profile(user) == few.profile(user)]
+    assert len(same) > 10
+    assert all(own_mail(few, user) == own_mail(many, user) for user in same)
+
+
+def test_another_profile_of_others_changes_nothing_of_a_user() -> None:
+    """The others become Heavy users: his plan stays, recipients included."""
+    medium = workload({"loadsim-5.0/light": 15, "loadsim-5.0/medium": 15})
+    heavy = workload({"loadsim-5.0/light": 15, "loadsim-5.0/heavy": 15})
+    same = [user for user in range(1, 31) if medium.profile(user) == heavy.profile(user)]
+    assert len(same) == 15
+    for user in range(1, 31):
+        assert (medium.user_digest(user) == heavy.user_digest(user)) == (user in same)
+
+
+def test_users_differ() -> None:
+    """No two of a thousand plans are alike."""
+    load = workload({"loadsim-5.0/light": 1000})
+    assert len({load.user_digest(user) for user in range(1, 1001)}) == 1000
+
+
+def test_the_plan_digest_is_over_the_users_in_order() -> None:
+    """SHA-256 of the users' own digests, joined."""
+    load = all_three(7)
+    own = [load.user_digest(user) for user in range(1, 22)]
+    assert all(len(digest) == 32 for digest in own)
+    assert plan_digest(load) == combine_digests(own) == sha256(b"".join(own)).hexdigest()
+
+
+@pytest.mark.parametrize("engines", [1, 2, 3, 12, 100])
+def test_the_plan_digest_is_that_of_one_engine(engines: int) -> None:
+    """However many engines share the users, and when there are more engines than users."""
+    assert plan_digest(all_three(7), engines) == plan_digest(all_three(7))
+
+
+@given(st.permutations(range(1, 16)), st.lists(st.integers(0, 15), max_size=4))
+@settings(deadline=None, max_examples=20)
+def test_the_plan_digest_is_that_of_any_slicing(order: list[int], cuts: list[int]) -> None:
+    """Users planned in any order by any number of engines, each with a workload of its own."""
+    edges = sorted({0, *cuts, 15})
+    own: dict[int, bytes] = {}
+    for low, high in pairwise(edges):
+        load = all_three(5)
+        own.update((user, load.user_digest(user)) for user in order[low:high])
+    assert combine_digests([own[user] for user in sorted(own)]) == plan_digest(all_three(5))
+
+
+def test_the_plan_is_the_same_in_another_process() -> None:
+    """Another process, with other hashes of strings, in another directory."""
+    program = (
+        "from loadsim.model.scenario import load_scenario\n"
+        "from loadsim.model.workload import Workload, plan_digest\n"
+        "print(plan_digest(Workload(load_scenario('quickstart'))))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd="/", capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == plan_digest(Workload(load_scenario("quickstart")))
+
+
+@pytest.mark.parametrize(
+    "change", ["run.seed=2", "run.days=2", "run.day_length=7h", "topology.0.users=8", "lists.seed=7"]
+)
+def test_the_plan_digest_changes_with_the_plan(change: str) -> None:
+    """Seed, length, users, lists."""
+    assert plan_digest(all_three(7, change)) != plan_digest(all_three(7))
+
+
+@pytest.mark.parametrize("row", ["per_day: 3", "recipients: 4", "list_chance: 31%"])
+def test_the_plan_digest_changes_with_the_profile(tmp_path: Path, row: str) -> None:
+    """The rate of an activity, and who gets its mail."""
+    (tmp_path / "other.yaml").write_text(f"from: loadsim-5.0/light\nname: other\nnew_mail: {{{row}}}\n")
+    other = workload({str(tmp_path / "other.yaml"): 200})
+    assert plan_digest(other) != plan_digest(workload({"loadsim-5.0/light": 200}))
+
+
+def test_the_plan_digest_changes_with_the_kinds_of_messages(tmp_path: Path) -> None:
+    """Another weight of a message kind is another plan."""
+    (tmp_path / "other.yaml").write_text("from: loadsim-5.0/light\nname: other\nmessages: {ups4K: 50}\n")
+    other = workload({str(tmp_path / "other.yaml"): 20})
+    assert plan_digest(other) != plan_digest(workload({"loadsim-5.0/light": 20}))
+
+
+@pytest.mark.parametrize(
+    "change", ["name=other", "topology.0.protocol=fake", "weights.READ=3", "run.ramp_up=9s", "initialise=never"]
+)
+def test_the_plan_digest_does_not_change_with_anything_else(change: str) -> None:
+    """Names, client modules, weights, ramp-up and start state are not what users set out to do."""
+    assert plan_digest(all_three(7, change)) == plan_digest(all_three(7))
+
+
+# --- messages and their recipients ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_message_kinds_follow_the_weights(name: str) -> None:
+    """20,000 messages: chi-square against the published percentages or weights; what has 0 is never sent."""
+    load = workload({name: 40})
+    profile = load.profile(1)
+    sent = Counter(load.message_kind(1 + k % 40, profile, "new.kind", k) for k in range(20_000))
+    assert follows(sent, KINDS[name])
+
+
+def test_recipients_are_random_others() -> None:
+    """Three different users, never oneself, everybody else equally often, in each place."""
+    load = workload({"loadsim-5.0/medium": 40})
+    profile = load.profile(1)
+    for user in (1, 17, 40):
+        others = [other for other in range(1, 41) if other != user]
+        to = [load.addressing(user, profile, NEW_MAIL, index).users for index in range(3_000)]
+        assert all(len(users) == len(set(users)) == 3 for users in to)
+        for place in range(3):
+            found = Counter(users[place] for users in to)
+            assert set(found) == set(others)
+            assert strays([found[other] for other in others], [3_000 / 39] * 39) < LIMIT
+
+
+def test_a_list_is_added_to_30_percent() -> None:
+    """Of 10,000 messages 30% go to a list besides, each list equally often."""
+    load = workload({"loadsim-5.0/heavy": 200})
+    profile, lists = load.profile(1), len(load.population.lists)
+    chosen = Counter(load.addressing(1 + k % 200, profile, "forward", f"n{k}.0").list_index for k in range(10_000))
+    without = chosen.pop(None)
+    assert strays([without, 10_000 - without], [7_000, 3_000]) < LIMIT
+    assert set(chosen) <= set(range(lists))
+    assert strays([chosen[index] for index in range(lists)], [(10_000 - without) / lists] * lists) < LIMIT
+
+
+def test_recipients_are_the_union() -> None:
+    """Individuals and members, each once; the sender only when on the list; addresses name users, then the list."""
+    load = workload({"loadsim-5.0/heavy": 200})
+    members = load.population.lists.members(1)
+    individuals = (members[0], 199, 3)
+    to = Addressing(individuals, 1)
+    assert load.recipients(to) == {199, 3, *members}
+    assert load.addresses(to) == [
+        *(f"user{user:05d}@loadsim.test" for user in individuals),
+        load.population.lists.address(1),
+    ]
+    assert load.recipients(Addressing((5, 6), None)) == {5, 6}
+
+
+def test_two_users_write_to_each_other() -> None:
+    """Fewer others than recipients wanted: everybody else gets it."""
+    two = workload({"loadsim-5.0/medium": 2}, "lists={count: 0}")
+    profile = two.profile(1)
+    assert [two.addressing(user, profile, NEW_MAIL, 0) for user in (1, 2)] == [
+        Addressing((2,), None),
+        Addressing((1,), None),
+    ]
+    assert [two.initial(user, "INBOX", 0).sender for user in (1, 2)] == [2, 1]
+    assert len(plan_digest(two)) == 64
+
+
+def test_one_user_is_refused() -> None:
+    """Mail needs two: one line of bad input."""
+    with pytest.raises(ConfigError, match=r"^quickstart: topology: expected at least 2 users .*, found 1$"):
+        workload({"loadsim-5.0/medium": 1})
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", AFTER_READING)
+def test_what_follows_reading_is_one_thing_in_proportion(name: str) -> None:
+    """20,000 messages: exactly one outcome each, by chi-square as often as published; copy never."""
+    load = all_three(5)
+    outcomes = next(load.profile(user) for user in range(1, 16) if load.profile(user).name.endswith(name)).after_reading
+    found = Counter(load.outcome(1, "after reading", outcomes, f"n2.{k}") for k in range(20_000))
+    assert found.total() == 20_000
+    assert follows(found, AFTER_READING[name])
+
+
+def test_nothing_follows_browsing() -> None:
+    """The canonical profiles do nothing with old mail (the published reply counts say so)."""
+    load = all_three(5)
+    for user in range(1, 16):
+        assert load.outcome(user, "after browsing 0", load.profile(user).after_browsing, "n1.0") == "nothing"
+
+
+def test_what_follows_depends_on_message_and_reader_only() -> None:
+    """Another reader, or another message, is another draw; the same ones are the same."""
+    load, again = all_three(5), all_three(5)
+    outcomes = load.profile(3).after_reading
+    acts = [load.outcome(user, "after reading", outcomes, f"n1.{k}") for user in (2, 3) for k in range(50)]
+    assert acts == [again.outcome(user, "after reading", outcomes, f"n1.{k}") for user in (2, 3) for k in range(50)]
+    assert acts[:50] != acts[50:]
+
+
+def test_an_attachment_is_loaded_with_its_chance() -> None:
+    """A quarter of 20,000."""
+    load = all_three(5)
+    loaded = sum(load.chance(1, "load", f"n1.{k}", 0.25) for k in range(20_000))
+    assert strays([loaded, 20_000 - loaded], [5_000, 15_000]) < LIMIT
+    assert not any(load.chance(1, "load", k, 0.0) for k in range(100))
+    assert all(load.chance(1, "load", k, 1.0) for k in range(100))
+
+
+def test_folders_are_chosen_alike() -> None:
+    """One of 40, each equally often."""
+    load = all_three(5)
+    found = Counter(load.choose(1, "move.folder", f"n1.{k}", 40) for k in range(8_000))
+    assert strays([found[folder] for folder in range(40)], [200.0] * 40) < LIMIT
+
+
+def test_schedule_files_have_the_published_sizes() -> None:
+    """5.0: 22K on average, and no minimum or maximum published; 5.5: 5 to 40K, 22K on average (K is 1,024 bytes)."""
+    old, new = workload({"loadsim-5.0/heavy": 2}), workload({"loadsim-5.5/heavy": 2})
+    assert {old.schedule_bytes(1, old.profile(1), index) for index in range(50)} == {22 * 1024}
+    sizes = [new.schedule_bytes(1, new.profile(1), index) for index in range(4_000)]
+    assert 5 * 1024 <= min(sizes) <= max(sizes) <= 40 * 1024
+    # No distribution on an interval has a standard deviation above half its length: an error of 17.5K / sqrt(4000).
+    assert abs(sum(sizes) / 4_000 - 22 * 1024) < LIMIT * 17.5 * 1024 / math.sqrt(4_000)
+
+
+# --- the start state --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("edition", ["5.0", "5.5"])
+@pytest.mark.parametrize(("name", "inbox", "folders"), [("light", 1, 20), ("medium", 4, 40), ("heavy", 9, 60)])
+def test_the_start_state_is_the_published_one(edition: str, name: str, inbox: int, folders: int) -> None:
+    """IBM 1998, Appendix B: messages in Inbox and Deleted Items, new folders, 5 messages in each of them."""
+    state = workload({f"loadsim-{edition}/{name}": 2}).start_state(1)
+    assert state.pop("INBOX") == inbox
+    assert state.pop("Deleted Items") == 1
+    assert len(state) == folders
+    assert set(state.values()) == {5}
+
+
+def test_initial_messages_come_from_others_and_are_unread_in_the_inbox() -> None:
+    """Every sender but the user himself; ids once; kinds by the profile's weights; read wherever but in the Inbox."""
+    load = workload({"loadsim-5.0/heavy": 12})
+    senders: Counter[int] = Counter()
+    kinds: Counter[str] = Counter()
+    ids = set()
+    for user in range(1, 13):
+        for folder, count in load.start_state(user).items():
+            for index in range(count):
+                initial = load.initial(user, folder, index)
+                assert initial.seen == (folder != "INBOX")
+                assert initial.sender != user
+                senders[initial.sender] += 1
+                kinds[initial.kind] += 1
+                ids.add(initial.id)
+    assert len(ids) == senders.total() == 12 * (9 + 1 + 300)
+    assert strays([senders[user] for user in range(1, 13)], [310.0] * 12) < LIMIT
+    assert follows(kinds, KINDS["loadsim-5.0/heavy"])
+
+
+def test_the_start_state_digest_is_that_of_the_mailboxes(tmp_path: Path) -> None:
+    """Seed, users, folders, and the kinds of the messages make another start; days and protocols do not."""
+    (tmp_path / "kinds.yaml").write_text("from: loadsim-5.0/light\nname: kinds\nmessages: {ups4K: 50}\n")
+    (tmp_path / "folders.yaml").write_text("from: loadsim-5.0/light\nname: folders\nstart_state: {folders: 19}\n")
+    light = {"loadsim-5.0/light": 5}
+    digests = [
+        workload(light).start_state_digest(),
+        workload(light, "run.seed=2").start_state_digest(),
+        workload({"loadsim-5.0/light": 6}).start_state_digest(),
+        workload({"loadsim-5.0/medium": 5}).start_state_digest(),
+        workload({str(tmp_path / "kinds.yaml"): 5}).start_state_digest(),
+        workload({str(tmp_path / "folders.yaml"): 5}).start_state_digest(),
+    ]
+    assert len(set(digests)) == len(digests)
+    same = workload(light, "run.days=2", "run.day_length=1h", "topology.0.protocol=aioimaplib")
+    assert same.start_state_digest() == digests[0]
