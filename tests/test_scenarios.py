@@ -63,7 +63,7 @@ def test_the_shipped_scenarios() -> None:
 
 
 def test_quickstart() -> None:
-    """36 users of all three kinds on the embedded server, a day in 150 s, with wide criteria."""
+    """36 users of all three kinds on the embedded server, a day in 120 s, with wide criteria."""
     scenario = load_scenario("quickstart")
     assert scenario.server == "embedded"
     assert groups(scenario) == [
@@ -72,9 +72,9 @@ def test_quickstart() -> None:
         ("loadsim-5.5/heavy", 12, "imap"),
     ]
     assert scenario.users == 36
-    assert scenario.run == Run(day_length_s=150, days=1, ramp_up_s=5, warm_up_s=15, window_s=135, seed=1)
-    assert scenario.compression == 192
-    assert scenario.duration_s == 150
+    assert scenario.run == Run(day_length_s=120, days=1, ramp_up_s=5, warm_up_s=12, window_s=108, seed=1)
+    assert scenario.compression == 240
+    assert scenario.duration_s == 120
     assert scenario.criteria == Criteria(score_ms_max=10000, failed_max=0.05, undelivered_max=0)
     assert (scenario.limits.done, scenario.limits.hits) == (0.8, 1)
     assert scenario.account(7) == Account(7, "user00007", "user00007@loadsim.test", "secret-7")
