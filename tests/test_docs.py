@@ -1,0 +1,329 @@
+"""The documentation against the program: what a page names is there, and what is there is named."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
+from loadsim.client.tasks import TASKS
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import load_scenario
+from loadsim.report.answer import summarise
+from loadsim.report.answer_text import COLUMNS as TABLE_COLUMNS
+from loadsim.report.csv_export import COLUMNS as CSV_COLUMNS
+from loadsim.results.records import OUTCOMES
+from loadsim.results.verdict import Verdict
+from tests.timing_samples import write_two_clients
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+TRIED = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))]
+"""Pages whose command lines somebody will type."""
+
+README_LINES = 60
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
+CODE = re.compile(r"`([^`\n]+)`")
+OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def named(page: Path) -> str:
+    """A page's path from the root, for test ids."""
+    return str(page.relative_to(ROOT))
+
+
+# --- pieces of pages ---
+
+
+def section(page: Path, title: str) -> str:
+    """What stands below a heading of level 2, up to the next one."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{page.name}: no section {title}"
+    return found[1]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all table rows, without heads and rules."""
+    lines = text.splitlines()
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for number, line in enumerate(lines)
+        if line.startswith("|")
+        and not line.startswith("|---")
+        and not (number + 1 < len(lines) and lines[number + 1].startswith("|---"))
+    ]
+
+
+def code_in(cell: str) -> list[str]:
+    """The names in a cell."""
+    return CODE.findall(cell)
+
+
+def typed_lines(page: Path) -> Iterator[str]:
+    """The lines of a page that call loadsim: of code blocks, without prompt, sudo and the path of the program."""
+    text = page.read_text()
+    lines = [line for _, block in FENCE.findall(text) for line in block.splitlines()] + INDENTED.findall(text)
+    for line in lines:
+        bare = re.sub(r"^(\$ )?(sudo )?(\.venv/bin/)?", "", line)
+        if bare.startswith("loadsim "):
+            yield bare
+
+
+def arguments(line: str) -> Iterator[list[str]]:
+    """The arguments of a typed line; of one with alternatives (`a|b`), those of each."""
+    line = re.split(r" [|>] ", line)[0]
+    choice = re.search(r"[\w-]+(?:\|[\w-]+)+", line)
+    for chosen in choice[0].split("|") if choice else [""]:
+        yield shlex.split(line.replace(choice[0], chosen) if choice else line, comments=True)[1:]
+
+
+# --- the program ---
+
+
+def commands(
+    within: argparse.ArgumentParser | None = None, path: str = "loadsim"
+) -> dict[str, argparse.ArgumentParser]:
+    """Every verb that does something, by what one types for it."""
+    within = within or parser()
+    for action in within._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = [commands(verb, f"{path} {name}") for name, verb in action.choices.items()]
+            return {name: verb for each in below for name, verb in each.items()}
+    return {path: within}
+
+
+def options(verb: argparse.ArgumentParser) -> set[str]:
+    """The options of a verb, but for --help."""
+    return {option for action in verb._actions for option in action.option_strings} - {"-h", "--help"}
+
+
+def leaves(value: Any, path: str = "") -> Iterator[str]:
+    """The keys of a JSON value, written as the run directory's page writes them."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from leaves(below, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        for each in value:
+            yield from leaves(each, f"{path}[]")
+    else:
+        yield path
+
+
+def events() -> dict[str, set[str]]:
+    """Every event that the program says, with its fields, read from its source."""
+    found: dict[str, set[str]] = {}
+    for module in sorted((ROOT / "loadsim").rglob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "say":
+                name = node.args[0]
+                assert isinstance(name, ast.Constant), f"{module.name}: an event without a fixed name"
+                found.setdefault(name.value, set()).update(str(keyword.arg) for keyword in node.keywords)
+    return found
+
+
+# --- commands ---
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_verb_is_described_with_exactly_its_options(command):
+    """A verb's section names each option and positional argument that the parser knows, and no other."""
+    verb = commands()[command]
+    text = section(REFERENCE / "commands.md", f"`{command}`")
+    assert set(OPTION.findall(text)) == options(verb)
+    usage = INDENTED.findall(text)[0]
+    assert usage.startswith(f"{command} ")
+    assert set(OPTION.findall(usage)) <= options(verb)
+    for action in verb._actions:
+        if action.dest == "help":
+            continue
+        if not action.option_strings:
+            assert str(action.metavar) in usage
+        for choice in action.choices or ():
+            assert f"`{choice}`" in text
+        if action.option_strings and isinstance(action.default, str | int) and not isinstance(action.default, bool):
+            assert str(action.default) in text, f"default of {action.dest}"
+
+
+def test_no_verb_is_described_that_does_not_exist():
+    """The sections and the table of verbs are those of the parser."""
+    page = REFERENCE / "commands.md"
+    titles = re.findall(r"^## `(.+)`$", page.read_text(), re.MULTILINE)
+    assert titles == list(commands())
+    overview = page.read_text().partition("\n## ")[0]
+    assert [code_in(row[0])[0] for row in rows(overview)] == titles
+
+
+@pytest.mark.parametrize("page", TRIED, ids=named)
+def test_typed_command_lines_parse(page, capsys):
+    """Every line that calls loadsim is one that loadsim takes."""
+    for line in typed_lines(page):
+        for argv in arguments(line):
+            try:
+                parser().parse_args(argv)
+            except SystemExit:
+                pytest.fail(f"{line}: {capsys.readouterr().err}")
+
+
+def test_the_tutorial_types_commands():
+    """The pattern that finds command lines finds the tutorial's: each verb that it teaches."""
+    found = {argv[0] for line in typed_lines(DOCS / "tutorial.md") for argv in arguments(line)}
+    assert found == {"run", "plan", "init", "clean", "server", "log"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_named_in_passing_exist(page):
+    """`loadsim ...` within a sentence names verbs and options that exist."""
+    known = commands()
+    for code in CODE.findall(FENCE.sub("", page.read_text())):
+        if not code.startswith("loadsim ") or code.split()[1] in ("VERB", "...", "--version"):
+            continue
+        words = code.removesuffix(" ...").split()
+        begun = [path for path in known if all(a == b for a, b in zip(path.split(), words, strict=False))]
+        assert begun, f"{code}: no such verb"
+        unknown = set(OPTION.findall(code)) - {option for path in begun for option in options(known[path])} - {"--help"}
+        assert not unknown, f"{code}: {unknown}"
+
+
+def test_the_tutorials_scenario_and_settings_are_taken(tmp_path, monkeypatch):
+    """The files that the tutorial has one write are taken, and every scenario as typed but for the one mistake."""
+    page = DOCS / "tutorial.md"
+    written = [block for language, block in FENCE.findall(page.read_text()) if language == "yaml"]
+    for block in written:
+        (tmp_path / block.split()[1].rstrip(":")).write_text(block)
+    monkeypatch.chdir(tmp_path)
+    refused = []
+    for line in typed_lines(page):
+        args = parser().parse_args(next(arguments(line)))
+        if "scenario" in args:
+            try:
+                load_scenario(args.scenario, args.overrides)
+            except ConfigError as error:
+                refused.append(f"loadsim: {error}")
+    assert len(written) == 2
+    assert len(refused) == 1
+    assert refused[0] in page.read_text()
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", DOCS / "tutorial.md"], ids=named)
+def test_make_targets_exist(page):
+    """`make X` is something that make can do."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = set(re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(), re.MULTILINE))
+    assert asked
+    assert asked <= targets
+
+
+# --- tasks, results, events ---
+
+
+def test_every_task_is_described_with_its_weight():
+    """The table of tasks has all of the program's and no other; weights are those of profiles/weights.yaml."""
+    table = (REFERENCE / "tasks.md").read_text().partition("\n## ")[0]
+    described = {code_in(row[0])[0]: row[1] for row in rows(table)}
+    weights = yaml.safe_load((ROOT / "profiles" / "weights.yaml").read_text())["weights"]
+    assert described == {task: str(weights.get(task, "-")) for task in TASKS}
+
+
+def test_every_outcome_is_described():
+    """A task's outcomes are those of the records, in their order."""
+    assert [code_in(row[0])[0] for row in rows(section(REFERENCE / "tasks.md", "Outcomes"))] == list(OUTCOMES)
+
+
+def test_every_key_of_score_json_is_described(tmp_path):
+    """The run directory's page has each key of a score that was made from logs, and no other."""
+    score = summarise([write_two_clients(tmp_path)], commands=True).score
+    described = {code_in(row[0])[0]: row[1] for row in rows(section(REFERENCE / "run-directory.md", "`score.json`"))}
+    modules = score.pop("by_protocol")
+    assert set(code_in(described.pop("by_protocol.MODULE"))) == set(modules["imap"])
+    keys = set(leaves(score))
+    assert keys - set(described) == set()
+    parents = {key for key in described if any(each.startswith((f"{key}.", f"{key}[]")) for each in keys)}
+    assert set(described) - keys - parents == set()
+
+
+def test_every_event_is_described_with_its_fields():
+    """events.jsonl: what the program says, and what it says with it."""
+    table = rows(section(REFERENCE / "run-directory.md", "`events.jsonl`"))
+    assert {code_in(row[0])[0]: set(code_in(row[2])) for row in table} == events()
+
+
+def test_every_column_of_the_csv_is_described():
+    """The timing log's page has the columns of `export csv`, each once."""
+    table = rows(section(REFERENCE / "timing-log.md", "Columns of `export csv`"))
+    assert sorted(name for row in table for name in code_in(row[0])) == sorted(CSV_COLUMNS)
+
+
+def test_every_exit_status_is_described():
+    """The statuses of verdicts, of bad input, of Ctrl-C and of our own bugs; no other."""
+    verdicts = {
+        Verdict(validity, passed, ended_early, (), ()).exit_status
+        for validity in ("valid", "degraded", "invalid")
+        for passed in (True, False)
+        for ended_early in (True, False)
+    }
+    described = [int(row[0]) for row in rows((REFERENCE / "exit-status.md").read_text())]
+    assert described == sorted(verdicts | {BAD_INPUT, OUR_FAULT, INTERRUPTED})
+
+
+# --- the pages themselves ---
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_resolve(page):
+    """A relative link leads to a file."""
+    for target in LINK.findall(page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).is_file(), target
+
+
+def test_the_index_leads_to_every_page():
+    """docs/README.md links each page of docs."""
+    index = DOCS / "README.md"
+    linked = {(DOCS / target).resolve() for target in LINK.findall(index.read_text())}
+    assert linked == {page.resolve() for page in DOCS.rglob("*.md")} - {index.resolve()}
+
+
+def test_readme_is_one_screen():
+    """What it is, a report, two commands, limitations: no more than fits."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= README_LINES
+    assert max(map(len, lines)) <= 130
+
+
+def test_readmes_score_follows_from_its_rows():
+    """The score in the README is the weighted average of the 95th percentiles shown, to the rounding of the rows."""
+    report = next(block for _, block in FENCE.findall((ROOT / "README.md").read_text()) if "Category" in block)
+    head, *shown = [line for line in report[report.index("Category") :].splitlines() if "  " in line]
+    assert re.split(r"  +", head) == list(TABLE_COLUMNS)
+    table = {cells[0]: cells[1:] for cells in (re.split(r"  +", line) for line in shown)}
+    weight, hits, score_ms, failed = table.pop("Weighted Avg")
+    weights = yaml.safe_load((ROOT / "profiles" / "weights.yaml").read_text())["weights"]
+    assert {task: float(cells[0]) for task, cells in table.items()} == {task: weights[task] for task in table}
+    assert sum(weights[task] for task in table) == float(weight)
+    assert sum(int(cells[1]) for cells in table.values()) == int(hits)
+    assert sum(int(cells[-1]) for cells in table.values()) == int(failed)
+    average_ms = sum(weights[task] * float(cells[3]) for task, cells in table.items()) / float(weight)
+    assert average_ms == pytest.approx(float(score_ms), abs=0.1)
+
+
+def test_every_dependency_has_its_reason():
+    """dependencies.md and pyproject.toml name the same packages."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.match(r"[\w.-]+", one)[0] for one in wanted if not one.startswith("loadsim[")}
+    table = rows((DOCS / "decisions" / "dependencies.md").read_text())
+    assert {row[0] for row in table} == names
+    assert all(row[2] for row in table)
