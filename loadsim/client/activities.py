@@ -63,26 +63,29 @@ def process_inbox(user: User) -> Steps:
     Source: BORES 4.0: "reading new mail = opening the Inbox and reading every piece of new mail". What arrives
     meanwhile is read too. A message that could not be read waits for the next time.
     """
-    if user.processing:
+    inbox = user.inbox
+    if inbox.processing:
         return
-    user.processing = True
+    inbox.processing = True
     failed: list[Header] = []
     delay_ms = 0.0
     try:
-        while user.unread:
-            header = user.unread.popleft()
+        while inbox.unread:
+            header = inbox.unread.popleft()
             structure = yield Step(tasks.READ, header, delay_ms)
             if structure is None:
                 failed.append(header)
             else:
                 yield from _after_reading(user, header, structure, "after reading", user.profile.after_reading)
             delay_ms = user.read_note_delay_ms(header)
-        excess = user.inbox_excess()
+        inbox.unread.extend(failed)
+        failed.clear()
+        excess = inbox.excess()
         if excess:
             yield Step(tasks.EVICT, excess)
     finally:
-        user.unread.extendleft(reversed(failed))
-        user.processing = False
+        inbox.unread.extendleft(reversed(failed))
+        inbox.processing = False
 
 
 def browse(user: User, index: int) -> Steps:

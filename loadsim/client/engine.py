@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,8 +88,8 @@ class Engine:
         self.clock = clock
         self.run_id = run_id
         self.start_ns = 0
-        self.outstanding = 0  # accepted for a recipient, and not yet seen by him
         self.users_on = 0
+        self.users_ever_on = 0
         self.sessions_lost = 0
         self.sessions_restored = 0
         self.leaving = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
@@ -97,11 +98,11 @@ class Engine:
         self._epoch_wall_us = wall_clock_us
         self._beat_s = beat_s
         self._watch = watch
-        self._started = asyncio.Event()
+        self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
+        self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
         self._stopping = asyncio.Event()
         self._cutting = asyncio.Event()
         self._phase = "log-on"
-        self._on = 0  # users who were on at least once
         self._done: Counter[str] = Counter()
         self._failed = 0
         self._skipped = 0
@@ -122,10 +123,26 @@ class Engine:
         """Wall-clock microseconds since 1970: read once, carried on by the run's clock."""
         return self._epoch_wall_us + (self.clock.now_ns() - self._epoch_ns) // 1000
 
-    async def on_and_started(self, _: User) -> None:
-        """A user is on for the first time; returns at the common start."""
-        self._on += 1
-        await self._started.wait()
+    @property
+    def outstanding(self) -> int:
+        """How many messages were accepted for a user, counted once for each, and not yet seen by him."""
+        return len(self._under_way)
+
+    def mail_accepted(self, message: str, user: int) -> None:
+        """The server took a message for a user, who may even have seen it before its sender was told."""
+        key = (message, user)
+        if key in self._seen_first:
+            self._seen_first.remove(key)
+        else:
+            self._under_way.add(key)
+
+    def mail_seen(self, message: str, user: int) -> None:
+        """A user has seen a message of this run; one that was never accepted makes up for no other."""
+        key = (message, user)
+        if key in self._under_way:
+            self._under_way.remove(key)
+        else:
+            self._seen_first.add(key)
 
     def count_task(self, task: str, outcome: str, generator_late_s: float) -> None:
         """A task has come to an outcome."""
@@ -180,27 +197,31 @@ class Engine:
                 ]
                 if await self._log_on_all():
                     ended = await self._work()
-                    await self._finish_and_drain(lives, drain=ended == "completed")
+                    await self._finish_and_drain(drain=ended == "completed")
                 await self._log_off_all(lives)
                 beat.cancel()
         finally:
+            gc.unfreeze()
             self._conclude(ended)
 
     async def _log_on_all(self) -> bool:
         self._events.say("log-on", users=len(self.users))
         limit_s = self._ramp_up_s + LOG_ON_LIMIT_S
-        await self._until(limit_s, lambda: self._on == len(self.users), self._stopping)
+        await self._until(limit_s, lambda: self.users_ever_on == len(self.users), self._stopping)
         return not self._stopping.is_set()
 
     async def _work(self) -> str:
         """The simulated days, from the common start; "completed", or "early" when the run was told to stop."""
+        for user in self.users:
+            user.plan_day()
+        gc.collect()
+        gc.freeze()  # what thousands of users have made so far stays: the collector need not look at it again
         self.start_ns = self.clock.now_ns()
         self.recorder.facts({"start_ns": self.start_ns})
         self._phase = "work"
-        self._events.say("start", users_on=self._on)
+        self._events.say("start", users_on=self.users_on)
         for user in self.users:
             user.begin_day()
-        self._started.set()
         duration_ns = self.workload.duration_us * 1000
         await self._until(duration_ns * 1e-9, None, self._stopping)
         ended = "early" if self._stopping.is_set() else "completed"
@@ -211,18 +232,18 @@ class Engine:
             user.end_day(end_ns)
         return ended
 
-    async def _finish_and_drain(self, lives: Sequence[asyncio.Task[None]], *, drain: bool) -> None:
+    async def _finish_and_drain(self, *, drain: bool) -> None:
         """Let running tasks end, cut off those that do not, then wait for the mail that is under way."""
         await self._until(
             self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
         )
-        for user, life in zip(self.users, lives, strict=True):
+        lost = sum(not user.is_on for user in self.users)  # before those who are cut off lose their session to us
+        for user in self.users:
             if user.performing not in BETWEEN_TASKS:
-                life.cancel()
+                user.cut_off()
         if drain:
             self._phase = "drain"
-            await self._until(self._limits.drain_s, lambda: self.outstanding <= 0, self._stopping)
-        lost = sum(not user.is_on for user in self.users)
+            await self._until(self._limits.drain_s, lambda: not self._under_way, self._stopping)
         self.recorder.facts({"lost_users": lost, "undelivered": self.outstanding})
         self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
 
@@ -230,7 +251,6 @@ class Engine:
         self._phase = "log-off"
         for user in self.users:
             user.close()
-        self._started.set()
         limit_s = LOG_OFF_LIMIT_S + 0.01 * len(lives)
         await self._until(limit_s, lambda: all(life.done() for life in lives), self._cutting)
         for life in lives:
@@ -262,7 +282,12 @@ class Engine:
 
     def _conclude(self, ended: str) -> None:
         self.recorder.facts(
-            {"ended": ended, "sessions_lost": self.sessions_lost, "sessions_restored": self.sessions_restored}
+            {
+                "ended": ended,
+                "sessions_lost": self.sessions_lost,
+                "sessions_restored": self.sessions_restored,
+                "events_unwritten": self._events.unwritten,
+            }
         )
         self._flush()
         self._events.tell_failures()

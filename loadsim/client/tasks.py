@@ -61,19 +61,21 @@ class Outgoing:
     answers: tuple[Header, Flag] | None = None
 
 
-async def log_on(user: User, _: None) -> None:
-    """Open the mailbox and show the newest screenful; after a lost session, what came meanwhile."""
+async def log_on(user: User, _: None) -> bool:
+    """Open the mailbox and show the newest screenful; after a lost session, what came meanwhile. Returns True."""
     mail = user.mailbox
     await mail.log_on()
     user.folders_found(await mail.folders())
-    user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, SCREENFUL)), announced=False)
-    await mail.watch()
+    user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, SCREENFUL)), announced=None)
+    await user.watch()
+    return True
 
 
 async def sync(user: User, _: None) -> None:
     """Show what the server has announced."""
-    user.take_in(await user.mailbox.arrived(), announced=True)
-    await user.mailbox.watch()
+    announced = user.inbox.announced
+    user.take_in(await user.mailbox.arrived(), announced=announced)
+    await user.watch()
 
 
 async def read(user: User, header: Header) -> Structure:
@@ -118,9 +120,14 @@ async def compose_reply_all(user: User, about: Read) -> Outgoing:
 
 
 def _people(user: User, about: Read) -> tuple[int, ...]:
-    """The sender and the individual recipients of a message, once each, without the user himself."""
+    """The sender and the individual recipients of a message, once each, without the user himself.
+
+    Raises `ServerRefused` when that is nobody: what a message says of itself came from the server.
+    """
     everyone = dict.fromkeys((about.evidence.sender, *user.individuals(about.header.to)))
     everyone.pop(user.number, None)
+    if not everyone:
+        raise ServerRefused("nobody to answer")
     return tuple(everyone)
 
 
@@ -138,12 +145,17 @@ async def compose_forward(user: User, about: Read) -> Outgoing:
 def _compose_answer(
     user: User, about: Read, how: str, to: Addressing, attachment: Attachment | None = None
 ) -> Outgoing:
+    """An answer. Raises `ServerRefused` when the message has a header that no answer can quote."""
     message_id = answer_id(user.number, about.evidence.id, how)
     header = about.header
     answered = Answered(message_id=header.message_id, references=(), subject=header.subject, how=how)
     kind = about.evidence.kind if how == "forward" else "ups1K"
     flag = Flag.FORWARDED if how == "forward" else Flag.ANSWERED
-    return _compose(user, message_id, kind, to, answered, attachment, (header, flag))
+    try:
+        return _compose(user, message_id, kind, to, answered, attachment, (header, flag))
+    except ValueError as unfit:
+        what = str(unfit).partition(",")[0]  # what follows is the value: contents of a message
+        raise ServerRefused("cannot be answered", what) from None
 
 
 def _compose(
@@ -192,7 +204,7 @@ async def move(user: User, header: Header) -> None:
     """Put a message into a folder at random."""
     folder = user.random_folder("move", header)
     await user.mailbox.move([header.ref], folder)
-    user.gone([header])
+    user.inbox.gone([header])
     user.note("moved", header, folder)
 
 
@@ -209,13 +221,20 @@ async def delete(user: User, header: Header) -> None:
 
 
 async def evict(user: User, headers: list[Header]) -> None:
-    """Move what the Inbox may not hold any longer to Deleted Items."""
-    await _discard(user, headers)
+    """Move what the Inbox may not hold any longer to Deleted Items.
+
+    What the server refuses to move is left where it is: tried again, it would take the others with it every time.
+    """
+    try:
+        await _discard(user, headers)
+    except ServerRefused:
+        user.inbox.gone(headers)
+        raise
 
 
 async def _discard(user: User, headers: list[Header]) -> None:
     await user.mailbox.move([header.ref for header in headers], DELETED_ITEMS)
-    user.gone(headers)
+    user.inbox.gone(headers)
     for header in headers:
         user.note("deleted", header, DELETED_ITEMS)
 
@@ -228,11 +247,11 @@ async def browse(user: User, index: int) -> tuple[Header, Structure] | None:
     if not user.folders:
         raise ServerRefused("no folder to browse")
     folder = user.folders[user.workload.choose(user.number, "browse.folder", index, len(user.folders))]
-    shown = [header for header in await user.mailbox.headers(folder, SCREENFUL) if header.evidence]
-    read_one = None
-    if shown:
-        header = shown[user.workload.choose(user.number, "browse.message", index, len(shown))]
-        read_one = header, await _show(user, header)
+    shown = await user.mailbox.headers(folder, SCREENFUL)
+    first = user.workload.choose(user.number, "browse.message", index, len(shown))
+    candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
+    header = next(filter(user.inbox.knows, candidates), None)  # foreign mail is passed over
+    read_one = None if header is None else (header, await _show(user, header))
     await user.mailbox.open(INBOX)
     return read_one
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from loadsim.client import activities, tasks
 from loadsim.client.activities import Step, Steps
+from loadsim.client.inbox import Inbox
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.draw import draw
-from loadsim.model.ports import INBOX, Account, ClientModule, Header, MessageRef
+from loadsim.model.ports import INBOX, Account, ClientModule, Header
 from loadsim.model.workload import Activity, own_folders
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 60.0
+
+STEADY_S = 10.0
+"""A session that breaks sooner counts like a failed log-on: the next one is made after a pause."""
+
+SYNC_AGAIN_S = 5.0
+"""When to ask again for announced mail that the server refused to show."""
+
+ON_TIME = (0.0, 0.0, 0.0)
 
 
 class User:
@@ -38,6 +47,8 @@ class User:
         self.contents = engine.contents
         self.run_id = engine.run_id
         self.domain = engine.workload.scenario.domain
+        self.now = engine.clock.now_ns  # ports.Observer: the instant, in nanoseconds
+        self._recorder = engine.recorder
         group = engine.workload.population.group(account.number)
         self.profile = group.profile
         self.profile_name = group.profile.name
@@ -46,26 +57,30 @@ class User:
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
 
         self.folders: Sequence[str] = ()
-        self.inbox: dict[MessageRef, Header] = {}  # what is known to lie in the Inbox, oldest first
-        self.unread: deque[Header] = deque()
-        self.processing = False  # the Inbox is being processed
+        self.inbox = Inbox(self.run_id, len(engine.workload.population), self.profile.inbox_limit)
         self.was_on = False
         self.is_on = False
 
         self._agenda: list[tuple[int, int, Steps, Step | None]] = []  # due, order, activity, its step if known
         self._order = count()
         self._plan: Iterator[Activity] = iter(())
+        self._next_activity: Activity | None = None
         self._sync_due_ns: int | None = None
-        self._announced: deque[int] = deque()  # when each announced message was, until a SYNC brings it
+        self._life: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ns: int | None = None  # when it rings
         self._watching = False
+        self._cut = False
         self._ending = False  # no planned task is begun any more
         self._closing = False  # nothing is
         self.performing: str | None = None
         self._free_ns = 0  # when the last task ended, or the session was up again
         self._downs: deque[tuple[int, int]] = deque(maxlen=8)  # the last times without a session
         self._down_since_ns = 0
+        self._up_since_ns = 0
         self._failed_log_ons = 0
+        self._broke_at_log_on: Exception | None = None
         self._moved_bytes = 0
 
     # What tasks need to know and to tell.
@@ -91,42 +106,12 @@ class User:
         found = (self.workload.population.number(address) for address in addresses)
         return [user for user in found if user is not None]
 
-    def take_in(self, headers: Iterable[Header], *, announced: bool) -> None:
-        """New messages of the Inbox were shown; `announced` when the server had pushed word of them."""
-        now_ns = self.engine.clock.now_ns()
-        for header in headers:
-            evidence = header.evidence
-            if evidence is None or header.ref in self.inbox:
-                continue  # not ours to act upon, or known
-            self.inbox[header.ref] = header
-            if not header.seen:
-                self.unread.append(header)
-            if evidence.run == self.run_id:
-                at_ns = self._announced.popleft() if announced and self._announced else now_ns
-                event = "seen" if announced else "found"
-                self.engine.recorder.mail(
-                    event=event,
-                    message=evidence.id,
-                    user=self.number,
-                    sender=evidence.sender,
-                    at_ns=at_ns,
-                    folder=INBOX,
-                )
-                self.engine.outstanding -= 1
-
-    def gone(self, headers: Iterable[Header]) -> None:
-        """These messages are no longer in the Inbox."""
-        for header in headers:
-            self.inbox.pop(header.ref, None)
-
-    def inbox_excess(self) -> list[Header]:
-        """The oldest messages above the profile's limit of the Inbox; unread ones stay."""
-        limit = self.profile.inbox_limit
-        if limit is None or len(self.inbox) <= limit:
-            return []
-        unread = {header.ref for header in self.unread}
-        read = [header for header in self.inbox.values() if header.ref not in unread]
-        return read[: len(self.inbox) - limit]
+    def take_in(self, headers: Sequence[Header], *, announced: int | None) -> None:
+        """New messages of the Inbox were listed; see `Inbox.take_in`."""
+        event = "found" if announced is None else "seen"
+        for evidence, at_ns in self.inbox.take_in(headers, announced, self.now()):
+            self._note(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
+            self.engine.mail_seen(evidence.id, self.number)
 
     def read_note_delay_ms(self, header: Header) -> float:
         """How long the user looks at a message before he opens the next."""
@@ -138,41 +123,37 @@ class User:
     def note(self, event: str, header: Header, folder: str) -> None:
         """Something happened to a message that was received."""
         if header.evidence is not None:
-            self._note(event, header.evidence.id, header.evidence.sender, folder)
+            self._note(event, header.evidence.id, self.number, header.evidence.sender, folder, self.now())
 
     def note_sent(self, event: str, message_id: str, folder: str) -> None:
         """Something happened to a message that this user made."""
-        self._note(event, message_id, self.number, folder)
-
-    def _note(self, event: str, message_id: str, sender: int, folder: str) -> None:
-        at_ns = self.engine.clock.now_ns()
-        self.engine.recorder.mail(
-            event=event, message=message_id, user=self.number, sender=sender, at_ns=at_ns, folder=folder
-        )
+        self._note(event, message_id, self.number, self.number, folder, self.now())
 
     def accepted(self, message_id: str, reached: Iterable[int]) -> None:
         """The server took a message for these users."""
-        at_ns = self.engine.clock.now_ns()
+        at_ns = self.now()
         for user in reached:
-            self.engine.recorder.mail(
-                event="accepted", message=message_id, user=user, sender=self.number, at_ns=at_ns, folder=INBOX
-            )
-            self.engine.outstanding += 1
+            self._note("accepted", message_id, user, self.number, INBOX, at_ns)
+            self.engine.mail_accepted(message_id, user)
+
+    def _note(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
+        self._recorder.mail(event=event, message=message_id, user=user, sender=sender, at_ns=at_ns, folder=folder)
+
+    async def watch(self) -> None:
+        """Ask the server to announce new mail while nothing else is done."""
+        await self.mailbox.watch()
+        self._watching = True
 
     # What drivers tell (ports.Observer).
-
-    def now(self) -> int:
-        """The instant, in nanoseconds."""
-        return self.engine.clock.now_ns()
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         """A protocol command has ended."""
         self._moved_bytes += sent_bytes + received_bytes
-        self.engine.recorder.command(
+        self._recorder.command(
             command=name,
             user=self.number,
             started_ns=since,
-            ended_ns=self.engine.clock.now_ns(),
+            ended_ns=self.now(),
             outcome=outcome,
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
@@ -180,15 +161,17 @@ class User:
 
     def arrived(self, messages: int) -> None:
         """The server announced new messages."""
-        now_ns = self.engine.clock.now_ns()
-        self._announced.extend([now_ns] * messages)
+        now_ns = self.now()
+        self.inbox.announce(messages, now_ns)
         if self._sync_due_ns is None:
             self._sync_due_ns = now_ns
             self.wake()
 
     def lost(self, failure: Exception) -> None:
         """The session broke while nothing was being done."""
-        if self.is_on:
+        if self.performing == tasks.LOGON.name:
+            self._broke_at_log_on = failure  # behind its last answer: the log-on succeeds, and is in vain
+        elif self.is_on:
             self.engine.failed(self, "IDLE", failure)
             self._session_lost()
             self.wake()
@@ -197,25 +180,38 @@ class User:
 
     async def run(self, on_ns: int) -> None:
         """Log on at `on_ns`, work from the common start until the engine closes, log off."""
+        self._life = asyncio.current_task()
+        self._down_since_ns = on_ns
         try:
-            self._down_since_ns = on_ns
             while self.now() < on_ns and not self._closing:
                 await self._sleep_until(on_ns)
             await self._log_on(on_ns)
-            await self.engine.on_and_started(self)
             while not self._closing:
-                await self._do_next()
+                try:
+                    await self._do_next()
+                except asyncio.CancelledError:
+                    if not self._was_only_cut_off():
+                        raise
+                    self._end_session()
             if self.is_on:
                 async with self.engine.leaving:
                     await self._perform(self.now(), Step(tasks.LOGOFF, None))
+                self._off()
         finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
             self.mailbox.abandon()
+
+    def plan_day(self) -> None:
+        """Look up the first activity, which may take a while for thousands of users, before the common start."""
+        self._plan = self.workload.activities(self.number)
+        self._next_activity = next(self._plan, None)
 
     def begin_day(self) -> None:
         """The common start has come: the plan's due times count from now."""
         self._free_ns = self.engine.start_ns
-        self._plan = self.workload.activities(self.number)
         self._plan_next()
+        self.wake()
 
     def end_day(self, end_ns: int) -> None:
         """Begin no planned task any more; those that were due before `end_ns` are recorded as skipped."""
@@ -232,6 +228,16 @@ class User:
             steps.close()
         self.wake()
 
+    def cut_off(self) -> None:
+        """End the task that is running: it stays unfinished, and the user goes on with a new session."""
+        if self._life is not None:
+            self._cut = True
+            self._life.cancel()
+
+    def _was_only_cut_off(self) -> bool:
+        cut, self._cut = self._cut, False
+        return cut and self._life is not None and self._life.uncancel() == 0
+
     def close(self) -> None:
         """Do nothing any more but log off."""
         self._closing = True
@@ -245,11 +251,11 @@ class User:
     async def _do_next(self) -> None:
         now_ns = self.now()
         due_ns = self._agenda[0][0] if self._agenda and not self._ending else None
+        sync_due_ns = self._sync_due_ns
         if not self.is_on:
             await self._log_on(now_ns)
-        elif self._sync_due_ns is not None and (due_ns is None or self._sync_due_ns <= due_ns):
-            sync_due_ns, self._sync_due_ns = self._sync_due_ns, None
-            await self._perform(sync_due_ns, Step(tasks.SYNC, None))
+        elif sync_due_ns is not None and sync_due_ns <= now_ns and (due_ns is None or sync_due_ns <= due_ns):
+            await self._sync(sync_due_ns)
         elif due_ns is not None and due_ns <= now_ns:
             _, _, steps, step = heappop(self._agenda)
             if step is None:
@@ -259,12 +265,15 @@ class User:
                 await self._do(due_ns, steps, step)
         elif not self._watching:
             await self._watch()
+        elif sync_due_ns is not None and (due_ns is None or sync_due_ns <= due_ns):
+            await self._sleep_until(sync_due_ns)
         else:
             await self._sleep_until(due_ns)
 
     def _plan_next(self) -> None:
-        activity = next(self._plan, None)
+        activity = self._next_activity
         if activity is not None:
+            self._next_activity = next(self._plan, None)
             due_ns = self.engine.start_ns + activity.due_us * 1000
             heappush(self._agenda, (due_ns, next(self._order), activities.begin(self, activity), None))
 
@@ -281,23 +290,38 @@ class User:
     def _delay_ns(self, step: Step) -> int:
         return round(step.delay_ms * 1e6 / self.workload.compression)
 
+    async def _sync(self, due_ns: int) -> None:
+        self._sync_due_ns = None
+        await self._perform(due_ns, Step(tasks.SYNC, None))
+        if self.inbox.announced and self._sync_due_ns is None and self.is_on:
+            self._sync_due_ns = self.now() + round(SYNC_AGAIN_S * 1e9)
+
     async def _log_on(self, due_ns: int) -> None:
         """Log on, trying again with growing pauses until it succeeds or the run closes."""
         while not self._closing:
-            await self._perform(due_ns, Step(tasks.LOGON, None))
-            if self.is_on:
+            if self._failed_log_ons:
+                due_ns = self.now() + self._back_off_ns()
+                while self.now() < due_ns and not self._closing:
+                    await self._sleep_until(due_ns)
+                if self._closing:
+                    return
+            self._broke_at_log_on = None
+            if await self._perform(due_ns, Step(tasks.LOGON, None)):
+                self._on()
                 return
             self._failed_log_ons += 1
-            pause_s = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2 ** (self._failed_log_ons - 1))
-            jitter = 0.5 + draw(self.workload.seed, self.number, "back-off", self._failed_log_ons)
-            due_ns = self.now() + round(pause_s * jitter * 1e9)
-            while self.now() < due_ns and not self._closing:
-                await self._sleep_until(due_ns)
+            self._forget_session()
+
+    def _back_off_ns(self) -> int:
+        """1, 2, 4, ... 60 s, each shortened or lengthened by up to a half, so that users do not come all at once."""
+        pause_s = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2.0 ** min(self._failed_log_ons - 1, 10))
+        jitter = 0.5 + draw(self.workload.seed, self.number, "back-off", self._failed_log_ons)
+        return round(pause_s * jitter * 1e9)
 
     async def _watch(self) -> None:
-        self._watching = True
+        self._watching = True  # also where it is refused: to ask again at once would not help
         try:
-            await self.mailbox.watch()
+            await self.watch()
         except TaskFailed as failure:
             self.engine.failed(self, "IDLE", failure)
             if failure.outcome != "refused":
@@ -307,20 +331,27 @@ class User:
     async def _sleep_until(self, due_ns: int | None) -> None:
         """Sleep until then (None: for ever), or until woken."""
         loop = asyncio.get_running_loop()
+        if due_ns != self._alarm_ns:  # a user who is woken by mail sleeps on until the same instant
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_ns = due_ns
+            left_ns = 0 if due_ns is None else max(0, due_ns - self.now())
+            self._alarm = None if due_ns is None else loop.call_later(left_ns * 1e-9, self._ring)
         self._waiter = loop.create_future()
-        timer = None if due_ns is None else loop.call_later(max(0, due_ns - self.now()) * 1e-9, self.wake)
         try:
             await self._waiter
         finally:
             self._waiter = None
-            if timer is not None:
-                timer.cancel()
+
+    def _ring(self) -> None:
+        self._alarm = self._alarm_ns = None
+        self.wake()
 
     async def _perform(self, due_ns: int, step: Step) -> Any:
         """Do one step and record how it went; only our own bugs, and the end of the run, escape."""
-        task = step.task
+        task, about = step.task, step.about
         began_ns = started_ns = self.now()
-        late_s = self._lateness_s(due_ns, began_ns)
+        late_s = ON_TIME if began_ns == due_ns else self._lateness_s(due_ns, began_ns)
         self._moved_bytes = 0
         self._watching = False
         self.performing = task.name
@@ -328,7 +359,6 @@ class User:
         ended_ns: int | None = None
         result, outcome, error = None, "unfinished", ""
         try:
-            about = step.about
             if task.prepare is not None:
                 about = await task.prepare(self, about)
                 preparing = False
@@ -340,46 +370,53 @@ class User:
             ended_ns = self.now()
             outcome, error = failure.outcome, failure.kind
             self.engine.failed(self, task.name, failure)
+            if outcome != "refused" and (preparing or not task.submits):
+                self._session_lost()
         finally:
             self.performing = None
             self._free_ns = ended_ns or 0
             self._record(task.name, due_ns, started_ns, ended_ns, outcome, error, late_s, self._moved_bytes)
-        self._session_after(task, outcome, preparing)
         return result
 
-    def _session_after(self, task: tasks.Task, outcome: str, preparing: bool) -> None:
-        """What a task means for the session: LOGON makes it, LOGOFF ends it, a broken or silent server ends it."""
-        if task is tasks.LOGON and outcome == "ok":
-            self.engine.users_on += 1
-            self.engine.sessions_restored += self.was_on
-            self.is_on = self.was_on = self._watching = True
-            self._failed_log_ons = 0
-            self._downs.append((self._down_since_ns, self._free_ns))
-        elif task is tasks.LOGON:
-            self.mailbox.abandon()
-        elif task is tasks.LOGOFF:
-            self._off()
-        elif outcome in ("lost", "timeout") and (preparing or not task.submits):
-            self._session_lost()
-        elif task is tasks.SYNC:
-            self._watching = outcome == "ok"
+    def _on(self) -> None:
+        self.engine.users_on += 1
+        self.engine.users_ever_on += not self.was_on
+        self.engine.sessions_restored += self.was_on
+        self.is_on = self.was_on = True
+        self._up_since_ns = self._free_ns
+        self._downs.append((self._down_since_ns, self._free_ns))
+        if self._broke_at_log_on is not None:
+            self.lost(self._broke_at_log_on)
+
+    def _off(self) -> None:
+        if self.is_on:
+            self.is_on = False
+            self.engine.users_on -= 1
 
     def _session_lost(self) -> None:
         if self.is_on:
-            self._off()
-            self._down_since_ns = self.now()
-            self._announced.clear()
-            self._sync_due_ns = None
-            self.mailbox.abandon()
+            steady = self.now() - self._up_since_ns >= STEADY_S * 1e9
+            self._failed_log_ons = 0 if steady else self._failed_log_ons + 1
             self.engine.sessions_lost += 1
+            self._end_session()
 
-    def _off(self) -> None:
-        self.is_on = False
-        self.engine.users_on -= 1
+    def _end_session(self) -> None:
+        self._off()
+        self._down_since_ns = self.now()
+        self._forget_session()
+
+    def _forget_session(self) -> None:
+        """What the server announced in it is found after the next log-on."""
+        self.inbox.forget_announced()
+        self._sync_due_ns = None
+        self.mailbox.abandon()
 
     def _lateness_s(self, due_ns: int, began_ns: int) -> tuple[float, float, float]:
         """Why the task begins late: the user was busy (server), the session was down (server), we were late (ours)."""
-        down_ns = sum(max(0, min(up, began_ns) - max(down, due_ns)) for down, up in self._downs)
+        down_ns = 0
+        for down, up in self._downs:
+            if up > due_ns:
+                down_ns += min(up, began_ns) - max(down, due_ns)
         generator_ns = max(0, began_ns - max(due_ns, self._free_ns))
         busy_ns = max(0, began_ns - due_ns - down_ns - generator_ns)
         return busy_ns * 1e-9, down_ns * 1e-9, generator_ns * 1e-9
@@ -395,7 +432,7 @@ class User:
         late_s: tuple[float, float, float] = (0.0, 0.0, 0.0),
         moved_bytes: int = 0,
     ) -> None:
-        self.engine.recorder.task(
+        self._recorder.task(
             task=task,
             user=self.number,
             profile=self.profile_name,

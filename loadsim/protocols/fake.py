@@ -7,15 +7,14 @@ Commands are reported under the names that the `imap` and SMTP drivers report th
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.content import Contents
-from loadsim.model.draw import draw
+from loadsim.model.draw import draw, exponential
 from loadsim.model.evidence import INITIAL_RUN, Evidence
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import (
@@ -37,9 +36,13 @@ from loadsim.model.ports import (
 )
 from loadsim.model.workload import Workload, own_folders
 from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.fake_mail import Mail, examine
 
 HEADER_BYTES = 600
 """About what a message's line in an answer to a FETCH of flags, size, envelope and evidence takes."""
+
+NO_FLAGS: frozenset[Flag] = frozenset()
+SEEN = frozenset({Flag.SEEN})
 
 
 class _Ref(NamedTuple):
@@ -47,31 +50,34 @@ class _Ref(NamedTuple):
     uid: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Mail:
-    """What is kept of a message; shared by all mailboxes that hold it."""
+class _Message:
+    """A message in a folder. Of the start state nothing is known (None) until somebody looks at it."""
 
-    sender: str
-    to: tuple[str, ...]
-    subject: str
-    message_id: str
-    evidence: Evidence | None
-    size_bytes: int
-    structure: Structure
+    __slots__ = ("flags", "mail")
+
+    def __init__(self, mail: Mail | None, flags: frozenset[Flag]) -> None:
+        self.mail = mail
+        self.flags = flags
 
 
-@dataclass(slots=True)
 class _Folder:
-    """Messages by UID, in order of arrival, each with its flags."""
+    """Messages by UID, in order of arrival; the first `initial` UIDs are those of the start state, in its order."""
 
-    messages: dict[int, tuple[_Mail, frozenset[Flag]]] = field(default_factory=dict)
-    next_uid: int = 1
+    __slots__ = ("messages", "next_uid")
 
-    def add(self, mail: _Mail, flags: Iterable[Flag]) -> int:
+    def __init__(self, initial: int, flags: frozenset[Flag]) -> None:
+        self.messages = {uid: _Message(None, flags) for uid in range(1, initial + 1)}
+        self.next_uid = initial + 1
+
+    def add(self, mail: Mail, flags: frozenset[Flag]) -> int:
         uid = self.next_uid
         self.next_uid += 1
-        self.messages[uid] = (mail, frozenset(flags))
+        self.messages[uid] = _Message(mail, flags)
         return uid
+
+
+Fault = Callable[[int, str, int], TaskFailed | None]
+"""How the command of a user fails: from his number, the command's name, and how many commands he gave before it."""
 
 
 @dataclass(slots=True)
@@ -79,52 +85,53 @@ class FakeModule:
     """The mail system and its client module in one, for the users, lists and start state of a workload.
 
     Each command takes an exponentially distributed time of mean `service_s` (0: none, and no command ever waits),
-    drawn from (seed, user, number of the command). `empty` mailboxes have their folders and no mail.
+    drawn from (seed, user, number of the command). `empty` mailboxes have their folders and no mail. `fault` says
+    which commands fail, and how: a refused one has no effect, a lost or silent one ends the session, a silent one
+    only after `limit_s`.
     """
 
     workload: Workload
     contents: Contents
     service_s: float = 0.020
     empty: bool = False
+    fault: Fault | None = None
+    limit_s: float = 60.0
     name: str = "fake"
     supports: frozenset[str] = SUPPORT
     mailboxes: dict[str, FakeMailbox] = field(default_factory=dict)
     lists: Mapping[str, Sequence[str]] = field(init=False)
-    _samples: dict[str, _Mail] = field(default_factory=dict)
+    _samples: dict[str, Mail] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Learn the lists."""
         self.lists = distribution_lists(self.workload.scenario)
 
-    def folders(self, user: int) -> list[str]:
-        """The folders of a user's mailbox."""
-        return [INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own_folders(self.workload.profile(user))]
-
-    def start_state(self, account: Account, folder: str) -> Iterable[tuple[_Mail, tuple[Flag, ...]]]:
-        """What lies in a folder at the start. Messages of one kind share the structure of one that was made."""
-        if self.empty:
-            return
-        for index in range(self.workload.start_state(account.number).get(folder, 0)):
-            initial = self.workload.initial(account.number, folder, index)
-            sender = self.workload.population.address(initial.sender)
-            sample = self._samples.get(initial.kind)
-            if sample is None:
-                message = self.contents.initial(
-                    user=account.number,
-                    address=account.address,
-                    sender=initial.sender,
-                    sender_address=sender,
-                    folder=folder,
-                    index=index,
-                    kind=initial.kind,
-                    domain=self.workload.scenario.domain,
-                )
-                sample = self._samples[initial.kind] = _examine(message)
-            evidence = Evidence(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, "")
-            mail = replace(
-                sample, sender=sender, to=(account.address,), message_id=f"<{initial.id}>", evidence=evidence
+    def initial(self, account: Account, folder: str, index: int) -> Mail:
+        """A message of the start state. Those of one kind share the structure of one that was made."""
+        initial = self.workload.initial(account.number, folder, index)
+        sender = self.workload.population.address(initial.sender)
+        sample = self._samples.get(initial.kind)
+        if sample is None:
+            message = self.contents.initial(
+                user=account.number,
+                address=account.address,
+                sender=initial.sender,
+                sender_address=sender,
+                folder=folder,
+                index=index,
+                kind=initial.kind,
+                domain=self.workload.scenario.domain,
             )
-            yield mail, (Flag.SEEN,) if initial.seen else ()
+            sample = self._samples[initial.kind] = examine(message)
+        return Mail(
+            sender=sender,
+            to=(account.address,),
+            subject=sample.subject,
+            message_id=f"<{initial.id}>",
+            evidence=Evidence(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, ""),
+            size_bytes=sample.size_bytes,
+            structure=sample.structure,
+        )
 
     def session(self, account: Account, observer: Observer) -> Session:
         """The drivers of one user, who is known to the system from now on."""
@@ -141,7 +148,7 @@ class FakeModule:
                 if mailbox is None:
                     raise ServerRefused("550 RCPT", f"550 5.1.1 <{member}> unknown")
                 reached[member.lower()] = mailbox
-        mail = _examine(message)
+        mail = examine(message)
         for mailbox in reached.values():
             mailbox.receive(mail)
 
@@ -153,28 +160,39 @@ class FakeMailbox:
         self._system = system
         self._account = account
         self._observer = observer
+        self._names = _folders(own_folders(system.workload.profile(account.number)))
+        self._initial = {} if system.empty else system.workload.start_state(account.number)
         self._folders: dict[str, _Folder] = {}
         self._commands = 0
+        self._sessions = 0  # how many were made
+        self._on = False
+        self._calling = False  # a command is under way
         self._open: str | None = None
         self._shown_uid = 0  # the newest message of the Inbox whose header was given out
         self._announced_uid = 0
 
     def folder(self, name: str) -> _Folder:
-        """A folder, filled with its start state when it is first used. Raises `ServerRefused` when there is none."""
+        """A folder, with its start state when it is first used. Raises `ServerRefused` when there is none."""
         folder = self._folders.get(name)
         if folder is None:
-            if name not in self._system.folders(self._account.number):
+            if name not in self._names:
                 raise ServerRefused("NO SELECT", f"no folder {name}")
-            folder = self._folders[name] = _Folder()
-            for mail, flags in self._system.start_state(self._account, name):
-                folder.add(mail, flags)
+            flags = NO_FLAGS if name == INBOX else SEEN
+            folder = self._folders[name] = _Folder(self._initial.get(name, 0), flags)
         return folder
 
-    def receive(self, mail: _Mail) -> None:
+    def receive(self, mail: Mail) -> None:
         """A message has come."""
-        self.folder(INBOX).add(mail, ())
+        self.folder(INBOX).add(mail, NO_FLAGS)
         if self._open == INBOX:
             self._announce()
+
+    def break_off(self, failure: TaskFailed) -> None:
+        """The connection breaks now: the command that is under way fails when its time is over, or nobody waits."""
+        if self._on:
+            self.abandon()
+            if not self._calling:
+                self._observer.lost(failure)
 
     def _announce(self) -> None:
         newest = self.folder(INBOX).next_uid - 1
@@ -183,145 +201,226 @@ class FakeMailbox:
             self._announced_uid = newest
             self._observer.arrived(count)
 
-    async def command(self, name: str, sent_bytes: int = 40, received_bytes: int = 40) -> None:
-        """Take the service time of one command, and report it."""
-        since = self._observer.now()
-        if self._system.service_s:
-            u = draw(self._system.workload.seed, self._account.number, "service", self._commands)
-            await asyncio.sleep(-math.log1p(-u) * self._system.service_s)
+    async def _command(self, name: str, sent_bytes: int = 40, received_bytes: int = 40) -> None:
+        """Take the service time of one command of the session, report it, and fail where that is its lot."""
+        if not self._on:
+            raise ServerLost("not logged on")
+        session = self._sessions
+        self._calling = True
+        try:
+            await self.serve(name, sent_bytes, received_bytes)
+        except TaskFailed as failure:
+            if failure.outcome != "refused":
+                self.abandon()
+            raise
+        finally:
+            self._calling = False
+        if not self._on or session != self._sessions:
+            raise ServerLost("connection broken")
+
+    async def serve(self, name: str, sent_bytes: int, received_bytes: int) -> None:
+        """Take the service time of one command of any protocol, report it, and fail where that is its lot."""
+        system, observer = self._system, self._observer
+        since = observer.now()
+        number = self._commands
         self._commands += 1
-        self._observer.command(name, since, "ok", sent_bytes, received_bytes)
+        failure = system.fault(self._account.number, name, number) if system.fault is not None else None
+        if failure is not None and failure.outcome == "timeout":
+            await asyncio.sleep(system.limit_s)
+        elif system.service_s:
+            u = draw(system.workload.seed, self._account.number, "service", number)
+            await asyncio.sleep(exponential(u) * system.service_s)
+        if failure is not None:
+            observer.command(name, since, failure.outcome, sent_bytes, 0)
+            raise failure
+        observer.command(name, since, "ok", sent_bytes, received_bytes)
 
     async def log_on(self) -> None:
         """AUTHENTICATE and CAPABILITY."""
-        await self.command("IMAP AUTHENTICATE")
-        await self.command("IMAP CAPABILITY")
+        self.abandon()
+        self._on = True
+        self._sessions += 1
+        await self._command("IMAP AUTHENTICATE")
+        await self._command("IMAP CAPABILITY")
 
     async def folders(self) -> Sequence[str]:
         """All folders of this mail system; every mailbox has them."""
-        names = self._system.folders(self._account.number)
-        await self.command("IMAP LIST", 40, 40 * len(names))
-        return names
+        await self._command("IMAP LIST", 40, 40 * len(self._names))
+        return self._names
 
     async def open(self, folder: str) -> None:
-        """SELECT, unless the folder is open."""
-        if self._open != folder:
-            self.folder(folder)
-            await self.command("IMAP SELECT", 40, 300)
-            self._open = folder
-            if folder == INBOX:
-                self._announce()
+        """SELECT, unless the folder is open. What came to the Inbox while it was not is announced."""
+        if await self._select(folder) and folder == INBOX:
+            self._announce()
+
+    async def _select(self, folder: str) -> bool:
+        if self._open == folder:
+            return False
+        self.folder(folder)
+        await self._command("IMAP SELECT", 40, 300)
+        self._open = folder
+        return True
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """The newest headers of a folder."""
-        await self.open(folder)
-        messages = self.folder(folder).messages
-        uids = list(messages)
+        await self._select(folder)
+        found = self.folder(folder)
+        uids = list(found.messages)
         if newest is not None:
             uids = uids[max(0, len(uids) - newest) :]
-        if folder == INBOX:
-            self._shown_uid = self._announced_uid = self.folder(INBOX).next_uid - 1
-        if messages:
-            await self.command("IMAP FETCH", 120, HEADER_BYTES * len(uids))
-        return [_header(folder, uid, *messages[uid]) for uid in uids if uid in messages]
+        if uids:
+            if folder == INBOX:
+                self._announced_uid = found.next_uid - 1
+            await self._command("IMAP FETCH", 120, HEADER_BYTES * len(uids))
+            if folder == INBOX:
+                self._shown_uid = max(self._shown_uid, uids[-1])
+        return _Headers(self, folder, uids)
 
     async def arrived(self) -> Sequence[Header]:
         """What came to the Inbox since the last time."""
-        await self.open(INBOX)
+        await self._select(INBOX)
         inbox = self.folder(INBOX)
         new = [uid for uid in range(self._shown_uid + 1, inbox.next_uid) if uid in inbox.messages]
-        self._shown_uid = self._announced_uid = inbox.next_uid - 1
-        await self.command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
-        return [_header(INBOX, uid, *inbox.messages[uid]) for uid in new]
+        self._announced_uid = inbox.next_uid - 1
+        await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
+        self._shown_uid = max(self._shown_uid, *new) if new else self._shown_uid
+        return [self.header(INBOX, uid) for uid in new]
 
     async def watch(self) -> None:
         """IDLE."""
         await self.open(INBOX)
+        if not self._on:
+            raise ServerLost("not logged on")
         self._observer.command("IMAP IDLE", self._observer.now(), "ok", 12, 10)
 
     async def structure(self, ref: MessageRef) -> Structure:
         """BODYSTRUCTURE."""
-        mail, _ = await self._message(ref)
-        await self.command("IMAP UID FETCH", 50, 200)
-        return mail.structure
+        folder, (message,) = await self._messages((ref,))
+        await self._command("IMAP UID FETCH", 50, 200)
+        return self._mail(folder, _place(ref).uid, message).structure
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         """As many bytes as the part has."""
-        await self._message(ref)
-        await self.command("IMAP UID FETCH", 50, part.size_bytes + 60)
+        await self._messages((ref,))
+        await self._command("IMAP UID FETCH", 50, part.size_bytes + 60)
         return _blank(part.size_bytes)
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
         """Set or clear a flag."""
-        for ref in refs:
-            mail, flags = await self._message(ref)
-            folder, uid = _place(ref)
-            self.folder(folder).messages[uid] = (mail, flags | {flag} if on else flags - {flag})
-        await self.command("IMAP UID STORE")
+        _, messages = await self._messages(refs)
+        await self._command("IMAP UID STORE")
+        for message in messages:
+            message.flags = message.flags | {flag} if on else message.flags - {flag}
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Out of one folder, into another."""
-        target = self.folder(folder)
-        for ref in refs:
-            target.add(*await self._message(ref))
-            self._remove(ref)
-        await self.command("IMAP UID MOVE", 60, 100)
+        await self._copy("IMAP UID MOVE", refs, folder)
+        self._remove(refs)
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Into another folder as well."""
+        await self._copy("IMAP UID COPY", refs, folder)
+
+    async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> None:
         target = self.folder(folder)
-        for ref in refs:
-            target.add(*await self._message(ref))
-        await self.command("IMAP UID COPY", 60, 80)
+        source, messages = await self._messages(refs)
+        await self._command(command, 60, 100)
+        for ref, message in zip(refs, messages, strict=True):
+            target.add(self._mail(source, _place(ref).uid, message), message.flags)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         """A message that the user has made."""
-        uid = self.folder(folder).add(_examine(message), flags)
-        await self.command("IMAP APPEND", len(message) + 60, 60)
-        return _Ref(folder, uid)
+        target = self.folder(folder)
+        await self._command("IMAP APPEND", len(message) + 60, 60)
+        return _Ref(folder, target.add(examine(message), frozenset(flags)))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         """Gone for good."""
-        for ref in refs:
-            await self._message(ref)
-            self._remove(ref)
-        await self.command("IMAP UID STORE")
-        await self.command("IMAP UID EXPUNGE")
+        await self._messages(refs)
+        await self._command("IMAP UID STORE")
+        await self._command("IMAP UID EXPUNGE")
+        self._remove(refs)
 
     async def log_off(self) -> None:
         """LOGOUT."""
-        await self.command("IMAP LOGOUT")
+        await self._command("IMAP LOGOUT")
         self.abandon()
 
     def abandon(self) -> None:
         """No session any more; the mailbox stays."""
+        self._on = False
         self._open = None
 
-    async def _message(self, ref: MessageRef) -> tuple[_Mail, frozenset[Flag]]:
-        folder, uid = _place(ref)
-        await self.open(folder)
+    def header(self, folder: str, uid: int) -> Header:
+        """What a list shows of a message that is in the folder."""
+        message = self.folder(folder).messages[uid]
+        mail = self._mail(folder, uid, message)
+        return Header(
+            ref=_Ref(folder, uid),
+            seen=Flag.SEEN in message.flags,
+            size_bytes=mail.size_bytes,
+            sender=mail.sender,
+            to=mail.to,
+            subject=mail.subject,
+            message_id=mail.message_id,
+            evidence=mail.evidence,
+        )
+
+    def _mail(self, folder: str, uid: int, message: _Message) -> Mail:
+        if message.mail is None:
+            message.mail = self._system.initial(self._account, folder, uid - 1)
+        return message.mail
+
+    async def _messages(self, refs: Sequence[MessageRef]) -> tuple[str, list[_Message]]:
+        """Open the one folder in which these messages are. Raises `ServerRefused` when one is not there."""
+        folder = _place(refs[0]).folder
+        if self._open != folder:
+            await self.open(folder)
+        messages = self.folder(folder).messages
         try:
-            return self.folder(folder).messages[uid]
+            return folder, [messages[_place(ref).uid] for ref in refs]
         except KeyError:
             raise ServerRefused("FETCH without data") from None
 
-    def _remove(self, ref: MessageRef) -> None:
-        folder, uid = _place(ref)
-        del self.folder(folder).messages[uid]
+    def _remove(self, refs: Sequence[MessageRef]) -> None:
+        for folder, uid in map(_place, refs):
+            del self.folder(folder).messages[uid]
+
+
+class _Headers(Sequence[Header]):
+    """The headers of a list, each made when somebody looks at it: a folder is listed to read one message of it."""
+
+    def __init__(self, mailbox: FakeMailbox, folder: str, uids: Sequence[int]) -> None:
+        self._mailbox, self._folder, self._uids = mailbox, folder, uids
+
+    def __len__(self) -> int:
+        return len(self._uids)
+
+    @overload
+    def __getitem__(self, at: int) -> Header: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Header]: ...
+    def __getitem__(self, at: int | slice) -> Header | Sequence[Header]:
+        if isinstance(at, slice):
+            return _Headers(self._mailbox, self._folder, self._uids[at])
+        return self._mailbox.header(self._folder, self._uids[at])
 
 
 @dataclass(slots=True)
 class FakeSubmission:
-    """The way of one user's messages into the system (`ports.Submission`), by one connection per message."""
+    """The way of one user's messages into the system (`ports.Submission`), by one connection per message.
+
+    A connection of its own: what ends it leaves the session of the mailbox as it is.
+    """
 
     system: FakeModule
     mailbox: FakeMailbox
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Deliver at once, after the service times of the dialogue."""
-        for name in ("CONNECT", "EHLO", "MAIL", *["RCPT"] * len(recipients)):
-            await self.mailbox.command(f"SMTP {name}")
-        await self.mailbox.command("SMTP DATA", len(message), 40)
+        for name in ("SMTP CONNECT", "SMTP EHLO", "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):
+            await self.mailbox.serve(name, 40, 40)
+        await self.mailbox.serve("SMTP DATA", len(message), 40)
         self.system.deliver(recipients, message)
 
     async def check(self) -> None:
@@ -331,71 +430,16 @@ class FakeSubmission:
         """Nothing is kept."""
 
 
+@lru_cache
+def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders of a mailbox."""
+    return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
+
+
 def _place(ref: MessageRef) -> _Ref:
     if not isinstance(ref, _Ref):
         raise TypeError(f"expected a reference that this mailbox gave out, found {ref!r}")
     return ref
-
-
-def _header(folder: str, uid: int, mail: _Mail, flags: frozenset[Flag]) -> Header:
-    return Header(
-        ref=_Ref(folder, uid),
-        seen=Flag.SEEN in flags,
-        size_bytes=mail.size_bytes,
-        sender=mail.sender,
-        to=mail.to,
-        subject=mail.subject,
-        message_id=mail.message_id,
-        evidence=mail.evidence,
-    )
-
-
-def _examine(message: bytes) -> _Mail:
-    """What is kept of a message (as loadsim makes them: ASCII headers, at most one level of parts)."""
-    head, _, body = message.partition(b"\r\n\r\n")
-    fields = _fields(head)
-    return _Mail(
-        sender=_bare(fields.get("from", "")),
-        to=tuple(_bare(address) for address in fields.get("to", "").split(",")),
-        subject=fields.get("subject", ""),
-        message_id=fields.get("message-id", ""),
-        evidence=Evidence.parse(fields.get("x-loadsim", "")),
-        size_bytes=len(message),
-        structure=_structure(fields.get("content-type", "text/plain"), body),
-    )
-
-
-def _fields(head: bytes) -> dict[str, str]:
-    lines = head.decode("ascii", "replace").replace("\r\n ", " ").replace("\r\n\t", " ").split("\r\n")
-    return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _bare(address: str) -> str:
-    return address[address.rfind("<") + 1 :].strip(" >")
-
-
-def _structure(content_type: str, body: bytes) -> Structure:
-    media_type = content_type.partition(";")[0]
-    if not media_type.startswith("multipart/"):
-        return Structure(_part("1", media_type, len(body)))
-    boundary = b"--" + content_type.partition("boundary=")[2].partition(";")[0].strip(' "').encode()
-    text: Part | None = None
-    attachments = []
-    for number, piece in enumerate((b"\r\n" + body).split(b"\r\n" + boundary)[1:-1], start=1):
-        head, _, content = piece.partition(b"\r\n\r\n")
-        fields = _fields(head)
-        part = _part(str(number), fields.get("content-type", "text/plain").partition(";")[0], len(content))
-        if text is None and part.content_type.startswith("text/"):
-            text = part
-        else:
-            encoding = fields.get("content-transfer-encoding", "7bit")
-            attachments.append(replace(part, encoding=encoding, filename=f"part{number}"))
-    return Structure(text, tuple(attachments))
-
-
-@lru_cache(maxsize=4096)
-def _part(name: str, content_type: str, size_bytes: int) -> Part:
-    return Part(name, content_type, size_bytes)
 
 
 @lru_cache(maxsize=64)

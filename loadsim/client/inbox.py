@@ -1,0 +1,85 @@
+"""What one user knows of his Inbox: what lies in it, what is unread, and when word came of what he has not seen yet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from loadsim.model.evidence import Evidence
+from loadsim.model.ports import Header, MessageRef
+
+
+class Inbox:
+    """The Inbox of a user of this run, with the profile's `limit` of messages (None: none), among `users` users."""
+
+    def __init__(self, run_id: str, users: int, limit: int | None) -> None:
+        self.unread: deque[Header] = deque()
+        self.processing = False  # by an activity that has begun and not ended
+        self._run_id = run_id
+        self._users = users
+        self._limit = limit
+        self._lying: dict[MessageRef, Header] = {}  # oldest first
+        self._announced: deque[int] = deque()  # when each message was announced that was not listed since
+
+    @property
+    def announced(self) -> int:
+        """How many messages the server has announced that were not listed since."""
+        return len(self._announced)
+
+    def announce(self, messages: int, at_ns: int) -> None:
+        """The server has announced so many new messages."""
+        self._announced.extend([at_ns] * messages)
+
+    def forget_announced(self) -> None:
+        """The session is over: what was announced in it is found after the next log-on."""
+        self._announced.clear()
+
+    def knows(self, header: Header) -> bool:
+        """Whether loadsim made the message, and its sender is one of the run's users: others are left alone."""
+        evidence = header.evidence
+        return evidence is not None and 1 <= evidence.sender <= self._users
+
+    def take_in(self, headers: Sequence[Header], announced: int | None, now_ns: int) -> list[tuple[Evidence, int]]:
+        """New messages were listed; those of this run, and since when each was visible.
+
+        `announced` of them had been announced when the list was asked for; None after a log-on, when nobody knows
+        since when they were there.
+        """
+        new = []
+        stamps = [now_ns] * len(headers) if announced is None else self._stamps(len(headers), announced, now_ns)
+        for header, at_ns in zip(headers, stamps, strict=True):
+            evidence = header.evidence
+            if evidence is None or header.ref in self._lying or not self.knows(header):
+                continue
+            self._lying[header.ref] = header
+            if not header.seen:
+                self.unread.append(header)
+            if evidence.run == self._run_id:
+                new.append((evidence, at_ns))
+        return new
+
+    def _stamps(self, listed: int, announced: int, now_ns: int) -> list[int]:
+        """When each of the listed messages was announced, in their order; now, for those that never were.
+
+        What was announced before they were asked for must be among them. Where they are fewer, something was
+        announced that is not there, and the earliest words are dropped: no delivery looks earlier than it was.
+        Word that came while they were listed may be about one that is not among them: it is kept for the next time.
+        """
+        waiting = self._announced
+        for _ in range(announced - listed):
+            waiting.popleft()
+        known = min(listed, len(waiting))
+        return [waiting.popleft() for _ in range(known)] + [now_ns] * (listed - known)
+
+    def gone(self, headers: Iterable[Header]) -> None:
+        """These messages are no longer in the Inbox (or never were)."""
+        for header in headers:
+            self._lying.pop(header.ref, None)
+
+    def excess(self) -> list[Header]:
+        """The oldest messages above the limit; unread ones stay."""
+        above = 0 if self._limit is None else len(self._lying) - self._limit
+        if above <= 0:
+            return []
+        unread = {header.ref for header in self.unread}
+        return [header for header in self._lying.values() if header.ref not in unread][:above]
