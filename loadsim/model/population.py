@@ -51,10 +51,7 @@ def list_edges(rule: Lists, population: int, active: int) -> list[int]:
         size = rule.size.at((first + (len(edges) - 1) * _GOLDEN) % 1.0)
         left = end - edges[-1] - size
         if 0 < left < rule.size.min:
-            if size + left <= rule.size.max:
-                size += left
-            elif size + left >= 2 * rule.size.min:
-                size += left - rule.size.min
+            size += left if size + left <= rule.size.max else left - rule.size.min
         edge = min(edges[-1] + size, end)
         if edge > active:
             break

@@ -193,10 +193,10 @@ class Workload:
     def start_state_digest(self) -> str:
         """SHA-256 over what the start state of every mailbox follows from; in hexadecimal.
 
-        That is the seed, the number of users (senders are drawn among them), and for each user the number of
-        messages by folder and the weights of their kinds.
+        That is the seed, and for each user (senders are drawn among all of them) the number of messages by folder
+        and the weights of their kinds.
         """
-        digest = sha256(f"{self.seed} {len(self.population)}\n".encode())
+        digest = sha256(f"{self.seed}\n".encode())
         for user in range(1, len(self.population) + 1):
             digest.update(f"{self.start_state(user)} {self.profile(user).messages}\n".encode())
         return digest.hexdigest()
@@ -214,10 +214,8 @@ def _numbered(folders: int) -> tuple[str, ...]:
 
 def plan_digest(workload: Workload, engines: int = 1) -> str:
     """SHA-256 over the users' own digests in user order, in hexadecimal; engines only share the work."""
-    own: dict[int, bytes] = {}
-    for part in range(engines):
-        own.update((user, workload.user_digest(user)) for user in workload.population.slice(part, engines))
-    return combine_digests([own[user] for user in sorted(own)])
+    slices = [workload.population.slice(part, engines) for part in range(engines)]  # runs of consecutive users
+    return combine_digests([workload.user_digest(user) for part in slices for user in part])
 
 
 def combine_digests(in_user_order: Sequence[bytes]) -> str:
