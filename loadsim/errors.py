@@ -10,12 +10,25 @@
         ServerSilent         no answer within the command's time limit; the session is closed
       RunInvalid           the run ended, but its score must not be quoted
 
-Texts of a TaskFailed come from a server: they are shown as they are, shortened, and never hold a password.
+Texts of a TaskFailed come from a server: they are shortened, made `printable`, and never hold a password.
 """
 
 from __future__ import annotations
 
 LONGEST_SERVER_LINE = 200
+
+
+def printable(text: str) -> str:
+    """The text on one line, and harmless to a terminal: white space is a blank, what cannot be shown is escaped.
+
+    What a server says may hold line ends, a terminal's control sequences, or signs that turn the way of writing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() else " " if sign.isspace() else sign.encode("unicode_escape").decode()
+        for sign in text
+    )
 
 
 class LoadSimError(Exception):
@@ -31,12 +44,17 @@ class LogError(ConfigError):
 
 
 class TaskFailed(LoadSimError):
-    """One task failed. `kind` is a short stable name to count by; `line` is what the server said, or ''."""
+    """One task failed. `kind` is a short stable name to count by; `line` is what the server said, or ''.
+
+    Both are printable and on one line, whatever the server said.
+    """
 
     outcome = "refused"
 
     def __init__(self, kind: str, line: str = "") -> None:
-        shown = line if len(line) <= LONGEST_SERVER_LINE else line[: LONGEST_SERVER_LINE - 3] + "..."
+        kind, shown = printable(kind), printable(line[: LONGEST_SERVER_LINE + 1])
+        if len(shown) > LONGEST_SERVER_LINE:
+            shown = shown[: LONGEST_SERVER_LINE - 3] + "..."
         super().__init__(f"{kind}: {shown}" if shown else kind)
         self.kind = kind
         self.line = shown

@@ -390,8 +390,8 @@ def test_settings_apply_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        ("topology.0.users", "--set: expected KEY=VALUE, found no key or no ="),
-        ("=5", "--set: expected KEY=VALUE, found no key or no ="),
+        ("topology.0.users", "--set: expected KEY.PATH=VALUE, found no =, or an empty key"),
+        ("=5", "--set: expected KEY.PATH=VALUE, found no =, or an empty key"),
         (
             "topology.3.users=5",
             "--set topology.3.users: expected an index from 0 to 2 at topology, found '3'",
@@ -478,7 +478,7 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         (LOCAL + FEW, "accounts: expected the accounts of a server that is not embedded, found nothing"),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}'}\n",
-            "accounts: expected either csv, or user and password, found neither",
+            "accounts: expected either csv, or user and password, found only a user",
         ),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', password: a, csv: b}\n",

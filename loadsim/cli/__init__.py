@@ -7,10 +7,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from loadsim import __version__
 from loadsim.cli import clean, init, log, plan, run, server, topology
-from loadsim.errors import LoadSimError
+from loadsim.errors import LoadSimError, printable
 
 BAD_INPUT = 2
 """The exit status when what the user gave us is wrong; nothing was run."""
@@ -24,9 +25,17 @@ INTERRUPTED = 130
 VERBS = (run, plan, init, clean, topology, server, log)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments, and where to read about them. The parsers of verbs do, too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with the exit status of bad input."""
+        self.exit(BAD_INPUT, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="loadsim",
         description="Simulated mail users on a real mail server: how many can it take, and did the upgrade slow it?",
     )
@@ -47,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = args.run(args)
         sys.stdout.flush()
     except LoadSimError as error:
-        print(f"loadsim: {error}", file=sys.stderr)
+        print(f"loadsim: {printable(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

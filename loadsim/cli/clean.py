@@ -6,6 +6,7 @@ import argparse
 import asyncio
 
 from loadsim.cli.progress import shown_progress
+from loadsim.errors import printable
 from loadsim.model.scenario import load_scenario
 from loadsim.topology.clean import Cleaned, clean, describe
 from loadsim.topology.mailboxes import services_of
@@ -28,7 +29,7 @@ def run_clean(args: argparse.Namespace) -> int:
         cleaned = asyncio.run(clean(scenario, services, args.dry_run, tell))
     for one in cleaned:
         if one or one.foreign:
-            print(_line(one, args.dry_run))
+            print(printable(_line(one, args.dry_run)))
     print(describe(cleaned, args.dry_run))
     return 0
 

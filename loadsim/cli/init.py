@@ -6,6 +6,7 @@ import argparse
 import asyncio
 
 from loadsim.cli.progress import shown_progress
+from loadsim.client.modules import check_protocols
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.topology.initialise import initialise
@@ -23,6 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_init(args: argparse.Namespace) -> int:
     """Inspect all accounts, then change what is not as it should be; as the scenario's `initialise` says."""
     scenario = load_scenario(args.scenario, args.overrides)
+    check_protocols(scenario)
     services = services_of(scenario)
     workload = Workload(scenario)
     with shown_progress() as tell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from loadsim.client.modules import check_protocols
 from loadsim.client.plan import make_plan, to_json
 from loadsim.model.scenario import load_scenario
 from loadsim.report.plan_text import plan_text
@@ -21,6 +22,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_plan(args: argparse.Namespace) -> int:
     """Plan and print."""
-    figures = to_json(make_plan(load_scenario(args.scenario, args.overrides)))
+    scenario = load_scenario(args.scenario, args.overrides)
+    check_protocols(scenario)
+    figures = to_json(make_plan(scenario))
     print(json.dumps(figures) if args.json else plan_text(figures))
     return 0

@@ -31,7 +31,7 @@ def shown_progress(unit: str = "accounts") -> Iterator[Tell]:
 
 
 class _Lines:
-    """Prints a line at the begin of a phase and at each whole tenth of it."""
+    """Prints a line at each whole tenth of a phase; nothing before the server has let anybody do anything."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
@@ -39,6 +39,6 @@ class _Lines:
 
     def tell(self, phase: str, done: int, total: int) -> None:
         tenths = 10 * done // total if total else 10
-        if tenths > self._tenths.get(phase, -1):
+        if tenths > self._tenths.get(phase, 0):
             self._tenths[phase] = tenths
             print(f"{phase}: {done} of {total} {self._unit}", file=sys.stderr, flush=True)

@@ -27,7 +27,7 @@ from loadsim.cli.progress import shown_progress
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
-from loadsim.client.modules import open_modules
+from loadsim.client.modules import check_protocols, open_modules
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
 from loadsim.model.population import distribution_lists
@@ -62,10 +62,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_scenario(args: argparse.Namespace) -> int:
     """Run, print the answer and where everything lies; the exit status is the verdict's."""
     scenario = load_scenario(args.scenario, args.overrides)
+    check_protocols(scenario)
     workload = Workload(scenario)
     check_open_files(scenario.users)
     began = datetime.now(UTC)
-    out = new_run_directory(args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{scenario.name}")
+    out = new_run_directory(args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}")
     try:
         with (
             shown_server(scenario, out) as (services, server),
@@ -90,6 +91,11 @@ def check_open_files(users: int) -> None:
         )
 
 
+def part_of_a_path(name: str) -> str:
+    """A scenario's name as it may stand in the name of a directory: no slash in it leads out of `runs`."""
+    return re.sub(r"[^\w.-]+", "-", name)[:60]
+
+
 def new_run_directory(path: Path) -> Path:
     """Make the run directory. Raises `ConfigError` unless it is new, or empty."""
     try:
@@ -104,6 +110,9 @@ def new_run_directory(path: Path) -> Path:
 def discard(out: Path) -> None:
     """Remove the directory of a run that never began; what a server left to read stays, and so does the directory."""
     with suppress(OSError):
+        for left in out.iterdir():
+            if left.is_file() and not left.stat().st_size:
+                left.unlink()
         out.rmdir()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
@@ -56,10 +57,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def port(text: str) -> int:
     """A TCP port number."""
-    number = int(text)
-    if not 0 < number < 65536:
-        raise argparse.ArgumentTypeError(f"expected 1 to 65535, found {text}")
-    return number
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"expected 1 to 65535, found {text!r}")
+    return int(text)
 
 
 def run_embedded(args: argparse.Namespace) -> int:
@@ -94,7 +94,10 @@ def _serve(kept: Path | None, start: _Start) -> int:
 def server_directory(kept: Path | None) -> Iterator[Path]:
     """The directory to keep, made if need be; or a short one that the servers' users can enter, removed at the end."""
     if kept is not None:
-        kept.mkdir(mode=0o711, parents=True, exist_ok=True)
+        try:
+            kept.mkdir(mode=0o711, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--dir {kept}: expected a directory to write to, found: {error.strerror}") from None
         yield kept
         return
     directory = Path(tempfile.mkdtemp(prefix="loadsim-", dir="/tmp"))

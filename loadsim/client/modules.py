@@ -9,6 +9,7 @@ from loadsim.client.tasks import TASKS
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
 from loadsim.model.ports import ClientModule, Services
+from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 
 GROUP = "loadsim.protocols"
@@ -27,6 +28,17 @@ def open_module(name: str, services: Services, **options: Any) -> ClientModule:
                 f"protocol {name}: expected support for {', '.join(sorted(missing))} ({task.name}), found none"
             )
     return module
+
+
+def check_protocols(scenario: Scenario) -> None:
+    """Whether there is a client module for every group, asked before anything is started. Raises `ConfigError`."""
+    known = entry_points(group=GROUP).names
+    for at, group in enumerate(scenario.topology):
+        if group.protocol not in known:
+            raise ConfigError(
+                f"{scenario.name}: topology[{at}].protocol: expected one of {', '.join(sorted(known))},"
+                f" found {group.protocol!r}"
+            )
 
 
 def open_modules(workload: Workload, contents: Contents, services: Services) -> dict[str, ClientModule]:

@@ -132,11 +132,19 @@ def _share(value: object) -> float:
 _DURATION = re.compile(r"(?=.)(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 
 
+LONGEST_S = 366 * 24 * 3600.0
+"""A slip of the finger above this would wait, or plan, for ever."""
+
+
 def _duration(value: object) -> float:
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise refused("a duration such as 90s, 10m, 8h or 1h30m")
-    return sum(float(part) * unit for part, unit in zip(match.groups("0"), (3600.0, 60.0, 1.0, 1e-3), strict=True))
+    parts = zip(match.groups("0"), (3600.0, 60.0, 1.0, 1e-3), strict=True)
+    seconds = sum(float(part) * unit for part, unit in parts)
+    if seconds > LONGEST_S:
+        raise refused(f"a duration of at most {LONGEST_S / 3600:.0f}h")
+    return seconds
 
 
 def _some_duration(value: object) -> float:

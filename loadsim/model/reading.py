@@ -16,7 +16,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, printable
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -50,7 +50,7 @@ def path_text(key: Key) -> str:
     text = ""
     for part in key:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
+    return printable(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,8 @@ def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ..
 
 def _set(document: Any, setting: str) -> Key:
     dotted, equals, text = setting.partition("=")
-    if not equals or not dotted:
-        raise ConfigError("--set: expected KEY=VALUE, found no key or no =")
+    if not equals or not all(dotted.split(".")):
+        raise ConfigError("--set: expected KEY.PATH=VALUE, found no =, or an empty key")
     name = f"--set {dotted}"
     value = read_yaml(text, name)
     place: Any = document

@@ -22,6 +22,7 @@ from loadsim.model.bounds import CriteriaField
 from loadsim.model.bounds import GeneratorLimits as GeneratorLimits
 from loadsim.model.bounds import Limits as Limits
 from loadsim.model.fields import (
+    LONGEST_S,
     Count,
     Duration,
     OrWord,
@@ -107,7 +108,8 @@ class _Accounts:
         if self.csv is not None and (self.user is not None or self.password is not None):
             raise refused("either csv, or user and password", "both")
         if self.csv is None and (self.user is None or self.password is None):
-            raise refused("either csv, or user and password", "neither")
+            found = "only a password" if self.password else "only a user" if self.user else "neither"
+            raise refused("either csv, or user and password", found)
 
 
 def _protocol(value: object) -> str:
@@ -383,6 +385,9 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
             ca_file = beside(endpoint.ca_file, directory)
             if not ca_file.is_file():
                 raise origin.refuse(("server", service, "ca_file"), "a file", endpoint.ca_file)
+            if endpoint.tls == "none":  # whoever names an authority does not want passwords to go in the clear
+                key = ("server", service, "tls")
+                raise origin.refuse(key, "starttls or implicit where there is a ca_file", endpoint.tls)
             found[service] = replace(endpoint, ca_file=str(ca_file.resolve()))
     return Server(**found)
 
@@ -429,6 +434,9 @@ def _resolve_lists(shape: _Lists, topology: Sequence[Group], origin: Origin) -> 
 def _resolve_run(shape: _Run, users: int, origin: Origin) -> Run:
     """The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter, and half."""
     duration_s = shape.days * shape.day_length_s
+    if duration_s > LONGEST_S:
+        expected = f"a run of at most {_seconds(LONGEST_S)}"
+        raise origin.refuse_showing(("run", "days"), expected, f"{shape.days} days of {_seconds(shape.day_length_s)}")
     warm_up_s = duration_s / 4 if shape.warm_up_s is None else shape.warm_up_s
     window_s = min(duration_s / 2, duration_s - warm_up_s) if shape.window_s is None else shape.window_s
     if window_s <= 0 or warm_up_s + window_s > duration_s + 1e-9:

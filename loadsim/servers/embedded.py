@@ -81,8 +81,11 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
         "lists": lists,
     }
     log = directory / LOG_NAME
-    log.unlink(missing_ok=True)
-    log.touch(mode=0o600)
+    try:
+        log.unlink(missing_ok=True)
+        log.touch(mode=0o600)
+    except OSError as error:
+        raise ConfigError(f"server: embedded: {log}: expected to write a log, found: {error.strerror}") from None
     with log.open("wb") as output:
         # A session of its own keeps Ctrl-C away from it; the libraries' deprecation warnings are nobody's business.
         process = subprocess.Popen(

@@ -77,7 +77,8 @@ def export(
 ) -> tuple[Path, ...]:
     """Write the tables of one of `FORMATS` into `directory` (made if need be); the files written.
 
-    Files that hold passwords are readable by their owner only. Raises `ConfigError` on another layout.
+    Files that hold passwords are readable by their owner only. Raises `ConfigError` on another layout, or where the
+    directory cannot be written to.
     """
     if layout == "dovecot":
         files = {
@@ -93,8 +94,12 @@ def export(
         files = {"accounts.csv": (csv_accounts(accounts), SECRET), "lists.csv": (csv_lists(lists), PUBLIC)}
     else:
         raise ConfigError(f"topology export: format: expected one of {', '.join(FORMATS)}, found {layout!r}")
-    directory.mkdir(parents=True, exist_ok=True)
-    return tuple(write_table(directory / name, text, mode) for name, (text, mode) in files.items())
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return tuple(write_table(directory / name, text, mode) for name, (text, mode) in files.items())
+    except OSError as error:
+        where = error.filename or directory
+        raise ConfigError(f"{where}: expected to write a table there, found: {error.strerror}") from None
 
 
 def write_table(path: Path, text: str, mode: int) -> Path:
