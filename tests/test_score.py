@@ -232,7 +232,7 @@ def decoded(log: TimingLog) -> list[tuple[Any, ...]]:
     for records in (log.tasks, log.mails):
         columns = [
             log.names(records, name).tolist()
-            if name in ("task", "profile", "protocol", "error", "folder", "client", "engine")
+            if name in ("task", "profile", "protocol", "error", "folder", "client", "engine", "run")
             else records[name].tolist()
             for name in records.dtype.names or ()
         ]
@@ -396,6 +396,24 @@ def test_logs_of_different_runs_keep_their_distance_unless_rebased(tmp_path: Pat
     another = sample_log(tmp_path / "b.tlog", [done("READ", 5, 1)], header=later)
     assert merge([one, another]).tasks["scheduled_us"].tolist() == [5000, 60_005_000]
     assert merge([one, another], rebase=True).tasks["scheduled_us"].tolist() == [5000, 5000]
+
+
+def test_runs_that_are_merged_are_not_taken_for_one(tmp_path: Path) -> None:
+    """Users and messages are called the same in every run: each run's count, and none answers for another's."""
+    mails = [event("accepted", "n1.0", 2, 1000), event("seen", "n1.0", 2, 1040)]
+    tasks = [done("LOGON", -2000, 1), done("READ", 500, 10), done("READ", 900, 10, user=2)]
+    one = write_sample(tmp_path / "a.tlog", tasks, mails)
+    never_on = done("LOGON", -2000, 1, user=2, outcome="refused")
+    another = write_sample(tmp_path / "b.tlog", [*tasks, never_on], mails[:1], header={"run": "run-2"})
+    merged = tmp_path / "merged.tlog"
+    write_log(merge([read_log(one), read_log(another)], rebase=True), merged)
+    for score in (summarise([one, another], rebase=True).score, summarise([merged]).score):
+        assert (score["users"], score["by_protocol"]["imap"]["users"], score["planned"]) == (4, 4, 4)
+        assert score["run"] == "run-1, run-2"
+        found = score["delivery"]
+        assert (found["accepted"], found["delivered"], found["undelivered"]) == (2, 1, 1)
+        assert (found["p50_ms"], found["p95_ms"]) == (40, 40)
+        assert any("1 of 4 users were lost" in reason for reason in score["verdict"]["reasons"])
 
 
 def test_an_engine_that_never_started_is_placed_by_the_wall_clock(tmp_path: Path) -> None:

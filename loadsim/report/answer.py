@@ -107,7 +107,7 @@ def _score(
     day_s = float(log.header.get("day_s") or FULL_DAY_S)
     compression = float(log.header.get("compression") or FULL_DAY_S / day_s)
     return {
-        "run": log.header.get("run"),
+        "run": ", ".join(sorted({source.run for source in log.sources if source.run})) or None,
         "name": log.header.get("name"),
         "score_ms": only.get("score_ms"),
         "users": users,
@@ -131,7 +131,8 @@ def _score(
 
 
 def _users(log: TimingLog) -> int:
-    return int(log.header.get("users") or sum(source.users for source in log.sources))
+    """Of all runs together; of one run with engines whose logs are missing, those that its scenario has."""
+    return max(int(log.header.get("users") or 0), sum(source.users for source in log.sources))
 
 
 def _incomplete(log: TimingLog) -> list[str]:

@@ -12,7 +12,8 @@ from loadsim.results.records import EVENT
 from loadsim.results.score import Times
 from loadsim.results.timinglog import Records, TimingLog
 
-_KEY = np.dtype([("message", "S20"), ("user", ">u4")])
+_KEY = np.dtype([("run", ">u2"), ("message", "S20"), ("user", ">u4")])
+"""The run, too: ids of messages are the same in every run of a scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Delivery:
 
 
 def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
-    """Join acceptance with what was seen, on message and recipient, over all engines of the log.
+    """Join acceptance with what was seen, on run, message and recipient, over all engines of the log.
 
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: that is a delivery time of 0.
@@ -50,9 +51,10 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
 
 
 def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-    """Each message and recipient once, as one sortable key of bytes, with the first instant."""
+    """Each message and recipient of a run once, as one sortable key of bytes, with the first instant."""
     keys = np.zeros(len(records), _KEY)
-    keys["message"], keys["user"] = records["message"], records["user"]
+    for name in _KEY.names or ():
+        keys[name] = records[name]
     order = np.argsort(records["at_us"], kind="stable")
     unique, first = np.unique(keys.view(f"S{_KEY.itemsize}")[order], return_index=True)
     return unique, records["at_us"][order][first]

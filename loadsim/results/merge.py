@@ -101,7 +101,7 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
 
 
 def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
-    """One log of all records, in time order: by start (or due time, if never started), client, engine, sequence.
+    """One log of all records, in time order: by start (or due time, if never started), client, engine, run, sequence.
 
     The engines of one run share its common start as t = 0. Logs of different runs keep their distance in time by the
     wall clock, the earliest start being t = 0; with `rebase` each log's own start is t = 0. An engine that never came
@@ -198,11 +198,11 @@ def _moved(records: Records, renumber: NDArray[np.uint16], shift_us: int) -> Rec
 
 
 def _sorted(records: Records, instant: str, instead: str = "") -> Records:
-    """By an instant (`instead`, where it never came), client, engine, and sequence or else the order they stood in."""
+    """By an instant (`instead`, where it never came), client, engine, run, and sequence or else their order."""
     at_us = records[instant]
     if instead:
         at_us = np.where(at_us == NEVER, records[instead], at_us)
-    keys = [records["engine"], records["client"], at_us]
+    keys = [records["run"], records["engine"], records["client"], at_us]
     if "sequence" in (records.dtype.names or ()):
         keys.insert(0, records["sequence"])
     return records[np.lexsort(keys)]

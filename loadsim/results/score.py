@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
 from loadsim.results.records import NEVER, OUTCOME
-from loadsim.results.timinglog import Records, TimingLog
+from loadsim.results.timinglog import MAKERS, Records, Source, TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "READ": 10,
@@ -119,7 +119,7 @@ class TaskStatistics:
 class ProtocolStatistics:
     """What one client module came to: its tasks (heaviest first, then by name), and its score, or None without hits.
 
-    `users` are those with any record that counts.
+    `users` are those with any record that counts, of each run.
     """
 
     protocol: str
@@ -170,7 +170,7 @@ def score_protocols(
             for task in np.unique(of_protocol["task"])
         ]
         tasks.sort(key=lambda task: (-task.weight, task.task))
-        users = len(np.unique(of_protocol["user"]))
+        users = len(np.unique(of_protocol[["run", "user"]]))
         protocols.append(ProtocolStatistics(str(names[protocol]), users, tuple(tasks), weighted_score(tasks)))
     return tuple(sorted(protocols, key=lambda one: one.protocol))
 
@@ -221,18 +221,15 @@ def lost_users(log: TimingLog) -> int:
         if "ended" not in source.facts:
             lost += source.users
         else:
-            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, source.client, source.engine))
+            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, source))
     return lost
 
 
-def _never_on(log: TimingLog, client: str, engine: str) -> int:
+def _never_on(log: TimingLog, source: Source) -> int:
     """How many users of an engine tried to log on and never succeeded."""
     number = {name: index for index, name in enumerate(log.strings)}
     tasks = log.tasks
-    logons = tasks[
-        (tasks["client"] == number.get(client, -1))
-        & (tasks["engine"] == number.get(engine, -1))
-        & (tasks["task"] == number.get("LOGON", -1))
-    ]
+    of_source = np.logical_and.reduce([tasks[maker] == number.get(getattr(source, maker), -1) for maker in MAKERS])
+    logons = tasks[of_source & (tasks["task"] == number.get("LOGON", -1))]
     got_on = np.unique(logons["user"][logons["outcome"] == OUTCOME["ok"]])
     return len(np.setdiff1d(logons["user"], got_on))

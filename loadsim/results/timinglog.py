@@ -38,12 +38,16 @@ _COMMAND = struct.Struct("<qIIIIHB")
 _BLOCK_RECORDS = 65_536
 
 
+MAKERS = ("client", "engine", "run")
+"""Who made a record: the string table has their names. One engine of one run writes one log."""
+
+
 def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
-    return np.dtype([*record.descr, ("client", "<u2"), ("engine", "<u2")])
+    return np.dtype([*record.descr, *((name, "<u2") for name in MAKERS)])
 
 
 NAMED_TASK, NAMED_MAIL, NAMED_COMMAND = _named(TASK), _named(MAIL), _named(COMMAND)
-"""The records with who made them: `client` and `engine` are indices into the string table like the other names."""
+"""The records with who made them: indices into the string table like the other names."""
 
 _KINDS: dict[int, tuple[np.dtype[np.void], np.dtype[np.void], str]] = {
     container.TASKS: (TASK, NAMED_TASK, "scheduled_us"),
@@ -53,7 +57,7 @@ _KINDS: dict[int, tuple[np.dtype[np.void], np.dtype[np.void], str]] = {
 """Of each kind of record: as an engine writes it, as it is read, and the instant that places it in time."""
 
 INSTANTS = ("scheduled_us", "started_us", "ended_us", "at_us")
-NAMES = ("task", "profile", "protocol", "error", "folder", "command", "client", "engine")
+NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
 """The fields that are instants, and those that are indices of names, in whichever record they occur."""
 
 
@@ -83,7 +87,7 @@ class TimingLogWriter:
         self._epoch_ns = epoch_ns
         self._sequence = 0
         self._names = _NameTable()
-        for key in ("client", "engine"):  # the reader needs their names, even when errors have filled the table
+        for key in MAKERS:  # the reader needs their names, even when errors have filled the table
             self._names[str(header.get(key, ""))]
         self._tasks, self._mails, self._commands = bytearray(), bytearray(), bytearray()
         self._facts: list[dict[str, Any]] = []
@@ -322,7 +326,7 @@ def read_log(path: Path) -> TimingLog:
     else:
         sources = (_source_of(header, facts),)
         origin_us = (int(facts.get("start_ns", header["epoch_ns"])) - header["epoch_ns"]) // 1000
-        strings += [name for name in (sources[0].client, sources[0].engine) if name not in strings]
+        strings += dict.fromkeys(made for maker in MAKERS if (made := getattr(sources[0], maker)) not in strings)
         for sample in health:
             if "at_ns" in sample:
                 sample["at_s"] = (sample["at_ns"] - header["epoch_ns"]) / 1e9 - origin_us / 1e6
@@ -367,7 +371,8 @@ def _gathered(blocks: list[Records], kind: int, strings: list[str], source: Sour
         for name in block.dtype.names or ():
             part[name] = block[name]
         if block.dtype == plain:
-            part["client"], part["engine"] = strings.index(source.client), strings.index(source.engine)
+            for maker in MAKERS:
+                part[maker] = strings.index(getattr(source, maker))
     for name in INSTANTS:
         if origin_us and name in (plain.names or ()):
             happened = records[name] != NEVER
