@@ -260,6 +260,18 @@ def test_every_event_is_described_with_its_fields():
     assert {code_in(row[0])[0]: set(code_in(row[2])) for row in table} == events()
 
 
+def test_every_fact_of_the_timing_log_is_described():
+    """The facts that an engine tells its log are those of the last table of the timing log's page."""
+    said = {
+        key.value
+        for node in ast.walk(ast.parse((ROOT / "loadsim" / "client" / "engine.py").read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "facts"
+        for key in node.args[0].keys
+    }
+    table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
+    assert {name for row in rows(table) for name in code_in(row[0])} == said
+
+
 def test_every_column_of_the_csv_is_described():
     """The timing log's page has the columns of `export csv`, each once."""
     table = rows(section(REFERENCE / "timing-log.md", "Columns of `export csv`"))
