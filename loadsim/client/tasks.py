@@ -97,6 +97,12 @@ async def load_attachment(user: User, wanted: tuple[Header, Part]) -> None:
     """Open the attachment of a message that was read."""
     header, part = wanted
     await user.mailbox.part(header.ref, part)
+    await _back(user)
+
+
+async def _back(user: User) -> None:
+    """To the Inbox, where every task begins: the way from another folder belongs to what was done there."""
+    await user.mailbox.open(INBOX)
 
 
 async def compose_new(user: User, index: int) -> Outgoing:
@@ -198,6 +204,7 @@ async def save_sent(user: User, outgoing: Outgoing) -> None:
     if outgoing.answers is not None:
         header, flag = outgoing.answers
         await user.mailbox.flag([header.ref], flag)
+        await _back(user)
 
 
 async def move(user: User, header: Header) -> None:
@@ -206,6 +213,7 @@ async def move(user: User, header: Header) -> None:
     await user.mailbox.move([header.ref], folder)
     user.inbox.gone([header])
     user.note("moved", header, folder)
+    await _back(user)
 
 
 async def copy(user: User, header: Header) -> None:
@@ -213,6 +221,7 @@ async def copy(user: User, header: Header) -> None:
     folder = user.random_folder("copy", header)
     await user.mailbox.copy([header.ref], folder)
     user.note("copied", header, folder)
+    await _back(user)
 
 
 async def delete(user: User, header: Header) -> None:
@@ -237,6 +246,7 @@ async def _discard(user: User, headers: list[Header]) -> None:
     user.inbox.gone(headers)
     for header in headers:
         user.note("deleted", header, DELETED_ITEMS)
+    await _back(user)
 
 
 async def browse(user: User, index: int) -> tuple[Header, Structure] | None:
@@ -252,7 +262,7 @@ async def browse(user: User, index: int) -> tuple[Header, Structure] | None:
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
     header = next(filter(user.inbox.knows, candidates), None)  # foreign mail is passed over
     read_one = None if header is None else (header, await _show(user, header))
-    await user.mailbox.open(INBOX)
+    await _back(user)
     return read_one
 
 

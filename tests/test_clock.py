@@ -1,0 +1,130 @@
+"""The clock of a run: virtual time jumps from timer to timer, and nothing else about asyncio changes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.client.clock import LoopClock, MonotonicClock, run_virtual
+
+DELAYS = st.lists(st.integers(0, 5), max_size=30)
+
+
+@settings(deadline=None, max_examples=50)
+@given(delays=DELAYS, cancelled=st.sets(st.integers(0, 29)))
+def test_timers_ring_in_order(delays: list[int], cancelled: set[int]) -> None:
+    """Timers ring at their instants, those of one instant in the order of the calls; cancelled ones never do."""
+
+    async def main(clock: LoopClock) -> list[tuple[int, int]]:
+        rung: list[tuple[int, int]] = []
+        loop = asyncio.get_running_loop()
+        timers = [
+            loop.call_later(delay, lambda number=number: rung.append((clock.now_ns(), number)))
+            for number, delay in enumerate(delays)
+        ]
+        for number in cancelled:
+            if number < len(timers):
+                timers[number].cancel()
+        await asyncio.sleep(6)
+        return rung
+
+    expected = sorted((delay * 10**9, number) for number, delay in enumerate(delays) if number not in cancelled)
+    assert run_virtual(main) == expected
+
+
+def test_eight_hours_are_over_at_once() -> None:
+    """A long sleep takes its virtual time exactly, and no real time."""
+
+    async def main(clock: LoopClock) -> tuple[int, float]:
+        await asyncio.sleep(8 * 3600)
+        return clock.now_ns(), asyncio.get_running_loop().time()
+
+    began = time.monotonic()
+    assert run_virtual(main) == (28_800 * 10**9, 28_800.0)
+    assert time.monotonic() - began < 60
+
+
+def test_a_timer_that_was_cancelled_does_not_move_the_clock() -> None:
+    """Time goes to the next timer that still counts."""
+
+    async def main(clock: LoopClock) -> int:
+        loop = asyncio.get_running_loop()
+        loop.call_later(1, print).cancel()
+        await asyncio.sleep(2)
+        loop.call_later(5, print).cancel()
+        return clock.now_ns()
+
+    assert run_virtual(main) == 2 * 10**9
+
+
+def test_a_timer_cancelled_by_another_of_the_same_instant_does_not_ring() -> None:
+    """Both are due; the first one takes the second one back."""
+
+    async def main(_: LoopClock) -> list[str]:
+        rung: list[str] = []
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def take_back() -> None:
+            timers[0].cancel()
+
+        loop.call_later(1, take_back)
+        timers.append(loop.call_later(1, rung.append, "second"))
+        await asyncio.sleep(2)
+        return rung
+
+    assert run_virtual(main) == []
+
+
+def test_timeouts_strike_at_their_instant() -> None:
+    """`asyncio.timeout` works on virtual time: what is slower is ended, what is faster is not."""
+
+    async def main(clock: LoopClock) -> tuple[int, int]:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await asyncio.sleep(10)
+        struck = clock.now_ns()
+        async with asyncio.timeout(3):
+            await asyncio.sleep(2)
+        return struck, clock.now_ns()
+
+    assert run_virtual(main) == (3 * 10**9, 5 * 10**9)
+
+
+def test_task_groups_share_the_time() -> None:
+    """Tasks of a group sleep side by side: the whole takes as long as the longest."""
+
+    async def main(clock: LoopClock) -> tuple[list[int], int]:
+        woken: list[int] = []
+
+        async def sleeper(seconds: int) -> None:
+            await asyncio.sleep(seconds)
+            woken.append(seconds)
+
+        async with asyncio.TaskGroup() as group:
+            for seconds in (7, 3, 5):
+                group.create_task(sleeper(seconds))
+        return woken, clock.now_ns()
+
+    assert run_virtual(main) == ([3, 5, 7], 7 * 10**9)
+
+
+def test_waiting_for_what_cannot_happen_is_an_error() -> None:
+    """Without a timer nothing will ever wake anybody: that is said, instead of hanging."""
+
+    async def main(_: LoopClock) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="never happen"):
+        run_virtual(main)
+
+
+def test_the_real_clock_never_goes_back() -> None:
+    """It counts nanoseconds of the machine's monotonic clock."""
+    before = time.monotonic_ns()
+    first, second = MonotonicClock().now_ns(), MonotonicClock().now_ns()
+    assert before <= first <= second <= time.monotonic_ns()

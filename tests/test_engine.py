@@ -1,0 +1,604 @@
+"""The engine and its users: the common start, faults on the way, lateness and its causes, and every kind of end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import json
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
+from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
+
+from loadsim.client.engine import LOG_ON_LIMIT_S, Engine
+from loadsim.client.events import Events
+from loadsim.client.modules import open_module, open_modules
+from loadsim.client.user import LONGEST_BACK_OFF_S
+from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.draw import draw
+from loadsim.model.ports import SUPPORT, Services, Session
+from loadsim.model.workload import Workload
+from loadsim.protocols.fake import FakeModule
+from loadsim.results.records import NEVER
+
+S = 10**9
+SENDER = quiet(new_mail={"per_day": 200, "save_sent": False})
+
+
+def assert_lateness_adds_up(lived: Lived) -> None:
+    """The three causes sum to the time from due to start, for every task that needed no preparation."""
+    for task in lived.tape.tasks:
+        if task["started_ns"] is not None and task["task"] != "FORWARD":
+            late_s = task["late_busy_s"] + task["late_down_s"] + task["late_generator_s"]
+            assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) * 1e-9, abs=1e-6), task
+            assert min(task["late_busy_s"], task["late_down_s"], task["late_generator_s"]) >= 0
+
+
+# --- start, open model --------------------------------------------------------------------------------------------
+
+
+def test_log_ons_are_spread_over_the_ramp_up(tmp_path: Path) -> None:
+    """User k of n is due at k/n of the ramp-up; the common start comes when the last one is on."""
+    lived = live(scenario_of(tmp_path, (quiet(), 4), ramp_up="8s"), tmp_path)
+    log_ons = lived.tasks("LOGON")
+    assert [task["scheduled_ns"] for task in log_ons] == [0, 2 * S, 4 * S, 6 * S]
+    assert log_ons[-1]["ended_ns"] <= lived.engine.start_ns <= log_ons[-1]["ended_ns"] + S
+    assert lived.log.started
+    assert lived.tape.told["ended"] == "completed"
+    (start,) = lived.said("start")
+    assert (start["users_on"], start["at_s"]) == (4, 0.0)
+
+
+def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
+    """The same activities are due at the same instants from the start, on a fast server and on an overloaded one."""
+    scenario = scenario_of(tmp_path, (SENDER, 2), day="600s", limits={"grace": "1s"})
+    due = []
+    for service_s in (0.0, 0.02, 2.0):
+        lived = live(scenario, tmp_path, service_s=service_s)
+        start_ns = lived.engine.start_ns
+        due.append({(task["user"], task["scheduled_ns"] - start_ns) for task in lived.tasks("SEND")})
+        assert_lateness_adds_up(lived)
+    assert len(due[0]) > 300
+    assert due[0] == due[1] == due[2]
+    assert any(task["late_busy_s"] > 10 for task in lived.tasks("SEND"))
+    assert {task["outcome"] for task in lived.tasks("SEND")} == {"ok", "unfinished", "skipped"}
+
+
+def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:
+    """Refusals, losses and silence at random, by a seed: nothing overlaps, is lost or is counted twice."""
+
+    def fault(user: int, name: str, number: int) -> TaskFailed | None:
+        u = draw(7, user, "fault", number)
+        if u < 0.010:
+            return ServerRefused("NO", "random")
+        if u < 0.014:
+            return ServerLost("reset")
+        return ServerSilent("no answer") if u < 0.015 else None
+
+    scenario = scenario_of(tmp_path, (EVERYTHING, 6), day="1h", limits={"drain": "300s"}, **LISTS)
+    lived = live(scenario, tmp_path, fault=fault, limit_s=20)
+    outcomes = Counter(task["outcome"] for task in lived.tape.tasks)
+    assert min(outcomes["refused"], outcomes["lost"], outcomes["timeout"]) > 3
+    assert lived.failure is None
+    assert_one_at_a_time(lived)
+    assert_lateness_adds_up(lived)
+    accepted = Counter((mail["message"], mail["user"]) for mail in lived.mails("accepted"))
+    visible = Counter((mail["message"], mail["user"]) for mail in (*lived.mails("seen"), *lived.mails("found")))
+    assert set(accepted.values()) == set(visible.values()) == {1}
+    assert accepted.keys() <= visible.keys()
+    assert lived.mails("found")
+    engine = lived.engine
+    assert engine.outstanding == 0
+    assert engine.sessions_lost >= engine.sessions_restored > 0
+    assert engine.sessions_lost - engine.sessions_restored == lived.tape.told["lost_users"] == 0
+    assert engine.users_on == 0
+    at = {(mail["message"], mail["user"]): mail["at_ns"] for mail in lived.mails("accepted")}
+    for mail in lived.mails("seen"):
+        if (mail["message"], mail["user"]) in at:
+            assert mail["at_ns"] >= at[mail["message"], mail["user"]]
+
+
+# --- faults, one by one -------------------------------------------------------------------------------------------
+
+FAULTS: dict[str, TaskFailed] = {
+    "refused": ServerRefused("NO", "no"),
+    "lost": ServerLost("reset"),
+    "timeout": ServerSilent("no answer"),
+}
+
+COMMAND_OF = {
+    "LOGON": "IMAP CAPABILITY",
+    "SYNC": "IMAP UID FETCH",
+    "READ": "IMAP UID STORE",
+    "SAVE SENT": "IMAP APPEND",
+    "DELETE": "IMAP UID MOVE",
+    "BROWSE": "IMAP FETCH",
+    "SCHEDULE": "IMAP APPEND",
+    "LOGOFF": "IMAP LOGOUT",
+}
+PROFILE_OF: dict[str, dict[str, Any]] = {
+    "LOGON": quiet(),
+    "SYNC": SENDER,
+    "READ": quiet(process_inbox={"per_day": 100}, start_state={"inbox": 2}),
+    "SAVE SENT": quiet(new_mail={"per_day": 100, "save_sent": True}),
+    "DELETE": quiet(process_inbox={"per_day": 100}, start_state={"inbox": 2}, after_reading={"delete": "100%"}),
+    "BROWSE": quiet(browse={"per_day": 100}),
+    "SCHEDULE": quiet(schedule={"per_day": 100}),
+    "LOGOFF": quiet(),
+}
+
+
+@pytest.mark.parametrize("outcome", FAULTS)
+@pytest.mark.parametrize("task", COMMAND_OF)
+def test_a_task_that_fails_is_an_outcome(tmp_path: Path, task: str, outcome: str) -> None:
+    """It is recorded with kind and instant of its end, told with the server's line, and the user goes on."""
+    fault = chosen({(1, COMMAND_OF[task], 0): FAULTS[outcome]})
+    lived = live(scenario_of(tmp_path, (PROFILE_OF[task], 2)), tmp_path, fault=fault, limit_s=10)
+    (failed,) = [record for record in lived.tape.tasks if record["outcome"] != "ok"]
+    assert (failed["task"], failed["user"], failed["outcome"]) == (task, 1, outcome)
+    assert failed["error"] == FAULTS[outcome].kind
+    assert failed["ended_ns"] > failed["started_ns"]
+    (said,) = lived.said("failure")
+    assert (said["task"], said["outcome"], said["line"]) == (task, outcome, FAULTS[outcome].line)
+    (counted,) = lived.said("failures")
+    assert counted["times"] == 1
+    lost = task != "LOGON" and outcome != "refused"
+    assert lived.engine.sessions_lost == lost
+    assert lived.engine.sessions_restored == (lost and task != "LOGOFF")
+    assert len(lived.tasks("LOGON", user=1)) == 1 + (task == "LOGON" or (lost and task != "LOGOFF"))
+    assert lived.engine.outstanding == 0
+    assert lived.engine.users_on == 0
+    assert_one_at_a_time(lived)
+    assert_lateness_adds_up(lived)
+
+
+@pytest.mark.parametrize("outcome", FAULTS)
+def test_a_failed_submission_leaves_the_mailbox_session_alone(tmp_path: Path, outcome: str) -> None:
+    """The message counts for nobody; the session goes on."""
+    fault = chosen({(1, "SMTP DATA", 0): FAULTS[outcome]})
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
+    assert Counter(lived.outcomes("SEND"))[outcome] == 1
+    assert (lived.engine.sessions_lost, len(lived.tasks("LOGON"))) == (0, 2)
+    assert len({mail["message"] for mail in lived.mails("accepted")}) == lived.outcomes("SEND").count("ok")
+    assert lived.engine.outstanding == 0
+
+
+def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path) -> None:
+    """The answer to DATA was lost, the message was not: it is seen, and makes up for no other that is under way."""
+
+    @dataclass
+    class LosesAnswer:
+        inner: Any
+
+        async def send(self, *message: Any) -> None:
+            await self.inner.send(*message)
+            raise ServerLost("lost at DATA")
+
+        async def close(self) -> None:
+            await self.inner.close()
+
+    @dataclass
+    class Wrapped:
+        inner: FakeModule
+        name: str = "fake"
+        supports: frozenset[str] = SUPPORT
+
+        def session(self, account: Any, observer: Any) -> Session:
+            session = self.inner.session(account, observer)
+            if account.number != 1:
+                return session
+            return Session(session.mailbox, LosesAnswer(session.submission), session.calendar)  # type: ignore[arg-type]
+
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, wrap=Wrapped)
+    assert {task["outcome"] for task in lived.tasks("SEND", user=1)} == {"lost"}
+    assert len(lived.mails("seen", user=2)) == len(lived.tasks("SEND", user=1)) > 50
+    assert not lived.mails("accepted", user=2)
+    assert lived.snapshots[-1].accepted_undelivered == lived.engine.outstanding == 0
+
+
+def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
+    """At once; what came meanwhile is found; what was due meanwhile waited for the server."""
+    scenario = scenario_of(tmp_path, (SENDER, 2))
+
+    async def during(engine: Engine, module: FakeModule) -> None:
+        box = module.mailboxes["user00001@loadsim.test"]
+        await asyncio.sleep(100)
+        for _ in range(100):
+            if engine.users[0].performing is None:
+                break
+            await asyncio.sleep(0.5)
+        box.break_off(ServerLost("BYE", "shutting down"))
+
+    lived = live(scenario, tmp_path, during=during)
+    first, again = lived.tasks("LOGON", user=1)
+    assert again["scheduled_ns"] == again["started_ns"] >= 100 * S
+    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (1, 1)
+    assert first["outcome"] == again["outcome"] == "ok"
+    assert [line["task"] for line in lived.said("failure")] == ["IDLE"]
+    assert lived.engine.outstanding == 0
+
+
+def test_a_session_lost_before_the_common_start_is_made_anew_before_it(tmp_path: Path) -> None:
+    """A user does not wait for the others to notice that he is off."""
+
+    async def during(_: Engine, module: FakeModule) -> None:
+        await asyncio.sleep(5)
+        module.mailboxes["user00001@loadsim.test"].break_off(ServerLost("BYE", "idle too long"))
+
+    lived = live(scenario_of(tmp_path, (quiet(), 3), ramp_up="60s"), tmp_path, during=during)
+    log_ons = lived.tasks("LOGON", user=1)
+    assert len(log_ons) == 2
+    assert log_ons[1]["ended_ns"] < lived.engine.start_ns
+    assert lived.said("start")[0]["users_on"] == 3
+
+
+def test_a_session_that_breaks_behind_its_log_on_is_noticed(tmp_path: Path) -> None:
+    """The connection is gone when LOGON has its last answer: the user logs on again, after a pause."""
+
+    async def during(engine: Engine, _: FakeModule) -> None:
+        user = engine.users[0]
+        watch = user.mailbox.watch
+
+        async def once() -> None:
+            await watch()
+            user.mailbox.watch = watch  # type: ignore[method-assign]
+            user.mailbox.abandon()
+            user.lost(ServerLost("reset"))
+
+        user.mailbox.watch = once  # type: ignore[method-assign]
+
+    lived = live(scenario_of(tmp_path, (quiet(), 2)), tmp_path, during=during)
+    first, again = lived.tasks("LOGON", user=1)
+    assert first["outcome"] == again["outcome"] == "ok"
+    assert 0.5 * S <= again["scheduled_ns"] - first["ended_ns"] <= 1.5 * S
+    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (1, 1)
+
+
+def test_log_ons_that_fail_are_tried_with_growing_pauses(tmp_path: Path) -> None:
+    """Pauses of 1, 2, 4, ... 60 s, each between half and one and a half; then the user works, late by the server."""
+    fault = chosen({(1, "IMAP AUTHENTICATE", number): ServerRefused("NO", "wrong") for number in range(9)})
+    scenario = scenario_of(tmp_path, (SENDER, 2), day="600s")
+    lived = live(scenario, tmp_path, fault=fault)
+    log_ons = lived.tasks("LOGON", user=1)
+    assert [task["outcome"] for task in log_ons] == ["refused"] * 9 + ["ok"]
+    pauses = [(b["scheduled_ns"] - a["ended_ns"]) / S for a, b in pairwise(log_ons)]
+    for number, pause_s in enumerate(pauses):
+        nominal_s = min(LONGEST_BACK_OFF_S, 2.0**number)
+        assert 0.5 * nominal_s <= pause_s <= 1.5 * nominal_s
+    assert len({round(pause_s / 2**number, 6) for number, pause_s in enumerate(pauses[:6])}) == 6
+    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (0, 0)
+    up_ns = log_ons[-1]["ended_ns"]
+    assert lived.engine.start_ns == pytest.approx((1 + LOG_ON_LIMIT_S) * S, abs=S)
+    early = [task for task in lived.tasks("SEND", user=1) if task["scheduled_ns"] < up_ns]
+    assert early
+    for task in early:
+        assert task["late_down_s"] == pytest.approx((up_ns - task["scheduled_ns"]) * 1e-9, abs=1e-6)
+        assert task["late_generator_s"] == 0
+    assert_lateness_adds_up(lived)
+
+
+def test_a_server_that_ends_every_session_at_once_is_not_hammered(tmp_path: Path) -> None:
+    """Sessions that break as soon as they are made count like log-ons that fail: the pauses grow."""
+
+    async def during(engine: Engine, module: FakeModule) -> None:
+        box = module.mailboxes["user00001@loadsim.test"]
+        while True:
+            await asyncio.sleep(0.2)
+            if engine.users[0].is_on:
+                box.break_off(ServerLost("BYE", "go away"))
+
+    lived = live(scenario_of(tmp_path, (quiet(), 2), day="300s"), tmp_path, during=during)
+    assert 5 <= len(lived.tasks("LOGON", user=1)) <= 15
+
+
+def test_a_refused_sync_is_tried_again(tmp_path: Path) -> None:
+    """Announced mail is not forgotten; when it is shown, it is dated by its announcement."""
+    quiet_one = quiet()
+    scenario = scenario_of(tmp_path, (quiet(new_mail={"per_day": 3, "save_sent": False}), 1), (quiet_one, 1))
+    receiver = 1 if Workload(scenario).profile(1).new_mail.per_day == 0 else 2
+    fault = chosen({(receiver, "IMAP UID FETCH", number): ServerRefused("NO", "busy") for number in range(3)})
+    lived = live(scenario, tmp_path, fault=fault)
+    syncs = lived.tasks("SYNC", user=receiver)
+    assert [task["outcome"] for task in syncs[:4]] == ["refused"] * 3 + ["ok"]
+    seen = lived.mails("seen", user=receiver)
+    accepted = lived.mails("accepted")
+    assert len(seen) == len(accepted) >= 1
+    assert seen[0]["at_ns"] - accepted[0]["at_ns"] < S
+    assert syncs[3]["scheduled_ns"] - syncs[0]["ended_ns"] > 14 * S
+
+
+# --- ends ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_outlasts_the_grace_is_unfinished(tmp_path: Path) -> None:
+    """It has no end; its user comes back for the mail that is under way to him; what is due later is skipped."""
+    scenario = scenario_of(tmp_path, (SENDER, 2), day="600s", limits={"grace": "5s", "drain": "30s"})
+    due = [activity.due_us for activity in Workload(scenario).activities(1)]
+    fault = chosen({(1, "SMTP MAIL", len(due) - 6): ServerSilent("no answer")})
+    lived = live(scenario, tmp_path, fault=fault, limit_s=10_000)
+    outcomes = [task["outcome"] for task in lived.tasks("SEND", user=1)]
+    assert sorted(outcomes) == sorted(["ok"] * (len(due) - 6) + ["unfinished"] + ["skipped"] * 5)
+    (unfinished,) = [task for task in lived.tasks("SEND") if task["outcome"] == "unfinished"]
+    assert unfinished["ended_ns"] is None
+    skipped = [task for task in lived.tasks("SEND") if task["outcome"] == "skipped"]
+    assert [task["scheduled_ns"] - lived.engine.start_ns for task in skipped] == [us * 1000 for us in due[-5:]]
+    assert all(task["started_ns"] is task["ended_ns"] is None for task in skipped)
+    assert lived.tape.told["undelivered"] == 0
+    assert lived.tape.told["lost_users"] == 0
+    assert (lived.engine.sessions_lost, lived.engine.users_on) == (0, 0)
+    assert lived.tasks("LOGON", user=1)[-1]["outcome"] == lived.tasks("LOGOFF", user=1)[-1]["outcome"] == "ok"
+    ends = {task["ended_us"] for task in lived.log.tasks[lived.log.tasks["outcome"] == 4]}
+    assert ends == {NEVER}
+
+
+def test_skipped_mail_is_counted_message_by_message(tmp_path: Path) -> None:
+    """An Inbox that should have been processed before the end counts a READ for each message that waited in it."""
+    profile = quiet(process_inbox={"per_day": 3}, browse={"per_day": 100}, start_state={"inbox": 4})
+    fault = chosen({(1, "IMAP SELECT", 1): ServerSilent("no answer")})  # the first BROWSE
+    lived = live(scenario_of(tmp_path, (profile, 2)), tmp_path, fault=fault, limit_s=10_000)
+    mine = Counter((task["task"], task["outcome"]) for task in lived.tasks(user=1))
+    planned = Counter(activity.kind for activity in Workload(lived.scenario).activities(1))
+    assert planned["process inbox"] >= 1
+    assert mine["BROWSE", "unfinished"] + mine["BROWSE", "skipped"] == planned["browse"]
+    assert mine["READ", "skipped"] + mine["READ", "ok"] >= 4
+    assert mine["READ", "skipped"] % 4 == 0
+
+
+def test_draining_waits_for_mail_no_longer_than_allowed(tmp_path: Path) -> None:
+    """One recipient never sees his mail: the drain takes its limit, and what is missing is told."""
+    scenario = scenario_of(tmp_path, (SENDER, 2), limits={"drain": "20s"})
+
+    def fault(user: int, name: str, _: int) -> TaskFailed | None:
+        return ServerRefused("NO", "never") if user == 1 and name == "IMAP UID FETCH" else None
+
+    lived = live(scenario, tmp_path, fault=fault)
+    (end,), (drained,) = lived.said("end"), lived.said("drained")
+    assert 20 <= drained["at_s"] - end["at_s"] <= 31
+    assert drained["undelivered"] == len(lived.mails("accepted", user=1)) == lived.tape.told["undelivered"] > 0
+
+
+def test_draining_ends_when_all_mail_has_arrived(tmp_path: Path) -> None:
+    """Without mail under way the run is over at once."""
+    lived = live(scenario_of(tmp_path, (SENDER, 2), limits={"drain": "1000s"}), tmp_path)
+    assert lived.said("drained")[0]["at_s"] < 600 + 15
+
+
+def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
+    """Deleted Items lose loadsim's mail and nothing else; without that row of the profile, nothing at all."""
+    foreign = b"From: somebody@elsewhere.test\r\nTo: user00001@loadsim.test\r\nSubject: mine\r\n\r\nkeep me\r\n"
+
+    async def during(engine: Engine, module: FakeModule) -> None:
+        await asyncio.sleep(30)
+        for user in engine.users:
+            await user.mailbox.append("Deleted Items", foreign)
+
+    left = {}
+    for empty in (True, False):
+        profile = quiet(empty_deleted_items_on_log_off=empty)
+        lived = live(scenario_of(tmp_path, (profile, 2)), tmp_path, during=during)
+        box = lived.module.mailboxes["user00001@loadsim.test"]
+        left[empty] = len(box.folder("Deleted Items").messages)
+        assert len(lived.mails("expunged", user=1)) == (1 if empty else 0)
+    assert left == {True: 1, False: 2}
+
+
+def stopping(at_s: float, times: int = 1) -> Any:
+    """Stops the engine then, once or again a second later."""
+
+    async def during(engine: Engine, _: FakeModule) -> None:
+        await asyncio.sleep(at_s)
+        for _again in range(times):
+            engine.stop()
+            await asyncio.sleep(1)
+
+    return during
+
+
+def test_stopped_early_everything_is_recorded(tmp_path: Path) -> None:
+    """What runs may end, what was due is skipped, users log off, and the log says that it ended early."""
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, during=stopping(100))
+    assert lived.tape.told["ended"] == lived.log.facts["ended"] == "early"
+    assert lived.log.damage is None
+    assert len(lived.log.tasks) == len(lived.tape.tasks)
+    assert len(lived.tasks("LOGOFF")) == 2
+    latest_ns = max(task["scheduled_ns"] for task in lived.tasks("SEND"))
+    assert latest_ns <= 100 * S
+    planned = [activity.due_us * 1000 for user in (1, 2) for activity in Workload(lived.scenario).activities(user)]
+    assert len(lived.tasks("SEND")) == sum(due + lived.engine.start_ns <= 100 * S for due in planned)
+
+
+def test_stopped_twice_everything_is_cut(tmp_path: Path) -> None:
+    """The second time nothing is waited for: a silent server does not hold up the end."""
+    scenario = scenario_of(tmp_path, (SENDER, 2), limits={"grace": "1000s"})
+    fault = chosen({(1, "SMTP MAIL", 3): ServerSilent("no answer")})
+    lived = live(scenario, tmp_path, during=stopping(300, times=2), fault=fault, limit_s=10_000)
+    assert 299 < lived.said("over")[0]["at_s"] < 303
+    assert lived.outcomes("SEND").count("unfinished") == 1
+    assert lived.tape.told["ended"] == "early"
+
+
+def test_stopped_before_the_common_start(tmp_path: Path) -> None:
+    """Users who are on log off, the others never log on; there is no start in the log."""
+    lived = live(scenario_of(tmp_path, (SENDER, 4), ramp_up="40s"), tmp_path, during=stopping(15))
+    assert [task["user"] for task in lived.tasks("LOGON")] == [1, 2]
+    assert len(lived.tasks("LOGOFF")) == 2
+    assert not lived.tasks("SEND")
+    assert not lived.log.started
+    assert lived.tape.told["ended"] == "early"
+    assert lived.said("over")[0]["at_s"] is None
+
+
+def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> None:
+    """After the limit the rest starts; he is counted as lost, and what he should have done is skipped."""
+
+    def fault(user: int, name: str, _: int) -> TaskFailed | None:
+        return ServerRefused("NO", "wrong password") if user == 2 and name == "IMAP AUTHENTICATE" else None
+
+    lived = live(scenario_of(tmp_path, (SENDER, 3), ramp_up="3s"), tmp_path, fault=fault)
+    assert lived.engine.start_ns == pytest.approx((3 + LOG_ON_LIMIT_S) * S, abs=S)
+    assert lived.tape.told["lost_users"] == 1
+    planned = len(list(Workload(lived.scenario).activities(2)))
+    assert [task["outcome"] for task in lived.tasks("SEND", user=2)] == ["skipped"] * planned
+    assert {task["outcome"] for task in lived.tasks("SEND", user=1)} == {"ok"}
+    assert not lived.tasks("LOGOFF", user=2)
+    assert lived.tape.told["ended"] == "completed"
+    (failure,) = lived.said("failure")
+    assert failure["line"] == "wrong password"
+    assert lived.said("failures")[0]["times"] == len(lived.tasks("LOGON", user=2)) > 3
+
+
+def test_a_bug_of_ours_ends_the_run_loudly(tmp_path: Path) -> None:
+    """What is neither refused nor lost escapes; records and facts are in the file all the same."""
+
+    def fault(user: int, name: str, number: int) -> TaskFailed | None:
+        if name == "SMTP DATA" and number > 100:
+            raise ZeroDivisionError("a bug")
+        return None
+
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
+    assert isinstance(lived.failure, ExceptionGroup)
+    assert lived.failure.subgroup(ZeroDivisionError) is not None
+    assert lived.log.facts["ended"] == "early"
+    assert len(lived.log.tasks) == len(lived.tape.tasks) > 20
+    assert lived.outcomes("SEND").count("unfinished") >= 1
+    assert lived.log.damage is None
+
+
+# --- what is told -------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
+    """The log's complaint is an event; events that cannot be written are counted."""
+
+    def full(tape: Tape) -> None:
+        tape.complaint = "No space left on device; 4096 bytes are kept in memory"
+
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, prepare=full)
+    assert len(lived.said("log not written")) == 1
+    assert lived.tape.flushes > 500
+    assert lived.tape.told["ended"] == "completed"
+    assert lived.tape.told["events_unwritten"] == 0
+
+    class FullDisk(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, told=FullDisk())
+    assert lived.tape.told["ended"] == "completed"
+    assert lived.tape.told["events_unwritten"] >= 4
+
+
+def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
+    """The first of a kind with the server's line, all of them counted at the end; a line each, in JSON."""
+    out = io.StringIO()
+    events = Events(out, lambda: 1.23456)
+    for user in range(5):
+        events.failed("SEND", user, ServerRefused("550 RCPT", f"550 no user {user}"))
+    events.failed("SEND", 1, ServerLost("550 RCPT"))
+    events.failed("READ", 1, ServerRefused("550 RCPT"))
+    events.tell_failures()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["failure"] * 3 + ["failures"] * 3
+    assert lines[0] == {
+        "at_s": 1.235,
+        "event": "failure",
+        "task": "SEND",
+        "outcome": "refused",
+        "kind": "550 RCPT",
+        "line": "550 no user 0",
+        "user": 0,
+    }
+    assert [line["times"] for line in lines[3:]] == [5, 1, 1]
+
+
+def test_no_contents_and_no_passwords_are_told(tmp_path: Path) -> None:
+    """Events of a run with failures hold neither a password nor a subject or text of a message."""
+    fault = chosen({(1, "SMTP DATA", number): ServerRefused("554 DATA", "no") for number in range(3)})
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
+    text = str(lived.events)
+    for user in (1, 2):
+        assert lived.scenario.account(user).password not in text
+        box = lived.module.mailboxes[f"user0000{user}@loadsim.test"]
+        subjects = {header.subject for uid in box.folder("INBOX").messages for header in [box.header("INBOX", uid)]}
+        assert subjects
+        assert not any(subject in text for subject in subjects)
+
+
+def test_snapshots_are_cumulative(tmp_path: Path) -> None:
+    """Every second one; counts never fall, and the last one agrees with the records."""
+    lived = live(scenario_of(tmp_path, (SENDER, 2), ramp_up="4s"), tmp_path)
+    done = [sum(snapshot.tasks.values()) for snapshot in lived.snapshots]
+    assert len(done) > 590
+    assert done == sorted(done)
+    last = lived.snapshots[-1]
+    assert last.tasks == Counter(task["task"] for task in lived.tape.tasks)
+    assert (last.failed, last.skipped, last.users, last.users_on) == (0, 0, 2, 0)
+    phases = list(dict.fromkeys(snapshot.phase for snapshot in lived.snapshots))
+    assert phases[:2] == ["log-on", "work"]
+
+
+def test_tasks_leave_no_cycles(tmp_path: Path) -> None:
+    """Hundreds of tasks leave nothing for the collector of cycles: it need not run while a server is measured."""
+    found: list[int] = []
+
+    async def during(engine: Engine, _: FakeModule) -> None:
+        await asyncio.sleep(60)
+        gc.disable()
+        gc.collect()
+        done = sum(engine.snapshot().tasks.values())
+        await asyncio.sleep(500)
+        found.extend((gc.collect(), sum(engine.snapshot().tasks.values()) - done))
+        gc.enable()
+
+    try:
+        live(scenario_of(tmp_path, (EVERYTHING | {"inbox_limit": None}, 6), **LISTS), tmp_path, during=during)
+    finally:
+        gc.enable()
+    unreachable, tasks = found
+    assert tasks > 1000
+    assert unreachable < tasks / 10
+    assert gc.get_freeze_count() == 0
+
+
+# --- client modules -----------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_protocol_is_one_line() -> None:
+    """It names what there is."""
+    with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
+        open_module("pop3", NOWHERE)
+
+
+def test_a_module_that_cannot_do_a_task_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the run, with what is missing and the task that needs it."""
+
+    @dataclass
+    class Lame:
+        name: str = "lame"
+        supports: frozenset[str] = SUPPORT - {"copy"}
+
+    class Point:
+        def load(self) -> Any:
+            return lambda services: Lame()
+
+    class Points(dict[str, Any]):
+        names = frozenset({"lame"})
+
+    monkeypatch.setattr("loadsim.client.modules.entry_points", lambda group: Points(lame=Point()))
+    with pytest.raises(ConfigError, match=r"^protocol lame: expected support for copy \(COPY\), found none$"):
+        open_module("lame", NOWHERE)
+
+
+def test_a_scenario_gets_the_modules_it_names(tmp_path: Path) -> None:
+    """One for each protocol, found by its entry point."""
+    workload = Workload(scenario_of(tmp_path, (quiet(), 2)))
+    services: Services = NOWHERE
+    modules = open_modules(workload, contents(), services)
+    assert list(modules) == ["fake"]
+    assert isinstance(modules["fake"], FakeModule)

@@ -1,0 +1,313 @@
+"""The in-memory mail system: service times against queueing theory, faults, and that it behaves as its port says."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
+
+from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SUPPORT, Flag, Mailbox
+from loadsim.model.workload import Workload
+from loadsim.protocols.fake import FakeModule, Fault
+
+MEAN_MS = 20.0
+
+
+def erlang_quantile(k: int, p: float) -> float:
+    """Where the sum of k exponential times of mean 1 lies with probability p; by bisection of its distribution."""
+    low, high = 0.0, 100.0
+    while high - low > 1e-12:
+        x = (low + high) / 2
+        below = 1 - math.exp(-x) * sum(x**n / math.factorial(n) for n in range(k))
+        low, high = (x, high) if below < p else (low, x)
+    return low
+
+
+def erlang_density(k: int, x: float) -> float:
+    """The density of that sum."""
+    return x ** (k - 1) * math.exp(-x) / math.factorial(k - 1)
+
+
+def test_the_oracle_itself() -> None:
+    """Published quantiles: chi-square with 4 and 6 degrees of freedom, halved (tables: 9.488 and 12.592)."""
+    assert erlang_quantile(2, 0.95) == pytest.approx(9.488 / 2, abs=0.001)
+    assert erlang_quantile(3, 0.95) == pytest.approx(12.592 / 2, abs=0.001)
+
+
+@pytest.fixture(scope="module")
+def correspondence(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """Two users write to each other, and answer half of what they read."""
+    place = tmp_path_factory.mktemp("correspondence")
+    profile = quiet(
+        new_mail={"per_day": 250, "save_sent": True},
+        process_inbox={"per_day": 100},
+        after_reading={"reply": "50%"},
+    )
+    return live(scenario_of(place, (profile, 2), day="2h"), place, service_s=MEAN_MS / 1000)
+
+
+@pytest.mark.parametrize(("task", "commands"), [("SAVE SENT", 2), ("READ", 3)])
+def test_service_times_are_erlang(correspondence: Lived, task: str, commands: int) -> None:
+    """A task of k commands has the mean and the 95th percentile of Erlang-k: for k = 2 of 20 ms each, 94.9 ms.
+
+    Tolerances are 4 standard errors: sqrt(k/n) means for the mean, sqrt(p (1-p) / n) / density for a quantile.
+    """
+    lived = correspondence
+    log = lived.log
+    wanted = log.names(log.tasks, "task") == task
+    took_us = (log.tasks["ended_us"] - log.tasks["started_us"])[wanted]
+    given = [len(record["commands"]) for record in lived.tasks(task)]
+    took_ms = sorted(us / 1000 for us, count in zip(took_us, given, strict=True) if count == commands)
+    n = len(took_ms)
+    assert n > 400
+    p95_ms = took_ms[math.ceil(0.95 * n) - 1]
+    expected = erlang_quantile(commands, 0.95)
+    error = math.sqrt(0.95 * 0.05 / n) / erlang_density(commands, expected)
+    assert abs(p95_ms / MEAN_MS - expected) < 4 * error
+    assert abs(fmean(took_ms) / MEAN_MS - commands) < 4 * math.sqrt(commands / n)
+
+
+def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
+    """One user with a Poisson stream of tasks is M/G/1: waiting is what Pollaczek and Khinchine say.
+
+    A SEND to one recipient is 5 commands of mean m: S = 5 m, E[S^2] = 30 m^2; at a load of 0.7 the mean wait is
+    rate * E[S^2] / (2 (1 - 0.7)). The tolerance is 4 standard errors of 20 batch means.
+    """
+    m_s, load, day_s = 0.02, 0.7, 1000
+    rate_per_s = load / (5 * m_s)
+    sender = quiet(new_mail={"per_day": rate_per_s * day_s, "save_sent": False})
+    lived = live(scenario_of(tmp_path, (sender, 1), (quiet(), 1), day=f"{day_s}s"), tmp_path, service_s=m_s)
+    sent = lived.tasks("SEND")
+    assert abs(len(sent) - rate_per_s * day_s) < 4 * math.sqrt(rate_per_s * day_s)
+    waits_s = [(task["started_ns"] - task["scheduled_ns"]) * 1e-9 for task in sent]
+    size = len(waits_s) // 20
+    batches = [fmean(waits_s[at * size : (at + 1) * size]) for at in range(20)]
+    expected_s = rate_per_s * 30 * m_s**2 / (2 * (1 - load))
+    assert abs(fmean(batches) - expected_s) < 4 * stdev(batches) / math.sqrt(20)
+    assert stdev(batches) / math.sqrt(20) < expected_s / 8  # the check has teeth
+    for task in sent:
+        late_s = task["late_busy_s"] + task["late_down_s"] + task["late_generator_s"]
+        assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) * 1e-9, abs=1e-8)
+        assert task["late_busy_s"] == pytest.approx(late_s, abs=1e-8)
+
+
+class Ear:
+    """An observer that remembers."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self.now = clock.now_ns
+        self.commands: list[tuple[str, str]] = []
+        self.arrivals: list[int] = []
+        self.losses: list[Exception] = []
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        assert since <= self.now()
+        self.commands.append((name, outcome))
+
+    def arrived(self, messages: int) -> None:
+        self.arrivals.append(messages)
+
+    def lost(self, failure: Exception) -> None:
+        self.losses.append(failure)
+
+
+def converse(
+    place: Path, talk: Callable[[FakeModule, list[Any], list[Ear]], Awaitable[None]], fault: Fault | None = None
+) -> int:
+    """Let a conversation with two users' drivers take place; how long it took, in ns."""
+    scenario = scenario_of(place, (quiet(start_state={"inbox": 2}), 2))
+
+    async def main(clock: LoopClock) -> int:
+        module = FakeModule(Workload(scenario), contents(), fault=fault)
+        ears = [Ear(clock), Ear(clock)]
+        sessions = [module.session(scenario.account(at + 1), ear) for at, ear in enumerate(ears)]
+        await talk(module, sessions, ears)
+        return clock.now_ns()
+
+    return run_virtual(main)
+
+
+def message(to: int) -> tuple[str, list[str], bytes]:
+    """Arguments of `send`: a message from user 1."""
+    address = f"user{to:05d}@loadsim.test"
+    made = contents().compose(
+        run="r",
+        sender=1,
+        sender_address="user00001@loadsim.test",
+        sender_name=None,
+        to=[address],
+        id="n1.0",
+        kind="ups10Kat",
+        sent_us=0,
+        domain="loadsim.test",
+    )
+    return "user00001@loadsim.test", [address], made
+
+
+def test_it_supports_everything() -> None:
+    """Every task can run on it."""
+    assert FakeModule.__dataclass_fields__["supports"].default == SUPPORT
+
+
+def test_mail_is_announced_once_and_only_where_the_inbox_is_open(tmp_path: Path) -> None:
+    """New mail is announced to an open Inbox, or when it is opened again; what a list showed is not announced."""
+
+    async def talk(_: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+        box: Mailbox = sessions[1].mailbox
+        await box.log_on()
+        assert len(await box.headers(INBOX, 50)) == 2
+        await box.watch()
+        assert ears[1].arrivals == []
+        await sessions[0].submission.send(*message(2))
+        assert ears[1].arrivals == [1]
+        (new,) = await box.arrived()
+        assert (new.seen, new.evidence.id if new.evidence else "") == (False, "n1.0")
+        assert await box.arrived() == []
+        await box.open(SENT_ITEMS)
+        await sessions[0].submission.send(*message(2))
+        assert ears[1].arrivals == [1]
+        await box.open(INBOX)
+        assert ears[1].arrivals == [1, 1]
+        await box.open(SENT_ITEMS)
+        await sessions[0].submission.send(*message(2))
+        assert len(await box.arrived()) == 2
+        await box.watch()
+        assert ears[1].arrivals == [1, 1]
+
+    converse(tmp_path, talk)
+
+
+def test_a_message_can_be_read_marked_moved_copied_and_expunged(tmp_path: Path) -> None:
+    """What is done to a message is seen in the next list; a message that is gone is refused."""
+
+    async def talk(module: FakeModule, sessions: list[Any], _: list[Ear]) -> None:
+        box: Mailbox = sessions[1].mailbox
+        await box.log_on()
+        await sessions[0].submission.send(*message(2))
+        header = (await box.headers(INBOX, 1))[0]
+        sent = message(2)[2]
+        assert header.size_bytes == len(sent)
+        structure = await box.structure(header.ref)
+        assert structure.text is not None
+        (attachment,) = structure.attachments
+        assert len(await box.part(header.ref, attachment)) == attachment.size_bytes
+        assert attachment.encoding == "base64"
+        await box.flag([header.ref], Flag.SEEN)
+        assert (await box.headers(INBOX, 1))[0].seen
+        await box.copy([header.ref], "Folder 01")
+        await box.move([header.ref], DELETED_ITEMS)
+        assert len(await box.headers(INBOX, None)) == 2
+        assert [each.evidence == header.evidence for each in await box.headers("Folder 01", None)] == [False] * 5 + [
+            True
+        ]
+        with pytest.raises(ServerRefused):
+            await box.structure(header.ref)
+        deleted = await box.headers(DELETED_ITEMS, None)
+        assert len(deleted) == 2
+        await box.expunge([each.ref for each in deleted])
+        assert await box.headers(DELETED_ITEMS, None) is not None
+        assert len(await box.headers(DELETED_ITEMS, None)) == 0
+        ref = await box.append(CALENDAR, sent, [Flag.SEEN])
+        assert [each.ref for each in await box.headers(CALENDAR, None)] == [ref]
+        with pytest.raises(ServerRefused):
+            await box.open("no such folder")
+        with pytest.raises(TypeError):
+            await box.structure("a stranger's reference")
+        assert module.mailboxes["user00002@loadsim.test"] is box
+
+    converse(tmp_path, talk)
+
+
+def test_a_list_can_be_cut(tmp_path: Path) -> None:
+    """Headers are a sequence: they have a length, places and slices."""
+
+    async def talk(_: FakeModule, sessions: list[Any], __: list[Ear]) -> None:
+        box: Mailbox = sessions[0].mailbox
+        await box.log_on()
+        headers = await box.headers("Folder 01", None)
+        assert [each.ref for each in headers[1:3]] == [headers[1].ref, headers[2].ref]
+        assert [each.ref for each in await box.headers("Folder 01", 2)] == [each.ref for each in headers[3:]]
+
+    converse(tmp_path, talk)
+
+
+def test_nobody_gets_mail_that_names_a_stranger(tmp_path: Path) -> None:
+    """One unknown recipient, and the message is refused for all."""
+
+    async def talk(_: FakeModule, sessions: list[Any], __: list[Ear]) -> None:
+        sender, to, made = message(2)
+        with pytest.raises(ServerRefused, match="550"):
+            await sessions[0].submission.send(sender, [*to, "nobody@loadsim.test"], made)
+        box: Mailbox = sessions[1].mailbox
+        await box.log_on()
+        assert len(await box.headers(INBOX, None)) == 2
+
+    converse(tmp_path, talk)
+
+
+FAULTS: list[tuple[TaskFailed, float]] = [
+    (ServerRefused("NO", "not now"), 0.0),
+    (ServerLost("reset"), 0.0),
+    (ServerSilent("no answer"), 60.0),
+]
+
+
+@pytest.mark.parametrize(("failure", "at_least_s"), FAULTS)
+def test_a_command_fails_as_told(tmp_path: Path, failure: TaskFailed, at_least_s: float) -> None:
+    """The command raises, is reported with its outcome, has had no effect; lost and silent end the session."""
+
+    async def talk(_: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+        box: Mailbox = sessions[0].mailbox
+        await box.log_on()
+        header, _ = await box.headers(INBOX, None)
+        began = ears[0].now()
+        with pytest.raises(type(failure)):
+            await box.move([header.ref], DELETED_ITEMS)
+        assert ears[0].now() - began >= at_least_s * 10**9
+        assert ears[0].commands[-1] == ("IMAP UID MOVE", failure.outcome)
+        if failure.outcome != "refused":
+            with pytest.raises(ServerLost):
+                await box.headers(INBOX, None)
+            await box.log_on()
+        assert len(await box.headers(INBOX, None)) == 2
+        assert ears[0].losses == []
+
+    converse(tmp_path, talk, chosen({(1, "IMAP UID MOVE", 0): failure}))
+
+
+def test_a_connection_that_breaks_is_told_once(tmp_path: Path) -> None:
+    """Nobody waits: the observer hears it. Somebody waits: his call raises, and the observer hears nothing."""
+
+    async def talk(module: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+        box = module.mailboxes["user00001@loadsim.test"]
+        await box.log_on()
+        await box.watch()
+        box.break_off(ServerLost("reset"))
+        box.break_off(ServerLost("reset"))
+        assert len(ears[0].losses) == 1
+        with pytest.raises(ServerLost):
+            await box.watch()
+        await box.log_on()
+        asyncio.get_running_loop().call_soon(box.break_off, ServerLost("reset"))
+        with pytest.raises(ServerLost):
+            await box.headers(INBOX, None)
+        assert len(ears[0].losses) == 1
+        assert sessions[0].mailbox is box
+
+    converse(tmp_path, talk)
+
+
+def test_without_service_time_nothing_waits(tmp_path: Path) -> None:
+    """`service_s` of 0 takes no virtual time at all: what is due is done at its due time."""
+    profile = quiet(new_mail={"per_day": 20}, process_inbox={"per_day": 10}, browse={"per_day": 10})
+    lived = live(scenario_of(tmp_path, (profile, 3), day="8h"), tmp_path, service_s=0)
+    assert len(lived.tape.tasks) > 100
+    assert all(task["scheduled_ns"] == task["started_ns"] == task["ended_ns"] for task in lived.tape.tasks)

@@ -1,0 +1,407 @@
+"""What each task does on the wire, to whom mail goes, and what follows from what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
+
+from loadsim.client.activities import process_inbox
+from loadsim.client.inbox import Inbox
+from loadsim.client.tasks import TASKS
+from loadsim.errors import ServerRefused
+from loadsim.model.content import Answered
+from loadsim.model.evidence import Evidence, answer_id
+from loadsim.model.ports import SUPPORT, Header
+from loadsim.model.workload import PROCESS_INBOX, Workload
+
+LOG_ON = ["IMAP AUTHENTICATE", "IMAP CAPABILITY", "IMAP LIST", "IMAP SELECT"]
+FETCH, STORE, SELECT = "IMAP UID FETCH", "IMAP UID STORE", "IMAP SELECT"
+SUBMIT = ["SMTP CONNECT", "SMTP EHLO", "SMTP MAIL", "SMTP RCPT", "SMTP DATA"]
+
+EVERYTHING = quiet(
+    new_mail={"per_day": 60, "recipients": 2, "list_chance": "30%"},
+    process_inbox={"per_day": 60},
+    browse={"per_day": 30},
+    schedule={"per_day": 20},
+    after_reading={"reply": "10%", "reply_all": "10%", "forward": "10%", "move": "15%", "copy": "15%", "delete": "15%"},
+    messages={"ups1K": 1, "ups10Kat": 1},
+    load_attachment="50%",
+    inbox_limit=10,
+    start_state={"inbox": 4},
+)
+LISTS = {"lists": {"count": 2, "size": {"min": 2, "average": 2, "max": 2}}}
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """A day in which every task comes up, on a server without faults."""
+    place = tmp_path_factory.mktemp("busy")
+    return live(scenario_of(place, (EVERYTHING, 6), day="1h", **LISTS), place)
+
+
+def once(commands: list[str]) -> list[str]:
+    """With RCPT once, however many recipients there were."""
+    return [name for at, name in enumerate(commands) if name != "SMTP RCPT" or commands[at - 1] != name]
+
+
+TABLE: dict[str, list[list[str]]] = {
+    "LOGON": [[*LOG_ON, "IMAP FETCH", "IMAP IDLE"]],
+    "SYNC": [[FETCH, "IMAP IDLE"]],
+    "READ": [[FETCH, FETCH, STORE]],
+    "LOAD ATTACHMENT": [[FETCH], [SELECT, FETCH, SELECT]],
+    **{name: [SUBMIT] for name in ("SEND", "REPLY", "REPLY ALL", "FORWARD")},
+    "SAVE SENT": [["IMAP APPEND"], ["IMAP APPEND", STORE]],
+    "MOVE": [["IMAP UID MOVE"]],
+    "COPY": [["IMAP UID COPY"]],
+    "DELETE": [["IMAP UID MOVE"]],
+    "BROWSE": [[SELECT, "IMAP FETCH", FETCH, FETCH, SELECT]],
+    "SCHEDULE": [[SELECT, "IMAP APPEND", SELECT], ["IMAP APPEND", SELECT, STORE, "IMAP UID EXPUNGE", SELECT]],
+    "EVICT": [["IMAP UID MOVE"]],
+    "LOGOFF": [[SELECT, "IMAP FETCH", STORE, "IMAP UID EXPUNGE", "IMAP LOGOUT"]],
+}
+"""Document: the design's table of tasks. The first schedule has nothing to replace, but must look.
+An attachment of browsed mail lies in another folder."""
+
+
+def test_the_table_names_every_task() -> None:
+    """No kind of task is without its row, and each needs only what a driver can support."""
+    assert set(TABLE) == set(TASKS)
+    assert all(task.needs <= SUPPORT and task.name == name for name, task in TASKS.items())
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_task_gives_its_commands_in_order(busy: Lived, name: str) -> None:
+    """Every task that went well gave one of the rows of its table, and every row came up."""
+    done = [once(task["commands"]) for task in busy.tasks(name) if task["outcome"] == "ok"]
+    expected = TABLE[name]
+    assert done
+    assert all(commands in expected for commands in done), Counter(map(tuple, done))
+    assert all(commands in done for commands in expected)
+
+
+def test_on_a_server_without_faults_nothing_fails(busy: Lived) -> None:
+    """All tasks end well; what was accepted was seen; nothing is left under way."""
+    assert {task["outcome"] for task in busy.tape.tasks} == {"ok"}
+    assert busy.failure is None
+    accepted = {(mail["message"], mail["user"]) for mail in busy.mails("accepted")}
+    assert accepted == {(mail["message"], mail["user"]) for mail in busy.mails("seen")}
+    assert len(accepted) == len(busy.mails("accepted")) == len(busy.mails("seen"))
+    assert busy.engine.outstanding == busy.tape.told["undelivered"] == 0
+    assert not busy.mails("found")
+
+
+def test_a_user_does_one_thing_at_a_time(busy: Lived) -> None:
+    """No two tasks of a user overlap, ever."""
+    assert_one_at_a_time(busy)
+
+
+def assert_one_at_a_time(lived: Lived) -> None:
+    """Task intervals of each user are disjoint, from preparation to end."""
+    for user in {task["user"] for task in lived.tape.tasks}:
+        ended = 0
+        for task in lived.tasks(user=user):
+            if task["started_ns"] is None:
+                continue
+            assert task["started_ns"] >= ended, task
+            ended = task["ended_ns"] if task["ended_ns"] is not None else task["started_ns"]
+
+
+def test_what_follows_is_due_when_its_cause_has_ended(tmp_path: Path) -> None:
+    """READs of one processing follow at the end of what was done with the last message, plus the delay, compressed."""
+    profile = quiet(
+        process_inbox={"per_day": 5, "read_note_delay": {"min": "4s", "average": "4s", "max": "4s"}},
+        after_reading={"reply": "50%", "copy": "50%"},
+        messages={"ups1K": 0, "ups10Kat": 1},
+        load_attachment="100%",
+        start_state={"inbox": 8},
+    )
+    lived = live(scenario_of(tmp_path, (profile, 2), day="2h"), tmp_path)
+    delay_ns = 4 * 10**9 // 4  # a day of 8 hours in 2
+    followers = {
+        "READ": ("LOAD ATTACHMENT",),
+        "LOAD ATTACHMENT": ("REPLY", "COPY"),
+        "REPLY": ("SAVE SENT",),
+        "SAVE SENT": ("READ",),
+        "COPY": ("READ",),
+    }
+    for user in (1, 2):
+        chain = [task for task in lived.tasks(user=user) if task["task"] not in ("LOGON", "SYNC", "LOGOFF")]
+        assert len([task for task in chain if task["task"] == "READ"]) >= 8
+        for cause, task in list(pairwise(chain))[: 4 * 7]:
+            if cause["task"] in ("SAVE SENT", "COPY") and task["scheduled_ns"] - cause["ended_ns"] > 10 * 10**9:
+                break  # the next processing of the Inbox, an activity of its own
+            assert task["task"] in followers[cause["task"]]
+            delay = delay_ns if task["task"] == "READ" else 0
+            assert task["scheduled_ns"] == cause["ended_ns"] + delay
+
+
+def test_outcomes_are_exclusive(busy: Lived) -> None:
+    """No message is both moved and copied or deleted after it was read; every message is answered once at most."""
+    evicted = {
+        mail["message"]
+        for user in range(1, 7)
+        for mail in busy.mails("deleted", user)
+        if any(task["task"] == "EVICT" and task["ended_ns"] == mail["at_ns"] for task in busy.tasks(user=user))
+    }
+    acts = Counter(
+        (mail["user"], mail["message"])
+        for mail in busy.tape.mails
+        if mail["event"] in ("moved", "copied", "deleted") and mail["message"] not in evicted
+    )
+    assert max(acts.values()) == 1
+    answers = {mail["message"] for mail in busy.mails("accepted") if mail["message"].startswith("r")}
+    for user, message in acts:
+        assert not answers & {answer_id(user, message, how) for how in ("reply", "reply_all", "forward")}
+
+
+def test_what_happens_to_a_message_does_not_depend_on_the_server(tmp_path: Path, busy: Lived) -> None:
+    """The same population on a slower server does the same with every message that both runs came to act upon."""
+    slow = live(scenario_of(tmp_path, (EVERYTHING, 6), day="1h", **LISTS), tmp_path, service_s=0.2)
+    compared = 0
+    for user in range(1, 7):
+        ours, theirs = ((after_reading(lived, user)) for lived in (busy, slow))
+        assert {message: act for message, act in theirs.items() if message in ours}.items() <= ours.items()
+        compared += len(ours.keys() & theirs.keys())
+    assert compared > 100
+
+
+def after_reading(lived: Lived, user: int) -> dict[str, tuple[str, str]]:
+    """The act and the folder that followed a READ, by message."""
+    at = {task["ended_ns"] for task in lived.tasks(user=user) if task["task"] in ("MOVE", "COPY", "DELETE")}
+    return {
+        mail["message"]: (mail["event"], mail["folder"])
+        for mail in lived.tape.mails
+        if mail["user"] == user and mail["event"] in ("moved", "copied", "deleted") and mail["at_ns"] in at
+    }
+
+
+def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
+    """Of many messages read, each outcome takes its share, to within 4 standard deviations of a binomial count."""
+    shares = {"reply": 0.10, "forward": 0.15, "move": 0.20, "copy": 0.15, "delete": 0.25}
+    profile = quiet(
+        new_mail={"per_day": 200},
+        process_inbox={"per_day": 50},
+        after_reading={name: f"{share:.0%}" for name, share in shares.items()},
+    )
+    lived = live(scenario_of(tmp_path, (profile, 6), day="8h"), tmp_path, service_s=0)
+    read = len(lived.tasks("READ"))
+    assert read > 1000
+    for name, share in shares.items():
+        hits = len(lived.tasks(name.upper()))
+        assert abs(hits - read * share) < 4 * (read * share * (1 - share)) ** 0.5
+
+
+def recipients(lived: Lived) -> dict[str, set[int]]:
+    """Who each accepted message went to."""
+    found: dict[str, set[int]] = {}
+    for mail in lived.mails("accepted"):
+        found.setdefault(mail["message"], set()).add(mail["user"])
+    return found
+
+
+def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) -> None:
+    """Reply: the sender, or the first addressee of own mail that a list brought back; all: sender and individuals."""
+    profile = quiet(
+        new_mail={"per_day": 30, "recipients": 2, "list_chance": "60%"},
+        process_inbox={"per_day": 40},
+        after_reading={"reply": "20%", "reply_all": "30%"},
+    )
+    lived = live(scenario_of(tmp_path, (profile, 6), day="8h", **LISTS), tmp_path, service_s=0)
+    workload = Workload(lived.scenario)
+    sent = recipients(lived)
+    people: dict[str, tuple[int, list[int]]] = {}  # message: its sender, the individuals that it names
+    checked = Counter[str]()
+    for user in range(1, 7):
+        for index in range(1000):
+            message = f"n{user}.{index}"
+            if message not in sent:
+                break
+            to = workload.addressing(user, workload.profile(user), "new mail", index)
+            people[message] = user, list(to.users)
+            assert sent[message] == workload.recipients(to)
+    for message, (sender, individuals) in list(people.items()):
+        for user in sent[message]:
+            everyone = [each for each in dict.fromkeys((sender, *individuals)) if each != user]
+            for how, expected in (("reply", everyone[:1]), ("reply_all", everyone)):
+                reached = sent.get(answer_id(user, message, how))
+                if reached is not None:
+                    checked[how, sender == user] += 1
+                    assert reached == set(expected)
+                    assert user not in reached
+    assert set(checked) == {("reply", False), ("reply", True), ("reply_all", False), ("reply_all", True)}
+
+
+def test_without_save_sent_nothing_is_saved(tmp_path: Path) -> None:
+    """`save_sent: no` leaves the task out."""
+    profile = quiet(new_mail={"per_day": 20, "save_sent": False})
+    lived = live(scenario_of(tmp_path, (profile, 2)), tmp_path)
+    assert len(lived.tasks("SEND")) > 10
+    assert not lived.tasks("SAVE SENT")
+
+
+def test_what_is_sent_is_saved(busy: Lived) -> None:
+    """Each message that was accepted lies in its sender's Sent Items, once."""
+    saved = Counter(mail["message"] for mail in busy.mails("saved"))
+    assert saved == Counter(set(recipients(busy)))
+
+
+def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) -> None:
+    """Within one processing of the Inbox each message is tried once; it is neither lost nor tried for ever."""
+    profile = quiet(process_inbox={"per_day": 6}, start_state={"inbox": 2})
+    refusals = {(1, FETCH, number): ServerRefused("NO", "try later") for number in range(3)}
+    lived = live(scenario_of(tmp_path, (profile, 2), day="8h"), tmp_path, fault=chosen(refusals))
+    activities = Workload(lived.scenario).activities(1)
+    times = [activity.due_us for activity in activities if activity.kind == PROCESS_INBOX]
+    reads = lived.tasks("READ", user=1)
+    assert [task["outcome"] for task in reads] == ["refused", "refused", "refused", "ok", "ok"]
+    start = lived.engine.start_ns
+    assert [reads[0]["scheduled_ns"], reads[2]["scheduled_ns"], reads[4]["scheduled_ns"]] == [
+        start + due_us * 1000 for due_us in times[:3]
+    ]
+    read = Counter(mail["message"] for mail in lived.mails("read", user=1))
+    assert sorted(read.values()) == [1, 1]
+
+
+def test_eviction_keeps_the_limit_and_the_unread(tmp_path: Path) -> None:
+    """After processing at most `inbox_limit` messages are left, the newest, and what could not be read."""
+    profile = quiet(process_inbox={"per_day": 10}, start_state={"inbox": 6}, inbox_limit=2)
+    refused = {(1, FETCH, 0): ServerRefused("NO", "try later")}
+    lived = live(scenario_of(tmp_path, (profile, 2), day="8h"), tmp_path, fault=chosen(refused))
+    workload = Workload(lived.scenario)
+    ids = [workload.initial(1, "INBOX", index).id for index in range(6)]
+    first, *_ = lived.tasks("EVICT", user=1)
+    evicted = [mail["message"] for mail in lived.mails("deleted", user=1) if mail["at_ns"] == first["ended_ns"]]
+    assert evicted == ids[1:5]
+    assert {task["outcome"] for task in lived.tasks("EVICT")} == {"ok"}
+    assert len(lived.tasks("EVICT", user=1)) == 1
+    assert ids[0] in [mail["message"] for mail in lived.mails("read", user=1)]
+
+
+def test_a_refused_eviction_is_not_repeated_for_ever(tmp_path: Path) -> None:
+    """What cannot be moved stays where it is, and does not stop the eviction of what comes later."""
+    profile = quiet(process_inbox={"per_day": 20}, start_state={"inbox": 6}, inbox_limit=2)
+    refused = {(1, "IMAP UID MOVE", 0): ServerRefused("NO", "no")}
+    lived = live(scenario_of(tmp_path, (profile, 2), day="8h"), tmp_path, fault=chosen(refused))
+    assert [task["outcome"] for task in lived.tasks("EVICT", user=1)] == ["refused"]
+
+
+class Lookout:
+    """The parts of a user that processing an Inbox looks at."""
+
+    number = 1
+
+    def __init__(self) -> None:
+        self.inbox = Inbox("run-1", 2, None)
+
+
+def test_an_inbox_is_processed_by_one_activity_at_a_time() -> None:
+    """While one is under way, another has nothing to do; when it is given up, what it had not read is unread."""
+    user: Any = Lookout()
+    user.read_note_delay_ms = lambda _: 0.0
+    user.inbox.unread.extend([header("a"), header("b")])
+    first = process_inbox(user)
+    assert next(first).about.ref == "a"
+    assert list(process_inbox(user)) == []
+    assert first.send(None).about.ref == "b"
+    first.close()
+    assert [each.ref for each in user.inbox.unread] == ["a"]
+    assert not user.inbox.processing
+
+
+def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False, ours: bool = True) -> Header:
+    """A header as a list shows it."""
+    evidence = Evidence(run, sender, ref, "ups1K", 0, "") if ours else None
+    return Header(ref, seen, 1000, "b@loadsim.test", ("a@loadsim.test",), "s", f"<{ref}>", evidence)
+
+
+def stamps(inbox: Inbox, *refs: str, announced: int, now_ns: int = 99) -> list[tuple[str, int]]:
+    """What a SYNC that brings these messages makes of the announcements."""
+    return [(evidence.id, at_ns) for evidence, at_ns in inbox.take_in([header(ref) for ref in refs], announced, now_ns)]
+
+
+def test_announcements_date_the_messages_they_were_about() -> None:
+    """In order; what was never announced is dated when it was listed."""
+    inbox = Inbox("run-1", 2, None)
+    inbox.announce(1, 10)
+    inbox.announce(2, 20)
+    assert stamps(inbox, "a", "b", "c", "d", announced=3) == [("a", 10), ("b", 20), ("c", 20), ("d", 99)]
+    assert inbox.announced == 0
+
+
+def test_announced_in_the_middle_of_a_list() -> None:
+    """Word that came while the list was on its way dates a message of it, or the first of the next one."""
+    inbox = Inbox("run-1", 2, None)
+    inbox.announce(1, 10)
+    known = inbox.announced
+    inbox.announce(1, 20)
+    assert stamps(inbox, "a", announced=known) == [("a", 10)]
+    assert stamps(inbox, "b", announced=inbox.announced) == [("b", 20)]
+    known = inbox.announced
+    inbox.announce(1, 30)
+    assert stamps(inbox, "c", announced=known) == [("c", 30)]
+
+
+def test_an_announcement_too_many_dates_nothing() -> None:
+    """Neither the message that came with it nor a later one looks as if it had come earlier than it did."""
+    inbox = Inbox("run-1", 2, None)
+    inbox.announce(1, 10)  # about nothing
+    inbox.announce(1, 20)
+    assert stamps(inbox, "a", announced=2) == [("a", 20)]
+    inbox.announce(2, 30)  # one of them about nothing
+    assert stamps(inbox, announced=2) == []
+    inbox.announce(1, 40)
+    assert stamps(inbox, "b", announced=1) == [("b", 40)]
+
+
+def test_foreign_mail_uses_up_its_announcement() -> None:
+    """Mail that is not ours, of another run, or of a user that does not exist, takes its own stamp with it."""
+    inbox = Inbox("run-1", 2, None)
+    for at_ns in (10, 20, 30, 40):
+        inbox.announce(1, at_ns)
+    listed = [header("x", ours=False), header("y", run="initial"), header("z", sender=3), header("a")]
+    assert [(each.id, at) for each, at in inbox.take_in(listed, 4, 99)] == [("a", 40)]
+    assert [each.ref for each in inbox.unread] == ["y", "a"]
+
+
+def test_a_message_listed_twice_is_one() -> None:
+    """After a log-on the list may show again what is known: it is neither new nor unread once more."""
+    inbox = Inbox("run-1", 2, None)
+    assert len(inbox.take_in([header("a")], None, 5)) == 1
+    assert inbox.take_in([header("a")], None, 6) == []
+    assert len(inbox.unread) == 1
+
+
+def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path) -> None:
+    """A Message-ID that breaks the rules fails the task, not the run, and does not show up in the events."""
+    with pytest.raises(ValueError, match="message id"):  # what makes it so
+        contents().compose(
+            run="r",
+            sender=1,
+            sender_address="a@loadsim.test",
+            sender_name=None,
+            to=["b@loadsim.test"],
+            id="r1",
+            kind="ups1K",
+            sent_us=0,
+            domain="loadsim.test",
+            answers=Answered("secret nonsense", (), "subject", "reply"),
+        )
+    profile = quiet(process_inbox={"per_day": 4}, start_state={"inbox": 2}, after_reading={"reply": "100%"})
+
+    async def spoil(_: Any, module: Any) -> None:
+        for address, mailbox in module.mailboxes.items():
+            mail = module.initial(mailbox._account, "INBOX", 0)
+            object.__setattr__(mail, "message_id", "secret nonsense")
+            mailbox.folder("INBOX").messages[1].mail = mail
+            assert address
+
+    lived = live(scenario_of(tmp_path, (profile, 2), day="8h"), tmp_path, during=spoil)
+    assert lived.outcomes("REPLY").count("refused") == 2
+    assert lived.outcomes("REPLY").count("ok") >= 2
+    assert [line["kind"] for line in lived.said("failure")] == ["cannot be answered"]
+    assert "secret" not in str(lived.events)

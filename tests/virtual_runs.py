@@ -1,0 +1,230 @@
+"""Whole runs in virtual time on the in-memory mail system, recorded in a real timing log and as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+import json
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+from timing_samples import HEADER
+
+from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.client.engine import Engine, LiveSnapshot
+from loadsim.client.events import Events
+from loadsim.client.modules import open_module
+from loadsim.model.content import Contents
+from loadsim.model.ports import ClientModule, Endpoint, Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.workload import Workload
+from loadsim.protocols.fake import FakeModule, Fault
+from loadsim.results.timinglog import TimingLog, TimingLogWriter, read_log
+
+QUIET: dict[str, Any] = {
+    "from": "loadsim-5.5/medium",
+    "new_mail": {"per_day": 0, "recipients": 1, "list_chance": "0%"},
+    "process_inbox": {"per_day": 0},
+    "browse": {"per_day": 0},
+    "schedule": {"per_day": 0},
+    "after_reading": {"reply": 0, "reply_all": 0, "forward": 0, "move": 0, "copy": 0, "delete": 0},
+    "messages": {"ups1K": 1, "ups2K": 0, "ups4K": 0, "ups10Kat": 0, "upsWDatt": 0}
+    | dict.fromkeys(("upsBMobj", "upsXLatt", "upsXLobj"), 0),
+    "start_state": {"inbox": 0, "deleted_items": 1, "folders": 3, "messages_per_folder": 5},
+}
+"""A profile whose user does nothing; tests say what he does. A day is 8 hours."""
+
+NOWHERE = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
+
+
+@functools.cache
+def contents() -> Contents:
+    """The contents of seed 1, made once."""
+    return Contents(1)
+
+
+def quiet(**rows: Any) -> dict[str, Any]:
+    """The quiet profile with other rows; sections are merged."""
+    profile = dict(QUIET)
+    for row, value in rows.items():
+        profile[row] = {**profile[row], **value} if isinstance(value, dict) and row in profile else value
+    return profile
+
+
+def scenario_of(
+    place: Path, *groups: tuple[dict[str, Any], int], day: str = "600s", ramp_up: str = "1s", **keys: Any
+) -> Scenario:
+    """A scenario of groups (profile, users) on a server that is not there."""
+    place.mkdir(exist_ok=True)
+    topology = []
+    for at, (profile, users) in enumerate(groups):
+        path = place / f"profile{at}.yaml"
+        path.write_text(yaml.safe_dump({"name": f"profile{at}"} | profile), encoding="utf-8")
+        topology.append({"profile": str(path), "users": users, "protocol": "fake"})
+    document = {
+        "name": "virtual",
+        "server": "embedded",
+        "topology": topology,
+        "lists": {"count": 0},
+        "run": {"day_length": day, "ramp_up": ramp_up, "warm_up": "0s", "window": day},
+    } | keys
+    (place / "scenario.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return load_scenario(str(place / "scenario.yaml"))
+
+
+class Tape:
+    """A recorder that passes everything on to a timing log, and keeps it as it was told, to the nanosecond."""
+
+    def __init__(self, log: TimingLogWriter) -> None:
+        self._log = log
+        self.tasks: list[dict[str, Any]] = []
+        self.mails: list[dict[str, Any]] = []
+        self.commands: list[dict[str, Any]] = []
+        self._recent: defaultdict[int, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=100))
+        self.told: dict[str, Any] = {}
+        self.complaint: str | None = None
+        self.flushes = 0
+
+    def task(self, **record: Any) -> None:
+        """Also notes which commands the user gave while the task ran."""
+        self._log.task(**record)
+        begun = record["started_ns"]
+        recent = self._recent[record["user"]]
+        given = [command["command"] for command in recent if begun is not None and command["started_ns"] >= begun]
+        self.tasks.append(record | {"commands": given})
+        recent.clear()
+
+    def mail(self, **record: Any) -> None:
+        self._log.mail(**record)
+        self.mails.append(record)
+
+    def command(self, **record: Any) -> None:
+        self._log.command(**record)
+        self.commands.append(record)
+        self._recent[record["user"]].append(record)
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        self._log.facts(facts)
+        self.told.update(facts)
+
+    def flush(self) -> str | None:
+        self.flushes += 1
+        return self._log.flush() or self.complaint
+
+
+@dataclass
+class Lived:
+    """What a run left behind. `failure` is what the engine raised."""
+
+    scenario: Scenario
+    tape: Tape
+    log: TimingLog
+    events: list[dict[str, Any]]
+    engine: Engine
+    module: FakeModule
+    snapshots: list[LiveSnapshot] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def tasks(self, name: str | None = None, user: int | None = None) -> list[dict[str, Any]]:
+        """Records of one task, in order of completion."""
+        return [
+            task
+            for task in self.tape.tasks
+            if (name is None or task["task"] == name) and (user is None or task["user"] == user)
+        ]
+
+    def outcomes(self, name: str) -> list[str]:
+        """How the tasks of one name ended."""
+        return [task["outcome"] for task in self.tasks(name)]
+
+    def mails(self, event: str, user: int | None = None) -> list[dict[str, Any]]:
+        """What happened to messages."""
+        return [mail for mail in self.tape.mails if mail["event"] == event and user in (None, mail["user"])]
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Events of one kind."""
+        return [line for line in self.events if line["event"] == event]
+
+
+During = Callable[[Engine, FakeModule], Awaitable[None]]
+
+
+def live(
+    scenario: Scenario,
+    place: Path,
+    *,
+    service_s: float = 0.020,
+    fault: Fault | None = None,
+    limit_s: float = 60.0,
+    during: During | None = None,
+    users: Sequence[int] | None = None,
+    wrap: Callable[[FakeModule], ClientModule] = lambda module: module,
+    prepare: Callable[[Tape], None] = lambda _: None,
+    told: TextIO | None = None,
+) -> Lived:
+    """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it."""
+    workload = Workload(scenario)
+    path = place / f"{len(list(place.glob('*.tlog')))}.tlog"
+    out = told or io.StringIO()
+    tapes: list[tuple[Tape, Engine, FakeModule, TimingLogWriter]] = []
+    snapshots: list[LiveSnapshot] = []
+
+    async def main(clock: LoopClock) -> None:
+        module = open_module(
+            "fake", NOWHERE, workload=workload, contents=contents(), service_s=service_s, fault=fault, limit_s=limit_s
+        )
+        assert isinstance(module, FakeModule)
+        writer = TimingLogWriter(path, HEADER, clock.now_ns())
+        tape = Tape(writer)
+        prepare(tape)
+        engine = Engine(
+            workload=workload,
+            users=users or range(1, scenario.users + 1),
+            modules={"fake": wrap(module)},
+            contents=contents(),
+            recorder=tape,
+            events=Events(out),
+            clock=clock,
+            run_id="run-1",
+            wall_clock_us=0,
+            watch=snapshots.append,
+        )
+        tapes.append((tape, engine, module, writer))
+        beside = asyncio.ensure_future(during(engine, module)) if during else None
+        try:
+            await engine.run()
+        finally:
+            if beside is not None:
+                beside.cancel()
+                await asyncio.wait([beside])
+        if beside is not None and not beside.cancelled():
+            beside.result()
+
+    failure: BaseException | None = None
+    try:
+        run_virtual(main)
+    except BaseExceptionGroup as raised:
+        failure = raised
+    tape, engine, module, writer = tapes[0]
+    writer.close()
+    lines = out.getvalue().splitlines() if isinstance(out, io.StringIO) else []
+    return Lived(
+        scenario, tape, read_log(path), [json.loads(line) for line in lines], engine, module, snapshots, failure
+    )
+
+
+def chosen(commands: Mapping[tuple[int, str, int], Any]) -> Fault:
+    """Fails the n-th command (from 0) of one name of a user, as given: {(user, name, n): failure}."""
+    given: dict[tuple[int, str], int] = {}
+
+    def fault(user: int, name: str, _: int) -> Any:
+        number = given.get((user, name), 0)
+        given[user, name] = number + 1
+        return commands.get((user, name, number))
+
+    return fault
