@@ -7,10 +7,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from loadsim import __version__
-from loadsim.cli import clean, init, log, plan, run, server, topology
 from loadsim.errors import LoadSimError, printable
 
 BAD_INPUT = 2
@@ -22,7 +22,16 @@ OUR_FAULT = 70
 INTERRUPTED = 130
 """The exit status after Ctrl-C where nothing was measured that could be told (128 + SIGINT)."""
 
-VERBS = (run, plan, init, clean, topology, server, log)
+VERBS = {
+    "run": "run a scenario: the load, the timing log, the score and the verdict",
+    "plan": "the whole run in virtual time, without a server: how much load it is",
+    "init": "bring every mailbox of a scenario to its start state",
+    "clean": "remove what loadsim put into the mailboxes, and nothing else",
+    "topology": "accounts and distribution lists of a scenario",
+    "server": "start a mail server for a scenario, until Ctrl-C",
+    "log": "read timing logs: times, truncate, merge, answer, export",
+}
+"""The commands, and what each is for. A module is imported when its command is given: `--help` need not wait."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,17 +42,31 @@ class _Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands; with `only`, the others are known by name alone."""
     top = _Parser(
         prog="loadsim",
         description="Simulated mail users on a real mail server: how many can it take, and did the upgrade slow it?",
     )
     top.add_argument("--version", action="version", version=f"loadsim {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
-    for verb in VERBS:
-        verb.add_parser(verbs)
+    for verb, purpose in VERBS.items():
+        if only in (None, verb):
+            import_module(f"loadsim.cli.{verb}").add_parser(verbs)
+        else:
+            verbs.add_parser(verb, help=purpose)
     return top
+
+
+def open_standard_streams() -> None:
+    """Let what is written to a closed standard stream go nowhere, rather than into whatever is opened next."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     70 is a bug of ours, 130 Ctrl-C before there was any load.
     """
-    args = parser().parse_args(argv)
+    open_standard_streams()
+    given = sys.argv[1:] if argv is None else argv
+    args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
     try:
         status: int = args.run(args)
         sys.stdout.flush()

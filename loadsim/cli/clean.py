@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from loadsim.cli import VERBS
 from loadsim.cli.progress import shown_progress
 from loadsim.errors import printable
 from loadsim.model.scenario import load_scenario
@@ -14,7 +15,7 @@ from loadsim.topology.mailboxes import services_of
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `clean`."""
-    parser = subparsers.add_parser("clean", help="remove what loadsim put into the mailboxes, and nothing else")
+    parser = subparsers.add_parser("clean", help=VERBS["clean"])
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from loadsim.cli import VERBS
 from loadsim.cli.progress import shown_progress
 from loadsim.client.modules import check_protocols
 from loadsim.model.scenario import load_scenario
@@ -15,7 +16,7 @@ from loadsim.topology.mailboxes import services_of
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `init`."""
-    parser = subparsers.add_parser("init", help="bring every mailbox of a scenario to its start state")
+    parser = subparsers.add_parser("init", help=VERBS["init"])
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.set_defaults(run=run_init)

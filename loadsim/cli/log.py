@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from loadsim.cli import VERBS
 from loadsim.errors import ConfigError
 from loadsim.report.answer import summarise
 from loadsim.report.csv_export import export_csv
@@ -24,7 +25,7 @@ _SECONDS = re.compile(r"\d+(?:\.\d+)?")
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `log` and its verbs."""
-    log = subparsers.add_parser("log", help="read timing logs: times, truncate, merge, answer, export")
+    log = subparsers.add_parser("log", help=VERBS["log"])
     verbs = log.add_subparsers(dest="log_verb", required=True, metavar="VERB")
 
     times = verbs.add_parser("times", help="when each log starts and ends, and what it holds")

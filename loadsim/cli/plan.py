@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from loadsim.cli import VERBS
 from loadsim.client.modules import check_protocols
 from loadsim.client.plan import make_plan, to_json
 from loadsim.model.scenario import load_scenario
@@ -13,7 +14,7 @@ from loadsim.report.plan_text import plan_text
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `plan`."""
-    parser = subparsers.add_parser("plan", help="the whole run in virtual time, without a server: how much load it is")
+    parser = subparsers.add_parser("plan", help=VERBS["plan"])
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.add_argument("--json", action="store_true", help="everything, by user and by hour too, as JSON")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim import __version__
+from loadsim.cli import VERBS
 from loadsim.cli.live import shown_run
 from loadsim.cli.progress import shown_progress
 from loadsim.client.clock import MonotonicClock
@@ -51,7 +52,7 @@ OTHER_FILES = 64
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `run`."""
-    parser = subparsers.add_parser("run", help="run a scenario: the load, the timing log, the score and the verdict")
+    parser = subparsers.add_parser("run", help=VERBS["run"])
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory; default: runs/DATE-NAME")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")

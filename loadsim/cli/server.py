@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from loadsim.cli import VERBS
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
@@ -30,7 +31,7 @@ _Start = Callable[[Path], RunningServer]
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `server` and its two kinds."""
-    server = subparsers.add_parser("server", help="start a mail server for a scenario, until Ctrl-C")
+    server = subparsers.add_parser("server", help=VERBS["server"])
     kinds = server.add_subparsers(dest="server_kind", required=True, metavar="KIND")
 
     embedded = kinds.add_parser("embedded", help="in memory, on free ports, without root: no measurement")

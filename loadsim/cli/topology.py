@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from loadsim.cli import VERBS
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
 from loadsim.topology.export import FORMATS, export
@@ -12,7 +13,7 @@ from loadsim.topology.export import FORMATS, export
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `topology` and its verb."""
-    topology = subparsers.add_parser("topology", help="accounts and distribution lists of a scenario")
+    topology = subparsers.add_parser("topology", help=VERBS["topology"])
     verbs = topology.add_subparsers(dest="topology_verb", required=True, metavar="VERB")
     exporting = verbs.add_parser("export", help="write them as a server's own tables")
     exporting.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")

@@ -180,10 +180,16 @@ class Submission:
                 return ServerLost("TLS certificate", self._clean(why))
             case OSError(__cause__=ssl.SSLError() as tls):
                 return self._failure(verb, tls)
+            case ssl.SSLError(reason=why):
+                return ServerLost("TLS handshake", self._clean(why or ""))
+            case ConnectionRefusedError() | OSError(__cause__=ConnectionRefusedError()):
+                return ServerLost("connection refused")
+            case OSError(__cause__=OSError(strerror=str(why))):
+                return ServerLost(f"lost at {verb}", self._clean(why))
             case OSError():
                 return ServerLost(f"lost at {verb}", self._clean(str(error)))
             case _:  # STARTTLS, or every method of AUTH that we know, is not offered
-                return ServerRefused(f"no {verb}", self._clean(str(error)))
+                return ServerRefused(f"no {verb}", self._clean(str(error)).rstrip("."))
 
     def _clean(self, text: str) -> str:
         """A server's text on one line, without the password should the server have echoed it."""

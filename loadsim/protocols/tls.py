@@ -19,7 +19,7 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     try:
         return ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=endpoint.ca_file)
     except (OSError, ssl.SSLError) as error:
-        found = error.strerror or error
+        found = "none in it" if isinstance(error, ssl.SSLError) else error.strerror
         raise ConfigError(
             f"ca_file: expected a readable file of PEM certificates, found {endpoint.ca_file}: {found}"
         ) from None

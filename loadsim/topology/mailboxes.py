@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
 from loadsim.client.modules import open_module
-from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
 from loadsim.model.ports import Account, ClientModule, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario, Server
@@ -120,9 +120,25 @@ async def _visit(
 async def _log_on(account: Account, mailbox: Provisioning, endpoint: Endpoint) -> None:
     try:
         await mailbox.log_on()
-    except ServerRefused as refusal:
-        said = refusal.line or refusal.kind
-        raise ConfigError(f"{name_of(account)}: expected to log on, the server said: {said}") from None
     except TaskFailed as failure:
-        where = f"{endpoint.host}:{endpoint.port}"
-        raise ConfigError(f"server: imap: expected a mail server at {where}, found: {failure}") from None
+        raise not_let_in("imap", endpoint, account, "log on", failure) from None
+
+
+_ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")
+"""Kinds of failure that say: this port does not do TLS as the scenario has it."""
+
+
+def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, failure: TaskFailed) -> ConfigError:
+    """The line for an account that could not do what it wished at a service (imap or smtp), with what may help."""
+    advice = ""
+    if failure.kind == "TLS certificate":
+        advice = f"; set server.{service}.ca_file to who signed it, and host to a name that it is for"
+    elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
+        advice = f"; is tls: {endpoint.tls} right for this port?"
+    elif failure.kind == "LOGINDISABLED":
+        advice = f"; it may want TLS first: server.{service}.tls"
+    if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
+        said = failure.line or failure.kind
+        return ConfigError(f"{name_of(account)}: expected to {wish}, the server said: {said}{advice}")
+    where = f"{endpoint.host}:{endpoint.port}"
+    return ConfigError(f"server: {service}: expected a mail server at {where}, found: {failure}{advice}")

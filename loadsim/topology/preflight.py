@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from loadsim.client.modules import open_module
-from loadsim.errors import ConfigError, ServerRefused, TaskFailed
+from loadsim.errors import TaskFailed
 from loadsim.model.ports import Services
 from loadsim.model.workload import Workload
-from loadsim.topology.mailboxes import MODULE, Deaf, accounts_on_server, name_of
+from loadsim.topology.mailboxes import MODULE, Deaf, accounts_on_server, not_let_in
 
 
 async def check_submission(workload: Workload, services: Services) -> None:
@@ -15,9 +15,5 @@ async def check_submission(workload: Workload, services: Services) -> None:
         submission = open_module(MODULE, services).session(account, Deaf()).submission
         try:
             await submission.check()
-        except ServerRefused as refusal:
-            said = refusal.line or refusal.kind
-            raise ConfigError(f"{name_of(account)}: expected to submit mail, the server said: {said}") from None
         except TaskFailed as failure:
-            where = f"{services.smtp.host}:{services.smtp.port}"
-            raise ConfigError(f"server: smtp: expected a mail server at {where}, found: {failure}") from None
+            raise not_let_in("smtp", services.smtp, account, "submit mail", failure) from None
