@@ -164,6 +164,18 @@ def test_csv_holds_every_record_of_a_large_log(tmp_path: Path, capsys: pytest.Ca
     assert [int(row["user"]) for row in rows] == list(range(20_001))
 
 
+def test_the_verdict_reaches_those_who_do_not_read_it(tmp_path: Path) -> None:
+    """With nobody at the other end of standard output, `log answer` still ends with 3 for an invalid run."""
+    write_sample(tmp_path / "a.tlog", [done(f"T{number}", 1, 1) for number in range(200)], facts={})
+    for options in ((), ("--json",)):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        command = [sys.executable, "-m", "loadsim", "log", "answer", str(tmp_path / "a.tlog"), *options]
+        answer = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False)
+        os.close(write_end)
+        assert (answer.returncode, answer.stderr) == (3, b"")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     """`loadsim log export csv ... | head -1` ends quietly, with status 0."""
     write_sample(tmp_path / "a.tlog", [done("READ", number, 1) for number in range(20_000)])

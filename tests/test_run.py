@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +259,74 @@ def test_a_killed_run_leaves_a_readable_log(tmp_path: Path) -> None:
     assert "has no end" in answer.stdout
     (log_path,) = (out / "logs").iterdir()
     assert len(read_log(log_path).tasks)
+
+
+def test_the_log_tells_the_time_of_day_of_its_own_beginning(
+    small_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """The wall clock is that of the epoch: behind the mailboxes' preparation, 0 to 30 s before the common start."""
+    out, _ = small_run
+    (log_path,) = (out / "logs").iterdir()
+    (source,) = read_log(log_path).sources
+    epoch_s = datetime.fromisoformat(source.wall_clock_start).timestamp()
+    assert (out / "scenario.yaml").stat().st_mtime <= epoch_s  # written when the mailboxes are ready
+    assert epoch_s + (source.facts["start_ns"] - source.epoch_ns) / 1e9 < (out / "score.json").stat().st_mtime
+
+
+def test_a_run_whose_directory_is_gone_has_no_verdict_but_is_no_bad_input(tmp_path: Path) -> None:
+    """Somebody removes the run directory meanwhile, and reads no more: the run goes on to its end, exit status 3."""
+    path = written(tmp_path / "small.yaml")
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(tmp_path / "out")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        await_line(process, "work")
+        shutil.rmtree(tmp_path / "out")
+        _, complaints = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    assert complaints.splitlines()[-1].startswith("loadsim: the run has ended, but what it measured is gone: ")
+    assert "Traceback" not in complaints
+
+
+def test_a_run_goes_on_when_nobody_listens(tmp_path: Path) -> None:
+    """With the other end of both outputs gone after the first line, score and verdict are there."""
+    path = written(tmp_path / "small.yaml")
+    with subprocess.Popen(
+        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("work"):
+                break
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 0
+    assert json.loads((tmp_path / "out" / "score.json").read_text())["verdict"]["passed"]
+
+
+def test_a_disk_that_takes_nothing_ends_it_before_there_is_load(tmp_path: Path) -> None:
+    """Where no file may grow at all: one line, exit status 2, and no load."""
+    run = subprocess.run(
+        [
+            "bash",
+            "-c",
+            'ulimit -f 0; exec "$0" -m loadsim run "$1" --out "$2"',
+            sys.executable,
+            written(tmp_path / "small.yaml"),
+            tmp_path / "out",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1].startswith(f"loadsim: --out {tmp_path / 'out'}: ")
+    assert "Traceback" not in run.stderr and "log-on" not in run.stderr
 
 
 def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) -> None:

@@ -11,10 +11,13 @@ from importlib import import_module
 from typing import NoReturn
 
 from loadsim import __version__
-from loadsim.errors import LoadSimError, printable
+from loadsim.errors import LoadSimError, RunInvalid, printable
 
 BAD_INPUT = 2
 """The exit status when what the user gave us is wrong; nothing was run."""
+
+INVALID = 3
+"""The exit status when a run was made and has no verdict that could be believed."""
 
 OUR_FAULT = 70
 """The exit status of a bug of ours (EX_SOFTWARE): none of those that say something about a server."""
@@ -77,15 +80,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_standard_streams()
     given = sys.argv[1:] if argv is None else argv
     args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
+    status = 0
     try:
-        status: int = args.run(args)
+        status = args.run(args)
         sys.stdout.flush()
+    except RunInvalid as error:
+        print(f"loadsim: {printable(str(error))}", file=sys.stderr)
+        return INVALID
     except LoadSimError as error:
         print(f"loadsim: {printable(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         print("loadsim: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.live import Live
@@ -57,4 +57,5 @@ class _Lines:
         at_s = snapshot.at_s or 0.0
         if snapshot.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
             self._phase, self._last_s = snapshot.phase, at_s
-            print(f"{snapshot.phase}: {sentence(snapshot)}", file=sys.stderr, flush=True)
+            with suppress(BrokenPipeError):  # nobody looks any more: no reason to end the run
+                print(f"{snapshot.phase}: {sentence(snapshot)}", file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -142,7 +143,8 @@ def run_answer(args: argparse.Namespace) -> int:
         rebase=args.rebase,
         force=args.force,
     )
-    print(json.dumps(summary.score, indent=2) if args.json else summary.text, end="\n" if args.json else "")
+    with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
+        print(json.dumps(summary.score, indent=2) if args.json else summary.text, end="\n" if args.json else "")
     return summary.exit_status
 
 

@@ -29,7 +29,7 @@ from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import check_protocols, open_modules
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.model.content import Contents
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import ClientModule, Services
@@ -77,7 +77,8 @@ def run_scenario(args: argparse.Namespace) -> int:
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out)
-    print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
+    with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
+        print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
     return summary.exit_status
 
 
@@ -151,7 +152,8 @@ class Run:
     async def live(self) -> Summary:
         """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.
 
-        Raises `ConfigError` for everything that is wrong before there is any load.
+        Raises `ConfigError` for everything that is wrong before there is any load, `RunInvalid` when the log is gone
+        afterwards.
         """
         contents = Contents(self.workload.seed)
         modules = open_modules(self.workload, contents, self.services)
@@ -162,20 +164,27 @@ class Run:
         contents.prepare()
         run_id = f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
-        logs = self.out / "logs"
-        logs.mkdir()
-        (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
-        clock = MonotonicClock()
         header = self._header(run_id, client, prepared.start_state)
-        path = logs / f"{client}.{ENGINE}.tlog"
-        log = TimingLogWriter(path, header, clock.now_ns())
-        with (self.out / "events.jsonl").open("w", encoding="utf-8") as told:
+        path = self.out / "logs" / f"{client}.{ENGINE}.tlog"
+        clock = MonotonicClock()
+        try:
+            path.parent.mkdir()
+            (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
+            told = (self.out / "events.jsonl").open("w", encoding="utf-8")
+            epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
+            log = TimingLogWriter(path, {**header, "wall_clock_start": epoch.isoformat()}, epoch_ns)
+        except OSError as failure:
+            raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
+        with told:
             events = Events(told)
             try:
                 await self._make_load(run_id, modules, contents, log, events, clock)
             finally:
                 _close(log, events)
-        summary = summarise([path])
+        try:
+            summary = summarise([path])
+        except LogError as failure:
+            raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
         _write(self.out / "score.json", json.dumps(summary.score, indent=2))
         _write(self.out / "answer.txt", summary.text)
         return summary
@@ -214,7 +223,6 @@ class Run:
             "event_loop": type(asyncio.get_running_loop()).__module__,
             "run": run_id,
             "name": scenario.name,
-            "wall_clock_start": self.began.isoformat(),
             "client": client,
             "engine": ENGINE,
             "server": self.server,
