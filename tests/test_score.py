@@ -319,6 +319,27 @@ def test_a_truncated_log_has_no_answer_beyond_its_window(tmp_path: Path) -> None
             summarise([log], **beyond)
 
 
+def test_there_is_no_answer_beyond_the_end_of_the_run(tmp_path: Path) -> None:
+    """Tasks per second over hours of which the load lasted 100 s would be a wrong number; up to the end is fine."""
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)], header={"duration_s": 100.0})
+    assert summarise([log], end_s=100.0000001).score["planned"] == 1  # sums of durations are not exact
+    with pytest.raises(LogError, match=r"window: expected an end within the run's 100 s, found 14400 s"):
+        summarise([log], end_s=14_400)
+    with pytest.raises(LogError, match="within the run's 100 s"):
+        truncate(log, (0, 100.5))
+
+
+def test_sessions_that_broke_are_counted_and_shown(tmp_path: Path) -> None:
+    """Over all engines, also where every user came back; without any there is no such line."""
+    facts = {**ENDED, "sessions_lost": 3, "sessions_restored": 2}
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], facts=facts)
+    write_sample(tmp_path / "b.tlog", [done("READ", 0, 1)], facts=facts, header={"client": "c2"})
+    both = summarise([tmp_path / "a.tlog", tmp_path / "b.tlog"])
+    assert (both.score["sessions_lost"], both.score["sessions_restored"]) == (6, 4)
+    assert "\nSessions: 6 lost, 4 restored\n" in both.text
+    assert "Sessions:" not in summarise([sample_log(tmp_path / "c.tlog", [done("READ", 0, 1)])]).text
+
+
 def test_logs_that_were_truncated_differently_are_not_merged(tmp_path: Path) -> None:
     """One of them would have nothing to say about a part of the window."""
     one = sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)])

@@ -23,6 +23,9 @@ from loadsim.results.score import (
 from loadsim.results.timinglog import TimingLog, read_log
 from loadsim.results.verdict import Facts, Totals, Verdict, judge
 
+SESSIONS = ("sessions_lost", "sessions_restored")
+"""Facts of an engine: how many sessions broke over the whole run, and how many log-ons after that succeeded."""
+
 FULL_DAY_S = 28_800.0
 """The working day that the profiles' rates are given for: 8 hours."""
 
@@ -124,6 +127,7 @@ def _score(
         "load_equivalent_users": round(users * compression),
         "tasks_per_s": totals.done / (window_s[1] - window_s[0]),
         **asdict(totals),
+        **{fact: sum(int(source.facts.get(fact, 0)) for source in log.sources) for fact in SESSIONS},
         "covers": only.get("covers"),
         "tasks": only.get("tasks", []),
         "by_protocol": by_protocol,

@@ -112,12 +112,19 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
     return [
         f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
         f" {score['unfinished']} unfinished, {score['skipped']} skipped",
+        *_sessions(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms",
         f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
         f" generator {_ms(late_ms['generator'])} ms",
         *(f"Warning: {warning}" for warning in score["warnings"]),
     ]
+
+
+def _sessions(score: Mapping[str, Any]) -> list[str]:
+    """How often sessions broke, when they did: users who came back in time are in no other figure."""
+    lost, restored = score["sessions_lost"], score["sessions_restored"]
+    return [f"Sessions: {lost} lost, {restored} restored"] if lost else []
 
 
 def _verdict(verdict: Mapping[str, Any]) -> list[str]:

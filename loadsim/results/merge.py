@@ -70,7 +70,10 @@ def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> 
 
 
 def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
-    """Refuse a window that is empty, or that reaches beyond what an earlier truncation has left."""
+    """Refuse a window that is empty, or that reaches beyond the run's end or what an earlier truncation has left.
+
+    Rates over a window would count time in which there was no load.
+    """
     begin_s, end_s = window_s
     if not begin_s < end_s:
         raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
@@ -80,6 +83,9 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
             f"window: expected one within {kept[0]:g} s to {kept[1]:g} s, to which the log was truncated,"
             f" found {begin_s:g} s to {end_s:g} s"
         )
+    lasted_s = log.header.get("duration_s")
+    if lasted_s and round(end_s - lasted_s, 6) > 0 and len({source.run for source in log.sources}) == 1:
+        raise LogError(f"window: expected an end within the run's {lasted_s:g} s, found {end_s:g} s")
 
 
 def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
