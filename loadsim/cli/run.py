@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -67,7 +67,9 @@ def run_scenario(args: argparse.Namespace) -> int:
     workload = Workload(scenario)
     check_open_files(scenario.users)
     began = datetime.now(UTC)
-    out = new_run_directory(args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}")
+    out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
+    made = [place for place in (out, *out.parents) if not place.exists()]
+    new_run_directory(out)
     try:
         with (
             shown_server(scenario, out) as (services, server),
@@ -76,7 +78,7 @@ def run_scenario(args: argparse.Namespace) -> int:
             summary = runner.run(Run(scenario, workload, services, server, began, out).live())
     finally:
         if not any(out.rglob("*.tlog")):
-            discard(out)
+            discard(out, made)
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
         print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
     return summary.exit_status
@@ -98,7 +100,7 @@ def part_of_a_path(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name)[:60]
 
 
-def new_run_directory(path: Path) -> Path:
+def new_run_directory(path: Path) -> None:
     """Make the run directory. Raises `ConfigError` unless it is new, or empty."""
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -106,16 +108,16 @@ def new_run_directory(path: Path) -> Path:
             raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it")
     except OSError as error:
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
-    return path
 
 
-def discard(out: Path) -> None:
-    """Remove the directory of a run that never began; what a server left to read stays, and so does the directory."""
+def discard(out: Path, made: Sequence[Path]) -> None:
+    """Remove the directories made for a run that never began; what a server left to read stays, and so do they."""
     with suppress(OSError):
         for left in out.iterdir():
             if left.is_file() and not left.stat().st_size:
                 left.unlink()
-        out.rmdir()
+        for place in made:
+            place.rmdir()
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

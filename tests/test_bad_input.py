@@ -1,0 +1,627 @@
+"""Bad input, as a stranger gives it: one clear line, exit status 2, nothing half done, and before there is any load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from ssl import SSLContext, SSLError
+from typing import Any
+
+import pytest
+import yaml
+from imap_script import certificate
+from mailservers import StartEmbedded, logged_on, submit
+
+from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main
+from loadsim.client.events import Events
+from loadsim.errors import LONGEST_SERVER_LINE, ServerLost, ServerRefused, printable
+from loadsim.model.population import distribution_lists
+from loadsim.model.scenario import load_scenario
+
+PASSWORD = "hunter2-{index}"
+FEW: dict[str, Any] = {"topology": [{"profile": "loadsim-5.5/light", "users": 2}], "run": {"day_length": "20s"}}
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own, in which relative paths lie."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """The command sets what SIGTERM and SIGHUP do; pytest shall have them back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def written(**changes: Any) -> str:
+    """A scenario in the working directory; its name."""
+    Path("own.yaml").write_text(yaml.safe_dump({"server": "embedded", **FEW, **changes}), encoding="utf-8")
+    return "own.yaml"
+
+
+def on(imap: int, smtp: int, **changes: Any) -> str:
+    """A scenario for a server at these ports; its name."""
+    server = {"imap": {"host": "127.0.0.1", "port": imap}, "smtp": {"host": "127.0.0.1", "port": smtp}}
+    for service, keys in changes.pop("endpoints", {}).items():
+        server[service] |= keys
+    accounts = {"user": "user{index}", "password": PASSWORD}
+    return written(**{"server": server, "accounts": accounts, "limits": {"command": "2s"}} | changes)
+
+
+def refusal(capsys: Capture, *arguments: str) -> str:
+    """The line that the command says; all that holds for every refusal is held here."""
+    before = sorted(Path().rglob("*"))
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        status = end.code
+    out, said = capsys.readouterr()
+    assert status == BAD_INPUT
+    assert out == ""
+    *progress, line = said.splitlines()
+    assert all(re.fullmatch(r"(inspect|clean): \d+ of \d+ accounts", told) for told in progress)
+    assert said.endswith("\n") and line.isprintable()
+    assert re.match(r"loadsim[ a-z-]*: ", line)
+    assert "hunter2" not in line
+    assert sorted(Path().rglob("*")) == before
+    return line
+
+
+# --- arguments --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "loadsim: the following arguments are required: COMMAND; see loadsim --help"),
+        (("fly",), "loadsim: argument COMMAND: invalid choice: 'fly'"),
+        (("run",), "loadsim run: the following arguments are required: SCENARIO; see loadsim run --help"),
+        (("run", "a", "b\x1b[2J"), "unrecognized arguments: b\\x1b[2J"),
+        (("run", "quickstart", "--set"), "argument --set: expected one argument"),
+        (("topology", "export", "quickstart"), "required: --format"),
+        (("topology", "export", "quickstart", "--format", "ldap"), "invalid choice: 'ldap'"),
+        (("server", "exchange"), "argument KIND: invalid choice: 'exchange'"),
+        (("server", "dovecot-postfix", "quickstart", "--imap-port", "0"), "expected 1 to 65535, found '0'"),
+        (("server", "dovecot-postfix", "quickstart", "--imap-port", "imap"), "expected 1 to 65535, found 'imap'"),
+        (("log", "export", "parquet", "a.tlog"), "invalid choice: 'parquet'"),
+        (("run", "quickest"), "scenario: expected one of dovecot-postfix, medium, mixed, quickstart, or the path"),
+        (("run", "none.yaml"), "none.yaml: expected a file that can be read, found: No such file or directory"),
+    ],
+)
+def test_wrong_arguments(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
+    """Wrong arguments are one line that names the argument, or what there is to choose from."""
+    assert says in refusal(capsys, *arguments)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_command_says_what_it_is_for(capsys: Capture, verb: str) -> None:
+    """`--help` of all commands and of each one names it, on standard output."""
+    for arguments in (["--help"], [verb, "--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        out, said = capsys.readouterr()
+        assert (end.value.code, said) == (0, "")
+        assert verb in out
+
+
+# --- scenarios and profiles -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "init"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: [", "line 1: expected YAML"),
+        ("name: a\nname: b\n", "line 2: expected each key once, found 'name' again"),
+        ("", "expected a mapping, found nothing"),
+        ("server: embedded\nserfer: x\n", "serfer: expected one of the keys name, server,"),
+        ('server: embedded\n"\\e[31m": x\n', "\\x1b[31m: expected one of the keys"),
+        ("name: !!python/object/apply:os.system ['touch own']\n", "line 1: expected YAML"),
+        ("accounts: {user: 'u{index}', password: 'hunter2\n", "expected YAML"),
+    ],
+)
+def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
+    """What is no YAML, no mapping, or unknown, is told with its file and line or key; nothing in it is executed."""
+    Path("own.yaml").write_text(text, encoding="utf-8")
+    line = refusal(capsys, verb, "own.yaml")
+    assert line.startswith("loadsim: own.yaml: ") and says in line
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("topology.0.profile=loadsim-5.5/huge", "expected one of loadsim-5.0/heavy, "),
+        ("topology.0.users=0", "expected a whole number of at least 1, found 0"),
+        ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1'"),
+        ("topology.0.protocol=3", "expected the name of a client module such as imap, found 3"),
+        ("run.day_length=0s", "expected a duration above 0s, found '0s'"),
+        ("run.day_length=-5s", "expected a duration such as 90s, 10m, 8h or 1h30m, found '-5s'"),
+        ("run.day_length=" + "9" * 400 + "h", "expected a duration of at most 8784h, found '999"),
+        ("run.ramp_up=8785h", "expected a duration of at most 8784h, found '8785h'"),
+        ("run.days=99999999999", "expected a run of at most 31622400s, found 99999999999 days of 20s"),
+        ("run.window=21s", "expected warm_up and window to end within the run of 20s"),
+        ("weights.READ=-1", "expected a weight of at least 0, found -1"),
+        ("server=exchange", "expected embedded or a mapping, found 'exchange'"),
+        ("nosuch=1", "expected one of the keys name, server,"),
+    ],
+)
+def test_wrong_settings(capsys: Capture, setting: str, says: str) -> None:
+    """A setting that is wrong is told as the setting that it is."""
+    line = refusal(capsys, "run", written(), "--set", setting)
+    assert line.startswith(f"loadsim: --set {setting.partition('=')[0]}: ") and says in line
+
+
+@pytest.mark.parametrize("setting", ["users", "=5", "run..seed=1", ".=1"])
+def test_what_is_no_setting(capsys: Capture, setting: str) -> None:
+    """A setting without a key or a value is refused as such."""
+    expected = "loadsim: --set: expected KEY.PATH=VALUE, found no =, or an empty key"
+    assert refusal(capsys, "plan", written(), "--set", setting) == expected
+
+
+@pytest.mark.parametrize(
+    ("profile", "says"),
+    [
+        ("after_reading: {reply: 100%}", "after_reading: expected outcomes of at most 100% together, found 172%"),
+        ("schedule: {file_size: {min: 30K}}", "schedule.file_size: expected a minimum of at most the average"),
+        ("messages: {ups1K: -1}", "messages.ups1K: expected a weight of at least 0, found -1"),
+        ("public_folders: {post: yes}", "public_folders.post: expected no (loadsim does not do this yet), found yes"),
+        ("new_mail: {read_receipt: yes}", "new_mail.read_receipt: expected no (loadsim does not do this yet)"),
+    ],
+)
+def test_wrong_profiles(capsys: Capture, profile: str, says: str) -> None:
+    """A row of a profile of one's own is told with the profile's file."""
+    Path("own-profile.yaml").write_text(f"name: own\nfrom: loadsim-5.5/medium\n{profile}\n", encoding="utf-8")
+    line = refusal(capsys, "run", written(), "--set", "topology.0.profile=own-profile.yaml")
+    assert line.startswith("loadsim: own-profile.yaml: ") and says in line
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "init"])
+def test_an_unknown_protocol(capsys: Capture, verb: str) -> None:
+    """A client module that there is not is refused before anything is started, with those that there are."""
+    path = on(1, 1, topology=[{"profile": "loadsim-5.5/light", "users": 2, "protocol": "pop3"}])
+    expected = "loadsim: own: topology[0].protocol: expected one of aioimaplib, fake, imap, found 'pop3'"
+    assert refusal(capsys, verb, path) == expected
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "127.0.0.1.example.com", "localhost.example.com", "0.0.0.0", "mail"])
+@pytest.mark.parametrize("service", ["imap", "smtp"])
+def test_a_host_that_is_not_allowed(capsys: Capture, host: str, service: str) -> None:
+    """What is neither loopback nor in `allow_hosts` is refused before a single packet is sent."""
+    line = refusal(capsys, "run", on(1, 1, endpoints={service: {"host": host}}))
+    expected = (
+        f"server.{service}.host: expected a loopback address, or a host that stands in allow_hosts, found '{host}'"
+    )
+    assert line == f"loadsim: own.yaml: {expected}"
+
+
+def test_an_authority_for_a_connection_in_the_clear(capsys: Capture) -> None:
+    """A `ca_file` where tls is none is a mistake that would send passwords in the clear."""
+    Path("ca.pem").touch()
+    line = refusal(capsys, "run", on(1, 1, endpoints={"imap": {"ca_file": "ca.pem"}}))
+    expected = "server.imap.tls: expected starttls or implicit where there is a ca_file, found 'none'"
+    assert line == f"loadsim: own.yaml: {expected}"
+
+
+def test_an_authority_that_is_none(capsys: Capture) -> None:
+    """A `ca_file` without certificates is told with its name."""
+    Path("ca.pem").write_text("hello")
+    line = refusal(capsys, "run", on(1, 1, endpoints={"imap": {"tls": "implicit", "ca_file": "ca.pem"}}))
+    assert re.search(r"ca_file: expected a readable file of PEM certificates, found \S+/ca\.pem: none in it$", line)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("user,password\nu1,hunter2\n", "accounts.csv: expected a row for each of 2 users, found 1 row"),
+        ("user,pass\nu1,hunter2\n", "line 1: expected the columns user, password and perhaps address"),
+        ("user,password\nu1,hunter2\nu1,hunter2\n", "line 3: expected each user once, found 'u1' again"),
+        ("user,password\nu1,hunter2\nu2\n", "line 3: expected 2 columns, found more or fewer"),
+        ("", "line 1: expected the columns user, password and perhaps address"),
+    ],
+)
+def test_wrong_tables_of_accounts(capsys: Capture, table: str, says: str) -> None:
+    """What is wrong with a table of accounts is told with its line, and never with a password."""
+    Path("few.csv").write_text(table, encoding="utf-8")
+    assert says in refusal(capsys, "run", on(1, 1, accounts={"csv": "few.csv"}))
+
+
+def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
+    """`init` and `clean` say why there is nothing to do on a server that lives only during a run."""
+    for verb in ("init", "clean"):
+        assert "found embedded, which lives only during a run" in refusal(capsys, verb, written())
+
+
+# --- places to write to -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["file", "file/below", "/proc/nowhere"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "own.yaml", "--out"),
+        ("topology", "export", "own.yaml", "--format", "csv", "--out"),
+        ("server", "embedded", "own.yaml", "--dir"),
+    ],
+)
+def test_places_that_cannot_be_written_to(capsys: Capture, command: tuple[str, ...], where: str) -> None:
+    """A file, what lies below a file, and what the system refuses, are told with the place and the reason."""
+    Path("file").touch()
+    written()
+    assert re.search(rf"{where}\S*: expected .*, found: [A-Z]", refusal(capsys, *command, where))
+
+
+def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """A scenario's name becomes a part of the run directory's name, and no path out of `runs`."""
+    made: list[Path] = []
+
+    def note(path: Path) -> None:
+        made.append(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("loadsim.cli.run.new_run_directory", note)
+    assert main(["run", written(name="../../a b/c")]) == INTERRUPTED
+    (path,) = made
+    assert path.parent == Path("runs") and re.fullmatch(r"\d{8}T\d{6}-\.\.-\.\.-a-b-c", path.name)
+
+
+@pytest.mark.parametrize("verb", [["times"], ["answer"], ["export", "csv"], ["merge", "-o", "o.tlog"]])
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        ("empty.tlog", "expected a timing log, found an empty file"),
+        ("text.tlog", "expected a timing log, found another kind of file"),
+        ("directory", "expected a timing log or a run directory with logs/*.tlog, found none"),
+        ("no*.tlog", "expected a timing log or a run directory with logs/*.tlog, found none"),
+        ("none.tlog", "expected a timing log or a run directory with logs/*.tlog, found none"),
+    ],
+)
+def test_what_is_no_log(capsys: Capture, verb: list[str], log: str, says: str) -> None:
+    """What is no timing log is told by its name, and nothing is written."""
+    Path("empty.tlog").touch()
+    Path("text.tlog").write_text("hello\x1b[2J\n")
+    Path("directory").mkdir()
+    assert refusal(capsys, "log", *verb, log).startswith(f"loadsim: {log}: {says}")
+
+
+# --- servers ----------------------------------------------------------------------------------------------------
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def imap(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    capabilities: bytes = b"IMAP4rev1 AUTH=PLAIN SASL-IR",
+    log_on: Callable[[bytes], bytes] = lambda _: b"OK welcome",
+    secured: SSLContext | None = None,
+) -> None:
+    """An IMAP server that lets people in, or not, and then knows nothing."""
+    writer.write(b"* OK [CAPABILITY " + capabilities + b"] ready\r\n")
+    while line := await reader.readline():
+        tag, verb, *rest = line.split()
+        if verb == b"CAPABILITY":
+            writer.write(b"* CAPABILITY " + capabilities + b"\r\n" + tag + b" OK\r\n")
+        elif verb == b"STARTTLS" and secured:
+            writer.write(tag + b" OK go ahead\r\n")
+            await writer.start_tls(secured)
+        elif verb == b"AUTHENTICATE":
+            writer.write(tag + b" " + log_on(rest[-1]) + b"\r\n")
+        else:
+            writer.write(tag + b" BAD \x1b[31mred\x07\r\n")
+
+
+async def smtp(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    extensions: bytes = b"AUTH PLAIN",
+    log_on: Callable[[bytes], bytes] = lambda _: b"235 welcome",
+    secured: SSLContext | None = None,
+) -> None:
+    """An SMTP server that lets people in, or not."""
+    writer.write(b"220 ready\r\n")
+    while line := await reader.readline():
+        verb, *rest = line.split()
+        if verb == b"EHLO":
+            writer.write(b"250-mail\r\n250 " + extensions + b"\r\n")
+        elif verb == b"STARTTLS" and secured:
+            writer.write(b"220 go ahead\r\n")
+            await writer.start_tls(secured)
+        elif verb == b"AUTH":
+            writer.write(log_on(rest[-1]) + b"\r\n")
+        elif verb == b"QUIT":
+            writer.write(b"221 bye\r\n")
+            return
+        else:
+            writer.write(b"500 what?\r\n")
+
+
+async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    """Says nothing; but nor does it understand anything."""
+    await reader.read()
+
+
+async def hangs_up(_: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+    """Closes at once."""
+
+
+@contextmanager
+def serving(*handlers: tuple[Handler, SSLContext | None]) -> Iterator[list[int]]:
+    """Servers in a thread, since the command has an event loop of its own; their ports."""
+    loop = asyncio.new_event_loop()
+    open_now: set[asyncio.Task[None]] = set()
+
+    async def serve(handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        open_now.add(task)
+        try:
+            with suppress(ConnectionError, SSLError, asyncio.IncompleteReadError):
+                await handler(reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError, SSLError, TimeoutError):
+                await writer.wait_closed()
+            open_now.discard(task)
+
+    async def start() -> list[asyncio.Server]:
+        return [
+            await asyncio.start_server(partial(serve, handler), "127.0.0.1", 0, ssl=context)
+            for handler, context in handlers
+        ]
+
+    async def stop(servers: list[asyncio.Server]) -> None:
+        for server in servers:
+            server.close()
+        for task in list(open_now):
+            task.cancel()
+        await asyncio.gather(*open_now, return_exceptions=True)
+
+    servers = loop.run_until_complete(start())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield [server.sockets[0].getsockname()[1] for server in servers]
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(servers), loop).result(20)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, SSLContext]]:
+    """Certificates for this host and for another: the file of each, and a server's context."""
+    names = {"ours": "IP:127.0.0.1", "another": "DNS:mail.example.org"}
+    return {which: certificate(tmp_path_factory.mktemp(which), name) for which, name in names.items()}
+
+
+RIGHT = "is tls: {} right for this port?"
+TRUST = "; set server.{service}.ca_file to who signed it, and host to a name that it is for"
+
+
+@pytest.mark.parametrize("service", ["imap", "smtp"])
+@pytest.mark.parametrize(
+    ("mode", "served", "trusted", "says"),
+    [
+        ("implicit", "ours", None, "TLS certificate: self-signed certificate" + TRUST),
+        ("implicit", "another", "another", "certificate is not valid for '127.0.0.1'." + TRUST),
+        ("implicit", None, "ours", "TLS handshake: WRONG_VERSION_NUMBER; " + RIGHT.format("implicit")),
+        ("starttls", "ours", None, "TLS certificate: self-signed certificate" + TRUST),
+        ("starttls", "another", "another", "certificate is not valid for '127.0.0.1'." + TRUST),
+        ("starttls", None, "ours", RIGHT.format("starttls")),
+        ("none", "ours", None, RIGHT.format("none")),
+    ],
+)
+def test_wrong_tls(
+    capsys: Capture,
+    tls: dict[str, tuple[Path, SSLContext]],
+    service: str,
+    mode: str,
+    served: str | None,
+    trusted: str | None,
+    says: str,
+) -> None:
+    """A certificate of nobody's or of another host, and the wrong kind of TLS, are told with what to set."""
+    context = tls[served][1] if served else None
+    handlers: dict[str, tuple[Handler, SSLContext | None]] = {"imap": (imap, None), "smtp": (smtp, None)}
+    if mode != "starttls":
+        handlers[service] = (handlers[service][0], context)
+    elif context and service == "imap":
+        handlers["imap"] = (partial(imap, capabilities=b"IMAP4rev1 STARTTLS", secured=context), None)
+    elif context:
+        handlers["smtp"] = (partial(smtp, extensions=b"STARTTLS", secured=context), None)
+    keys = {"tls": mode} | ({"ca_file": str(tls[trusted][0])} if trusted else {})
+    with serving(handlers["imap"], handlers["smtp"]) as ports:
+        path = on(*ports, endpoints={service: keys}, limits={"command": "500ms" if mode == "none" else "10s"})
+        line = refusal(capsys, "run", path)
+    where = f"127.0.0.1:{ports[service == 'smtp']}"
+    assert line.startswith(f"loadsim: server: {service}: expected a mail server at {where}, found: ")
+    assert line.endswith(says.format(service=service))
+
+
+@pytest.mark.parametrize(
+    ("service", "handler", "says"),
+    [
+        ("imap", silent, "no answer to connect; " + RIGHT.format("none")),
+        ("imap", hangs_up, "connection lost"),
+        ("imap", smtp, "IMAP syntax: "),
+        ("smtp", silent, "no answer to CONNECT; " + RIGHT.format("none")),
+        ("smtp", hangs_up, "lost at CONNECT: "),
+        ("smtp", imap, "no SMTP at CONNECT: "),
+    ],
+)
+def test_what_is_no_mail_server(capsys: Capture, service: str, handler: Handler, says: str) -> None:
+    """What answers otherwise than a mail server is told with its place and with what it did."""
+    handlers: dict[str, Handler] = {"imap": imap, "smtp": smtp} | {service: handler}
+    with serving((handlers["imap"], None), (handlers["smtp"], None)) as ports:
+        line = refusal(capsys, "run", on(*ports, limits={"command": "500ms" if handler is silent else "10s"}))
+    where = f"127.0.0.1:{ports[service == 'smtp']}"
+    assert line.startswith(f"loadsim: server: {service}: expected a mail server at {where}, found: {says}")
+
+
+@pytest.mark.parametrize("verb", ["init", "clean"])
+def test_an_unreachable_server(capsys: Capture, verb: str) -> None:
+    """Where nobody listens, each command that needs a server says so in nothing but one line."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        port = taken.getsockname()[1]
+        line = refusal(capsys, verb, on(port, port))
+    assert line == f"loadsim: server: imap: expected a mail server at 127.0.0.1:{port}, found: connection refused"
+
+
+def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server: StartEmbedded) -> None:
+    """One wrong password among ten is told with its account and the server's words, and nothing has been changed."""
+    ten = [{"profile": "loadsim-5.5/light", "users": 10}]
+    scenario = load_scenario(on(1, 1, topology=ten))
+    accounts = [scenario.account(user) for user in range(1, 11)]
+    accounts[6] = replace(accounts[6], password="another")
+    server = embedded_server(accounts, dict(distribution_lists(scenario)))
+    line = refusal(capsys, "run", on(server.services.imap.port, server.services.smtp.port, topology=ten))
+    assert line.startswith("loadsim: account user7 (user7@loadsim.test): expected to log on, the server said: NO ")
+    with logged_on(server, accounts[0]) as client:
+        assert len(client.list()[1]) == 1  # the Inbox
+
+
+def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
+    """A refusal that repeats the credentials, as they were sent and decoded, is shown without them."""
+    repeats = partial(imap, log_on=lambda plain: b"NO [AUTHENTICATIONFAILED] " + plain + b64decode(plain)[-9:])
+    with serving((repeats, None), (smtp, None)) as ports:
+        line = refusal(capsys, "init", on(*ports))
+    said = "expected to log on, the server said: NO [AUTHENTICATIONFAILED] ******"
+    assert re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)}", line)
+
+
+def test_submission_is_refused(capsys: Capture) -> None:
+    """A refused AUTH is told with account and answer, on one line, and without the credentials that it repeats."""
+    said = partial(smtp, log_on=lambda plain: b"535-5.7.8 wrong:\r\n535 5.7.8 " + plain + b"\x1b[2J")
+    with serving((imap, None), (said, None)) as ports:
+        line = refusal(capsys, "run", on(*ports))
+    assert line == (
+        "loadsim: account user1 (user1@loadsim.test): expected to submit mail,"
+        " the server said: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J"
+    )
+
+
+def test_a_terminal_hears_nothing_of_its_own(capsys: Capture) -> None:
+    """Control sequences in a server's text are shown, and not obeyed."""
+    with serving((imap, None), (smtp, None)) as ports:
+        line = refusal(capsys, "init", on(*ports))
+    assert line.endswith("BAD \\x1b[31mred\\x07")
+
+
+def test_starttls_is_not_for_aioimaplib(capsys: Capture) -> None:
+    """The client module that cannot do STARTTLS says so before it connects."""
+    groups = [{"profile": "loadsim-5.5/light", "users": 2, "protocol": "aioimaplib"}]
+    line = refusal(capsys, "run", on(1, 1, topology=groups, endpoints={"imap": {"tls": "starttls"}}))
+    assert line == "loadsim: server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls"
+
+
+def test_somebody_elses_mail(capsys: Capture, embedded_server: StartEmbedded) -> None:
+    """A mailbox with mail that is not ours is refused by name, and no mailbox has been changed."""
+    scenario = load_scenario(on(1, 1))
+    accounts = [scenario.account(user) for user in (1, 2)]
+    server = embedded_server(accounts, dict(distribution_lists(scenario)))
+    submit(server.services, "boss@example.org", [accounts[1].address], b"Subject: hello\r\n\r\nhello\r\n")
+    line = refusal(capsys, "run", on(server.services.imap.port, server.services.smtp.port))
+    assert line == (
+        "loadsim: account user2 (user2@loadsim.test): folder INBOX holds 1 message that loadsim did not put there;"
+        " use empty test accounts"
+    )
+
+
+@pytest.mark.parametrize("package", ["pymap", "aiosmtpd"])
+def test_a_missing_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Without the embedded server's packages, the line says how to install them."""
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(
+        "loadsim.servers.embedded.find_spec", lambda name: None if name == package else object(), raising=True
+    )
+    expected = f"expected {package} to be installed: pip install 'loadsim[embedded]'"
+    assert refusal(capsys, "run", written()) == f"loadsim: server: embedded: {expected}"
+
+
+# --- what a server says, and how a command goes -----------------------------------------------------------------
+
+
+def test_what_a_server_says_is_one_printable_line() -> None:
+    """Line ends, control sequences and signs that turn the way of writing become harmless; the length is bounded."""
+    assert printable("plain \u00fc") == "plain \u00fc"
+    assert printable("a\r\nb\tc\x1b[2J\u202e\udcff") == "a  b c\\x1b[2J\\u202e\\udcff"
+    failure = ServerRefused("NO [\x1b] SELECT", "\x00" * 1000)
+    assert failure.kind == "NO [\\x1b] SELECT"
+    assert len(failure.line) == LONGEST_SERVER_LINE and failure.line.endswith("...")
+    assert str(ServerLost("BYE", "x\ny")) == "BYE: x y"
+
+
+def test_events_stay_one_line_each() -> None:
+    """A server's text cannot end a line of events.jsonl, nor hold what a terminal would obey."""
+    with Path("events.jsonl").open("w", encoding="utf-8") as told:
+        Events(told).failed("SEND", 1, ServerRefused("550\n", 'no\n{"event": "over"}\x1b[2J\u2028'))
+    text = Path("events.jsonl").read_text(encoding="utf-8")
+    assert text.count("\n") == 1 and len(text.splitlines()) == 1 and "\x1b" not in text
+
+
+@pytest.mark.parametrize(("closed", "status"), [("<&- >&- 2>&-", BAD_INPUT), ("2>&-", BAD_INPUT), (">&-", BAD_INPUT)])
+def test_closed_streams_change_nothing(closed: str, status: int) -> None:
+    """With standard streams closed, a refusal is a refusal, and no line of it ends up in a connection."""
+    with serving((hangs_up, None), (smtp, None)) as ports:
+        path = on(*ports)
+        command = ["sh", "-c", f'exec "$0" -m loadsim run {path} {closed}', sys.executable]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert done.returncode == status
+    assert b"Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("request_to_end", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_run_that_is_ended_before_its_load_leaves_nothing(request_to_end: signal.Signals) -> None:
+    """A signal, or a closed terminal, while mailboxes are inspected: no directory stays, and no trace is shown."""
+    came = threading.Event()
+
+    async def never_ready(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        came.set()
+        await reader.read()
+
+    with serving((never_ready, None), (smtp, None)) as ports:
+        path = on(*ports, limits={"command": "60s"})
+        command = [sys.executable, "-m", "loadsim", "run", path, "--out", "out"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert came.wait(60)
+            os.kill(process.pid, request_to_end)
+            _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (INTERRUPTED, "loadsim: interrupted\n")
+    assert not Path("out").exists()
+
+
+def test_help_does_not_wait_for_what_it_does_not_need() -> None:
+    """`loadsim --help` imports none of the large libraries: it answers at once."""
+    program = (
+        "import sys\nfrom loadsim.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "large = {'numpy', 'pydantic', 'rich', 'aiosmtplib', 'aioimaplib', 'asyncio'} & sys.modules.keys()\n"
+        "sys.exit(' '.join(sorted(large)) or 0)\n"
+    )
+    began_s = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - began_s < 30
