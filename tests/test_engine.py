@@ -213,7 +213,9 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
             if engine.users[0].performing is None:
                 break
             await asyncio.sleep(0.5)
+        engine.users[0].arrived(1)  # and before it can be asked for:
         box.break_off(ServerLost("BYE", "shutting down"))
+        assert engine.users[0].inbox.announced == 0
 
     lived = live(scenario, tmp_path, during=during)
     first, again = lived.tasks("LOGON", user=1)
