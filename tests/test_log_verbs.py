@@ -176,6 +176,28 @@ def test_the_verdict_reaches_those_who_do_not_read_it(tmp_path: Path) -> None:
         assert (answer.returncode, answer.stderr) == (3, b"")
 
 
+def test_a_log_that_the_disk_does_not_take_is_not_left_half_written(tmp_path: Path) -> None:
+    """Where files cannot grow beyond 40 KiB, `log merge` says so and leaves nothing; what was there before stays."""
+    write_sample(tmp_path / "a.tlog", [done("READ", number, 1) for number in range(2_000)])
+    merge = ["-m", "loadsim", "log", "merge", str(tmp_path / "a.tlog"), "-o", str(tmp_path / "merged.tlog")]
+    for there in (False, True):
+        if there:
+            (tmp_path / "merged.tlog").write_text("mine")
+        run = subprocess.run(
+            ["bash", "-c", 'ulimit -f 40; exec "$@"', "bash", sys.executable, *merge],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert run.returncode == 2
+        assert run.stderr.startswith(
+            f"loadsim: {tmp_path / 'merged.tlog'}: expected to write a new timing log, found: "
+        )
+        assert (tmp_path / "merged.tlog").exists() == there
+    assert (tmp_path / "merged.tlog").read_text() == "mine"
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     """`loadsim log export csv ... | head -1` ends quietly, with status 0."""
     write_sample(tmp_path / "a.tlog", [done("READ", number, 1) for number in range(20_000)])

@@ -388,11 +388,16 @@ def _check(path: Path, records: Records, names: int) -> None:
 
 
 def write_log(log: TimingLog, path: Path) -> None:
-    """Write a log that was read, truncated or merged to a new file. Raises `LogError` when there is one already."""
+    """Write a log that was read, truncated or merged to a new file. Raises `LogError` when there is one already.
+
+    What could be written only in part is removed: it would look like a log that was damaged.
+    """
     sources = [asdict(source) for source in log.sources]
     header = {**log.header, "format": container.VERSION, "epoch_ns": 0, "sources": sources, "damages": log.damages}
+    made = False
     try:
         with path.open("xb") as file:
+            made = True
             file.write(container.encode_head(header))
             file.write(container.encode_json(container.STRINGS, list(log.strings[1:])))
             for kind, records in zip(_KINDS, (log.tasks, log.mails, log.commands), strict=True):
@@ -402,4 +407,6 @@ def write_log(log: TimingLog, path: Path) -> None:
             if log.health:
                 file.write(container.encode_json(container.HEALTH, list(log.health)))
     except OSError as failure:
+        if made:
+            path.unlink(missing_ok=True)
         raise LogError(f"{path}: expected to write a new timing log, found: {failure.strerror}") from None
