@@ -202,6 +202,18 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
     assert lived.snapshots[-1].accepted_undelivered == lived.engine.outstanding == 0
 
 
+def test_mail_seen_before_its_acceptance_is_known_is_not_under_way(tmp_path: Path) -> None:
+    """A server may show a message before its sender is told; seen twice, it makes up for no other."""
+    engine = live(scenario_of(tmp_path, (quiet(), 2)), tmp_path).engine
+    engine.mail_seen("x", 1)
+    engine.mail_seen("x", 1)
+    engine.mail_accepted("x", 1)
+    assert engine.outstanding == 0
+    engine.mail_accepted("x", 2)
+    engine.mail_seen("x", 1)
+    assert engine.outstanding == 1
+
+
 def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     """At once; what came meanwhile is found; what was due meanwhile waited for the server."""
     scenario = scenario_of(tmp_path, (SENDER, 2))
