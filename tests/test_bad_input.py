@@ -271,6 +271,16 @@ def test_places_that_cannot_be_written_to(capsys: Capture, command: tuple[str, .
     assert re.search(rf"{where}\S*: expected .*, found: [A-Z]", refusal(capsys, *command, where))
 
 
+def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
+    """The scenario's own table of accounts is not written over, which would lose the rows that are not used."""
+    rows = "user,password\n" + "".join(f"u{index},hunter2\n" for index in range(5))
+    Path("accounts.csv").write_text(rows)
+    path = on(1, 1, accounts={"csv": "accounts.csv"})
+    line = refusal(capsys, "topology", "export", path, "--format", "csv")
+    assert line.startswith("loadsim: --out .: expected another place than that of the accounts' own table, found /")
+    assert Path("accounts.csv").read_text() == rows
+
+
 def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """A scenario's name becomes a part of the run directory's name, and no path out of `runs`."""
     made: list[Path] = []

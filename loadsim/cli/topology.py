@@ -6,9 +6,11 @@ import argparse
 from pathlib import Path
 
 from loadsim.cli import VERBS
+from loadsim.errors import ConfigError
+from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
-from loadsim.topology.export import FORMATS, export
+from loadsim.topology.export import ACCOUNTS_CSV, FORMATS, export
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,6 +28,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_export(args: argparse.Namespace) -> int:
     """`loadsim topology export`; prints the files that it wrote."""
     scenario = load_scenario(args.scenario, args.overrides)
+    table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
+    if table is not None and table == (args.out / ACCOUNTS_CSV).resolve() and args.format == "csv":
+        raise ConfigError(
+            f"--out {args.out}: expected another place than that of the accounts' own table, found {table}"
+        )
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     for path in export(accounts, distribution_lists(scenario), args.format, args.out):
         print(path)

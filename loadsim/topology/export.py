@@ -12,6 +12,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
 
 FORMATS = ("dovecot", "postfix", "csv")
+ACCOUNTS_CSV = "accounts.csv"
 SECRET = 0o600
 PUBLIC = 0o644
 
@@ -91,7 +92,7 @@ def export(
             "virtual_aliases": (postfix_aliases(lists), PUBLIC),
         }
     elif layout == "csv":
-        files = {"accounts.csv": (csv_accounts(accounts), SECRET), "lists.csv": (csv_lists(lists), PUBLIC)}
+        files = {ACCOUNTS_CSV: (csv_accounts(accounts), SECRET), "lists.csv": (csv_lists(lists), PUBLIC)}
     else:
         raise ConfigError(f"topology export: format: expected one of {', '.join(FORMATS)}, found {layout!r}")
     try:
