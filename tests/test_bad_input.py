@@ -277,7 +277,7 @@ def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
     Path("accounts.csv").write_text(rows)
     path = on(1, 1, accounts={"csv": "accounts.csv"})
     line = refusal(capsys, "topology", "export", path, "--format", "csv")
-    assert line.startswith("loadsim: --out .: expected another place than that of the accounts' own table, found /")
+    assert line == "loadsim: --out .: expected a place other than that of the scenario's table, found accounts.csv"
     assert Path("accounts.csv").read_text() == rows
 
 

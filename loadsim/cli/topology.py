@@ -31,7 +31,7 @@ def run_export(args: argparse.Namespace) -> int:
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
     if table is not None and table == (args.out / ACCOUNTS_CSV).resolve() and args.format == "csv":
         raise ConfigError(
-            f"--out {args.out}: expected another place than that of the accounts' own table, found {table}"
+            f"--out {args.out}: expected a place other than that of the scenario's table, found {table.name}"
         )
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     for path in export(accounts, distribution_lists(scenario), args.format, args.out):
