@@ -62,6 +62,13 @@ def test_a_fine_run_is_valid_and_passes() -> None:
 CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = [
     # Validity: each limit, just beyond it
     (
+        with_facts(loop_lag_p95_ms=50.1),
+        "invalid",
+        True,
+        3,
+        ("the generator's event loop was late: 95th percentile 50.1 ms, at most 50 ms allowed",),
+    ),
+    (
         with_facts(lateness_p95_ms=50.1),
         "invalid", True, 3,
         ("the generator was late: 95th percentile 50.1 ms, at most 50 ms allowed",),
@@ -105,15 +112,15 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     ),
     (with_task(ok=990, refused=4, lost=4, timeout=2), "valid", True, 0, ()),
     (
-        with_facts(delivery=Delivery(500, 499, Times())),
+        with_facts(delivery=Delivery(500, 500, Times(), 1)),
         "valid", False, 1,
-        ("1 of 500 accepted messages were not delivered, at most 0 wanted",),
+        ("1 accepted messages were not delivered when the run ended, at most 0 wanted",),
     ),
     # Invalid goes before missed
     (
-        with_facts(ended_early=True, delivery=Delivery(2, 1, Times())),
+        with_facts(ended_early=True, delivery=Delivery(2, 1, Times(), 1)),
         "invalid", False, 3,
-        ("the run was ended early", "1 of 2 accepted messages were not delivered, at most 0 wanted"),
+        ("the run was ended early", "1 accepted messages were not delivered when the run ended, at most 0 wanted"),
     ),
     # What was skipped does not dilute what failed
     (
@@ -179,13 +186,13 @@ def test_the_built_in_criteria_are_those_of_the_documents() -> None:
     assert not judge(slow, {}, LIMITS).passed
     assert judge(slow, {"score_ms_max": 2000}, LIMITS).passed
     assert not judge(replace(FINE, protocols=(protocol(task(ok=980, lost=20)),)), {"score_ms_max": 2000}, LIMITS).passed
-    assert not judge(replace(FINE, delivery=Delivery(1, 0, Times())), {}, LIMITS).passed
+    assert not judge(replace(FINE, delivery=Delivery(1, 0, Times(), 1)), {}, LIMITS).passed
 
 
 def test_a_criterion_that_is_off_is_never_missed() -> None:
     """A null in the scenario switches it off, and leaves the others on."""
     bad = replace(
-        FINE, protocols=(protocol(task(p95_ms=5000, ok=900, lost=100)),), delivery=Delivery(500, 400, Times())
+        FINE, protocols=(protocol(task(p95_ms=5000, ok=900, lost=100)),), delivery=Delivery(500, 400, Times(), 100)
     )
     off = {"score_ms_max": None, "failed_max": None, "undelivered_max": None}
     assert judge(bad, off, LIMITS).passed

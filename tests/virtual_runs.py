@@ -112,6 +112,9 @@ class Tape:
         self._log.facts(facts)
         self.told.update(facts)
 
+    def health(self, sample: Mapping[str, Any]) -> None:
+        self._log.health(sample)
+
     def flush(self) -> str | None:
         self.flushes += 1
         return self._log.flush() or self.complaint

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ LOG_OFFS_AT_ONCE = 50
 LOOK_S = 0.05
 """How often the end of a phase that has no fixed time is looked for."""
 
+LAG_TICK_S = 0.05
+"""How often the event loop is asked how late it is."""
+
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """What a user may be doing while no planned task runs."""
 
@@ -41,6 +45,10 @@ class RunLog(Recorder, Protocol):
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """Something about the whole run."""
+        ...
+
+    def health(self, sample: Mapping[str, Any]) -> None:
+        """How the generator was in the last second."""
         ...
 
     def flush(self) -> str | None:
@@ -79,7 +87,7 @@ class Engine:
         clock: Clock,
         run_id: str,
         wall_clock_us: int,
-        beat_s: float = 1.0,
+        self_observing: bool = True,
         watch: Callable[[LiveSnapshot], None] = lambda _: None,
     ) -> None:
         self.workload = workload
@@ -96,7 +104,8 @@ class Engine:
         self._events = events
         self._epoch_ns = clock.now_ns()
         self._epoch_wall_us = wall_clock_us
-        self._beat_s = beat_s
+        self._self_observing = self_observing
+        self._lags_us: list[int] = []
         self._watch = watch
         self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
         self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
@@ -189,7 +198,10 @@ class Engine:
         ended = "early"
         try:
             async with asyncio.TaskGroup() as group:
-                beat = group.create_task(self._beat())
+                beats = [group.create_task(self._beat()), group.create_task(self._feel_lag())]
+                if not self._self_observing:
+                    for beat in beats:
+                        beat.cancel()
                 between_ns = round(self._ramp_up_s * 1e9 / len(self.users))
                 first_ns = self.clock.now_ns()
                 lives = [
@@ -199,7 +211,8 @@ class Engine:
                     ended = await self._work()
                     await self._finish_and_drain(drain=ended == "completed")
                 await self._log_off_all(lives)
-                beat.cancel()
+                for beat in beats:
+                    beat.cancel()
         finally:
             gc.unfreeze()
             self._conclude(ended)
@@ -244,8 +257,18 @@ class Engine:
         if drain:
             self._phase = "drain"
             await self._until(self._limits.drain_s, lambda: not self._under_way, self._stopping)
+            await self._look_for_mail()
         self.recorder.facts({"lost_users": lost, "undelivered": self.outstanding})
         self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
+
+    async def _look_for_mail(self) -> None:
+        """Whoever still waits for mail looks into his Inbox: it may lie there without a word from the server."""
+        before = self.outstanding
+        waiting = {user for _, user in self._under_way}
+        looking = [user for user in self.users if user.number in waiting and user.look()]
+        await self._until(self._limits.grace_s, lambda: not any(user.looking for user in looking), self._stopping)
+        if self.outstanding < before:
+            self._events.say("found unannounced", messages=before - self.outstanding)
 
     async def _log_off_all(self, lives: Sequence[asyncio.Task[None]]) -> None:
         self._phase = "log-off"
@@ -269,10 +292,26 @@ class Engine:
 
     async def _beat(self) -> None:
         """Every second: write the log, show where the run stands."""
+        spent_ns = time.process_time_ns()
         while True:
-            await asyncio.sleep(self._beat_s)
+            since_ns = self.clock.now_ns()
+            await asyncio.sleep(1)
+            now_ns, spent_before_ns, spent_ns = self.clock.now_ns(), spent_ns, time.process_time_ns()
+            lags_us, self._lags_us = self._lags_us, []
+            cpu_share = (spent_ns - spent_before_ns) / (now_ns - since_ns)
+            self.recorder.health({"at_ns": now_ns, "lags_us": lags_us, "cpu_share": round(cpu_share, 4)})
             self._flush()
             self._watch(self.snapshot())
+
+    async def _feel_lag(self) -> None:
+        """Twenty times a second: how much later than asked for does the loop come back to us?
+
+        That late it also is to read an answer, so a service time may be this much too long.
+        """
+        while True:
+            due_ns = self.clock.now_ns() + round(LAG_TICK_S * 1e9)
+            await asyncio.sleep(LAG_TICK_S)
+            self._lags_us.append(max(0, self.clock.now_ns() - due_ns) // 1000)
 
     def _flush(self) -> None:
         complaint = self.recorder.flush()

@@ -71,9 +71,9 @@ async def log_on(user: User, _: None) -> bool:
     return True
 
 
-async def sync(user: User, _: None) -> None:
-    """Show what the server has announced."""
-    announced = user.inbox.announced
+async def sync(user: User, unannounced: bool) -> None:
+    """Show what the server has announced; or, for a user who looks by himself, what it has not."""
+    announced = None if unannounced else user.inbox.announced
     user.take_in(await user.mailbox.arrived(), announced=announced)
     await user.watch()
 

@@ -75,6 +75,7 @@ class User:
         self._ending = False  # no planned task is begun any more
         self._closing = False  # nothing is
         self.performing: str | None = None
+        self.looking = False  # whether the next SYNC is for mail that nobody has announced
         self._free_ns = 0  # when the last task ended, or the session was up again
         self._downs: deque[tuple[int, int]] = deque(maxlen=8)  # the last times without a session
         self._down_since_ns = 0
@@ -238,6 +239,14 @@ class User:
         cut, self._cut = self._cut, False
         return cut and self._life is not None and self._life.uncancel() == 0
 
+    def look(self) -> bool:
+        """Look into the Inbox unasked, if there is a session; `looking` until that is done."""
+        self.looking = self.is_on
+        if self.looking:
+            self._sync_due_ns = self.now()
+            self.wake()
+        return self.looking
+
     def close(self) -> None:
         """Do nothing any more but log off."""
         self._closing = True
@@ -292,7 +301,8 @@ class User:
 
     async def _sync(self, due_ns: int) -> None:
         self._sync_due_ns = None
-        await self._perform(due_ns, Step(tasks.SYNC, None))
+        await self._perform(due_ns, Step(tasks.SYNC, self.looking))
+        self.looking = False
         if self.inbox.announced and self._sync_due_ns is None and self.is_on:
             self._sync_due_ns = self.now() + round(SYNC_AGAIN_S * 1e9)
 
@@ -403,6 +413,7 @@ class User:
     def _end_session(self) -> None:
         self._off()
         self._down_since_ns = self.now()
+        self.looking = False
         self._forget_session()
 
     def _forget_session(self) -> None:

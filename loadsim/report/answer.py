@@ -16,7 +16,9 @@ from loadsim.results.score import (
     ProtocolStatistics,
     TaskStatistics,
     command_statistics,
+    cpu_share,
     lateness_p95_ms,
+    loop_lag_p95_ms,
     lost_users,
     score_protocols,
 )
@@ -71,7 +73,8 @@ def _summarise(
     weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
     protocols = score_protocols(log, weights, window_s)
     delivered = delivery(log, window_s)
-    late_ms = lateness_p95_ms(log, window_s)
+    late_ms = lateness_p95_ms(log, window_s) | {"loop": loop_lag_p95_ms(log, window_s)}
+    busy = cpu_share(log, window_s)
     users = _users(log)
     verdict = judge(
         Facts(
@@ -81,6 +84,8 @@ def _summarise(
             users=users,
             lost_users=lost_users(log),
             lateness_p95_ms=late_ms["generator"],
+            loop_lag_p95_ms=late_ms["loop"],
+            cpu_share=busy,
             ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
             embedded=bool(log.header.get("embedded")),
             incomplete=_incomplete(log),
@@ -91,6 +96,7 @@ def _summarise(
     score = _score(log, protocols, weights, window_s, verdict, users)
     score["delivery"] = _delivery(delivered)
     score["lateness_p95_ms"] = late_ms
+    score["generator_cpu_share"] = busy
     if commands:
         score["commands"] = [_command(command) for command in command_statistics(log, window_s)]
     return Summary(score, answer_text(score), verdict.exit_status)
@@ -190,6 +196,7 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "accepted": delivered.accepted,
         "delivered": delivered.delivered,
         "undelivered": delivered.undelivered,
+        "undelivered_at_end": delivered.undelivered_at_end,
         **asdict(delivered.times),
     }
 

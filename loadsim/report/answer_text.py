@@ -109,14 +109,17 @@ def _covers(covers: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _beside(score: Mapping[str, Any]) -> list[str]:
     mail, late_ms = score["delivery"], score["lateness_p95_ms"]
+    beyond = mail["undelivered_at_end"] - mail["undelivered"]
     return [
         f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
         f" {score['unfinished']} unfinished, {score['skipped']} skipped",
         *_sessions(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
-        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms",
+        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
+        + (f"; {beyond} more undelivered at the end of the run" if beyond else ""),
         f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
-        f" generator {_ms(late_ms['generator'])} ms",
+        f" generator {_ms(late_ms['generator'])} ms"
+        + (f", its event loop {_ms(late_ms['loop'])} ms" if late_ms["loop"] is not None else ""),
         *(f"Warning: {warning}" for warning in score["warnings"]),
     ]
 

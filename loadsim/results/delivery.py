@@ -21,11 +21,13 @@ class Delivery:
     """What became of the messages that were accepted in a window, counted per recipient.
 
     Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
+    `undelivered_at_end` looks beyond the window: whatever the log knows to be accepted, and in nobody's sight.
     """
 
     accepted: int
     delivered: int
     times: Times
+    undelivered_at_end: int = 0
 
     @property
     def undelivered(self) -> int:
@@ -40,14 +42,17 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     its sender has read the acceptance: that is a delivery time of 0.
     """
     event = log.mails["event"]
-    accepted, accepted_us = _first(log.mails[(event == EVENT["accepted"]) & in_window(log.mails["at_us"], window_s)])
+    all_accepted, all_accepted_us = _first(log.mails[event == EVENT["accepted"]])
+    inside = in_window(all_accepted_us, window_s)
+    accepted, accepted_us = all_accepted[inside], all_accepted_us[inside]
     seen, seen_us = _first(log.mails[event == EVENT["seen"]])
     found, _ = _first(log.mails[event == EVENT["found"]])
     _, of_accepted, of_seen = np.intersect1d(accepted, seen, assume_unique=True, return_indices=True)
     delivered = np.isin(accepted, found, assume_unique=True)
     delivered[of_accepted] = True
     times_us = np.maximum(seen_us[of_seen] - accepted_us[of_accepted], 0)
-    return Delivery(len(accepted), int(np.count_nonzero(delivered)), Times.of(times_us))
+    missing = int(np.count_nonzero(~np.isin(all_accepted, np.concatenate([seen, found]))))
+    return Delivery(len(accepted), int(np.count_nonzero(delivered)), Times.of(times_us), missing)
 
 
 def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:

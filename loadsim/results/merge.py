@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
-from loadsim.results.records import EVENT, NEVER
+from loadsim.results.records import NEVER
 from loadsim.results.timinglog import INSTANTS, MOST_NAMES, NAMES, OTHER, Records, Source, TimingLog, read_log
 
 LSLOG_WINDOW_S = (3600.0, 14400.0)
@@ -89,19 +89,18 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
 
 
 def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
-    """What belongs to the window: tasks that were due in it, commands that started in it, mail accepted in it.
+    """What belongs to the window: tasks that were due in it, commands that started in it.
 
-    Kept whole: LOGON and LOGOFF, and what happened to a message after it was accepted (it may be seen after the
-    window's end). So the answer about the truncated log is the answer about this window of the whole log.
+    Kept whole: LOGON and LOGOFF, and what happened to mail (it may be seen after the window's end, and whether all
+    of it was delivered is a question about the run). So the answer about the truncated log is the answer about this
+    window of the whole log.
     """
     check_window(log, window_s)
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)[log.tasks["task"]]
-    accepted = log.mails["event"] == EVENT["accepted"]
     return replace(
         log,
         header={**log.header, "window_s": list(window_s), "truncated_s": list(window_s)},
         tasks=log.tasks[without_window | in_window(log.tasks["scheduled_us"], window_s)],
-        mails=log.mails[~accepted | in_window(log.mails["at_us"], window_s)],
         commands=log.commands[in_window(log.commands["started_us"], window_s)],
     )
 

@@ -187,14 +187,44 @@ def _task_statistics(task: str, records: Records, weights: Mapping[str, float]) 
     )
 
 
+TIMED = ("READ", "SEND", "BROWSE", "SCHEDULE")
+"""The tasks that the clock begins. All others follow at once from another, are due when the generator says so itself,
+and would only water down how late it is."""
+
+
 def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
     """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
-    tasks = log.tasks
-    of_window = ~np.isin(np.array(log.strings), WITHOUT_WINDOW)[tasks["task"]]
+    tasks, names = log.tasks, np.array(log.strings)
+    of_window = ~np.isin(names, WITHOUT_WINDOW)[tasks["task"]]
     started = tasks[of_window & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)]
-    if not len(started):
-        return dict.fromkeys(LATENESS)
-    return {cause: round(percentile(np.sort(started[f"late_{cause}_s"]), 95) * 1000, 3) for cause in LATENESS}
+    timed = started[np.isin(names, TIMED)[started["task"]]]
+    late_s = {cause: (timed if cause == "generator" else started)[f"late_{cause}_s"] for cause in LATENESS}
+    return {
+        cause: round(percentile(np.sort(late), 95) * 1000, 3) if len(late) else None for cause, late in late_s.items()
+    }
+
+
+def loop_lag_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> float | None:
+    """The 95th percentile of how late the engines' event loops came back in the window; None when nobody asked them.
+
+    That late they may also have read an answer: a service time is too long by up to as much.
+    """
+    lags_us = [lag for sample in _health_of(log, window_s) for lag in sample.get("lags_us", ())]
+    return percentile(np.sort(np.array(lags_us, np.int64)), 95) / 1000 if lags_us else None
+
+
+def cpu_share(log: TimingLog, window_s: tuple[float, float]) -> float | None:
+    """The share of a core that the busiest engine took, on average over the window; None when it was not measured."""
+    shares: dict[tuple[str, str], list[float]] = {}
+    for sample in _health_of(log, window_s):
+        if "cpu_share" in sample:
+            shares.setdefault((sample.get("client", ""), sample.get("engine", "")), []).append(sample["cpu_share"])
+    return max((sum(taken) / len(taken) for taken in shares.values()), default=None)
+
+
+def _health_of(log: TimingLog, window_s: tuple[float, float]) -> list[Mapping[str, Any]]:
+    begin_s, end_s = window_s
+    return [sample for sample in log.health if begin_s <= sample.get("at_s", -math.inf) < end_s]
 
 
 def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:

@@ -26,6 +26,10 @@ DEFAULT_LIMITS: Mapping[str, float] = {
 """Used for what a log does not say; `lost_users` and `done` are shares. 20 hits: with fewer, the 95th percentile is
 just the slowest."""
 
+BUSY_SHARE = 0.8
+"""Above this share of a core, a process that cannot use more than one answers to its own queue as much as to the
+server; this project's own figure."""
+
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks done, the load counts as complete: at the end of a run some tasks
 are always under way."""
@@ -34,6 +38,8 @@ are always under way."""
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the verdict is about. `users` and `lost_users` count users, `lateness_p95_ms` is the generator's own.
+
+    `loop_lag_p95_ms` is how late its event loop was, `cpu_share` how much of a core the busiest engine took.
 
     `incomplete` says of each log that is damaged or has no end what is wrong with it.
     """
@@ -47,6 +53,8 @@ class Facts:
     ended_early: bool
     embedded: bool
     incomplete: Sequence[str] = ()
+    loop_lag_p95_ms: float | None = None
+    cpu_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +82,9 @@ def judge(facts: Facts, criteria: Mapping[str, Any], limits: Mapping[str, Any]) 
     """The verdict on a run; what `criteria` and `limits` do not say is taken from the defaults."""
     criteria = {**DEFAULT_CRITERIA, **criteria}
     limits = {**DEFAULT_LIMITS, **limits}
-    late, warnings = _lateness(facts, limits), []
+    late, warnings = _lateness(facts, limits), _busy(facts)
     if facts.embedded and late:
-        late, warnings = [], late
+        late, warnings = [], [*late, *warnings]
     invalid = [*_too_little(facts, limits), *late]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
     missed = _missed(facts, criteria)
@@ -122,9 +130,20 @@ class Totals:
 
 def _lateness(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     limit_ms = limits["generator_lateness_p95_ms"]
-    if facts.lateness_p95_ms is None or facts.lateness_p95_ms <= limit_ms:
+    return [
+        f"{what} was late: 95th percentile {late_ms:.1f} ms, at most {limit_ms:g} ms allowed"
+        for what, late_ms in (
+            ("the generator", facts.lateness_p95_ms),
+            ("the generator's event loop", facts.loop_lag_p95_ms),
+        )
+        if late_ms is not None and late_ms > limit_ms
+    ]
+
+
+def _busy(facts: Facts) -> list[str]:
+    if facts.cpu_share is None or facts.cpu_share <= BUSY_SHARE:
         return []
-    return [f"the generator was late: 95th percentile {facts.lateness_p95_ms:.1f} ms, at most {limit_ms:g} ms allowed"]
+    return [f"the generator took {facts.cpu_share:.0%} of a core: part of the times may be its own"]
 
 
 def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
@@ -187,11 +206,10 @@ def _missed(facts: Facts, criteria: Mapping[str, Any]) -> list[str]:
             f"{totals.failed} of {totals.done} tasks failed ({_percent(totals.failed_share)}),"
             f" at most {_percent(failed_max)} wanted"
         )
-    undelivered = facts.delivery.undelivered
+    undelivered = facts.delivery.undelivered_at_end
     if undelivered_max is not None and undelivered > undelivered_max:
         reasons.append(
-            f"{undelivered} of {facts.delivery.accepted} accepted messages were not delivered,"
-            f" at most {undelivered_max:g} wanted"
+            f"{undelivered} accepted messages were not delivered when the run ended, at most {undelivered_max:g} wanted"
         )
     return reasons
 
