@@ -405,3 +405,12 @@ def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path
     assert lived.outcomes("REPLY").count("ok") >= 2
     assert [line["kind"] for line in lived.said("failure")] == ["cannot be answered"]
     assert "secret" not in str(lived.events)
+
+
+def test_mail_of_an_earlier_run_is_left_alone() -> None:
+    """It was still under way when that run ended: neither counted as this run's nor read; the start state's mail is."""
+    inbox = Inbox("run-1", 2, None)
+    late, own, initial = header("a", run="run-0"), header("b"), header("c", run="initial")
+    new = inbox.take_in([late, own, initial], None, 5)
+    assert [evidence.id for evidence, _ in new] == ["b"]
+    assert [message.ref for message in inbox.unread] == ["b", "c"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from loadsim.model.evidence import Evidence
+from loadsim.model.evidence import INITIAL_RUN, Evidence
 from loadsim.model.ports import Header, MessageRef
 
 
@@ -51,6 +51,8 @@ class Inbox:
             evidence = header.evidence
             if evidence is None or header.ref in self._lying or not self.knows(header):
                 continue
+            if evidence.run not in (self._run_id, INITIAL_RUN):
+                continue  # still under way when an earlier run ended; ids repeat, and so would those of answers to it
             self._lying[header.ref] = header
             if not header.seen:
                 self.unread.append(header)

@@ -62,11 +62,15 @@ class Outgoing:
 
 
 async def log_on(user: User, _: None) -> bool:
-    """Open the mailbox and show the newest screenful; after a lost session, what came meanwhile. Returns True."""
+    """Open the mailbox and show the newest screenful; after a lost session, what came meanwhile. Returns True.
+
+    Who gets on for the first time when the others are at work already has mail waiting, perhaps more than a screenful.
+    """
     mail = user.mailbox
+    newest = None if user.engine.start_ns else SCREENFUL
     await mail.log_on()
     user.folders_found(await mail.folders())
-    user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, SCREENFUL)), announced=None)
+    user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, newest)), announced=None)
     await user.watch()
     return True
 
