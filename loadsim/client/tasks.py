@@ -343,4 +343,4 @@ TASKS = {
         LOGOFF,
     )
 }
-"""Every task by name: the entry point `mail` of the group `loadsim.tasks`."""
+"""Every task by name."""

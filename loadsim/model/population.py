@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from loadsim.errors import ConfigError
 from loadsim.model.draw import draw
 from loadsim.model.scenario import Group, Lists, Scenario
+
+CORRESPONDENTS = 65_536
+"""How many addresses are kept at hand."""
 
 _GOLDEN = 0.6180339887498949
 """The golden ratio's fraction: its multiples, without their whole parts, fill [0, 1) evenly however many they are."""
@@ -99,6 +102,10 @@ class Population:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self._sizes = [group.users for group in scenario.topology]
+        self._users = scenario.users
+        # Addresses are functions of numbers, and the other way round; a user's correspondents come again and again.
+        self.address = lru_cache(CORRESPONDENTS)(self._address)
+        self.number = lru_cache(CORRESPONDENTS)(self._number)
 
     @cached_property
     def lists(self) -> DistributionLists:
@@ -106,17 +113,17 @@ class Population:
         return DistributionLists(self.scenario)
 
     def __len__(self) -> int:
-        return self.scenario.users
+        return self._users
 
     def group(self, user: int) -> Group:
         """The group (profile and protocol) of a user."""
         return self.scenario.topology[group_index(user, self._sizes)]
 
-    def address(self, user: int) -> str:
+    def _address(self, user: int) -> str:
         """The mail address of a user."""
         return self.scenario.account(user).address
 
-    def number(self, address: str) -> int | None:
+    def _number(self, address: str) -> int | None:
         """Which active user has this address; None when it is a list's or a stranger's."""
         user = self.scenario.accounts.number(address, self.scenario.domain)
         return user if user is not None and 1 <= user <= len(self) else None

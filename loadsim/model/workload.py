@@ -65,6 +65,7 @@ class Workload:
         self.seed = scenario.run.seed
         self.duration_us = round(scenario.duration_s * 1e6)
         self.compression = scenario.compression
+        self._edges: dict[int, tuple[tuple[str, float], ...]] = {}  # by the identity of a profile's outcomes
 
     @cached_property
     def _kinds(self) -> dict[int, tuple[tuple[str, ...], tuple[float, ...]]]:
@@ -143,7 +144,10 @@ class Workload:
     def outcome(self, user: int, stream: str, outcomes: Outcomes, message: str) -> str:
         """What the user does with a message that he has read: the name of one row of `Outcomes`."""
         u = draw(self.seed, user, stream, message)
-        for name, edge in outcomes.cumulative:
+        edges = self._edges.get(id(outcomes))
+        if edges is None:
+            edges = self._edges[id(outcomes)] = outcomes.cumulative
+        for name, edge in edges:
             if u < edge:
                 return name
         return "nothing"
