@@ -56,7 +56,7 @@ class Submission:
         self._observer = observer
         self._limit_s = limit_s
         self._tls = tls_context or context_of(endpoint)
-        self._kept: aiosmtplib.SMTP | None = None  # set only between two messages
+        self._kept: _Client | None = None  # set only between two messages
         self._farewells: set[asyncio.Task[None]] = set()
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
@@ -96,9 +96,9 @@ class Submission:
         if self._farewells:
             await asyncio.wait(self._farewells)
 
-    async def _connect(self) -> aiosmtplib.SMTP:
+    async def _connect(self) -> _Client:
         """Connect, secure and authenticate as the endpoint says."""
-        client = aiosmtplib.SMTP(
+        client = _Client(
             hostname=self._endpoint.host,
             port=self._endpoint.port,
             local_hostname=PLACEHOLDER_NAME,
@@ -122,19 +122,19 @@ class Submission:
             raise
         return client
 
-    async def _greet(self, client: aiosmtplib.SMTP) -> None:
+    async def _greet(self, client: _Client) -> None:
         """EHLO with the connection's own address as a literal (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
         name = _address_literal(client)
         await self._run(client, "EHLO", client.ehlo(hostname=name), len(f"EHLO {name}\r\n"))
 
-    async def _authenticate(self, client: aiosmtplib.SMTP) -> None:
+    async def _authenticate(self, client: _Client) -> None:
         """AUTH (RFC 4954): PLAIN, one round trip, where it is offered; else what the library finds."""
         login, password = self._account.login, self._account.password
         plain = "plain" in client.server_auth_methods
         command = client.auth_plain(login, password) if plain else client.login(login, password)
         await self._run(client, "AUTH", command, len(b"AUTH PLAIN \r\n") + len(_plain(login, password)))
 
-    async def _mail(self, client: aiosmtplib.SMTP, sender: str, message: bytes) -> None:
+    async def _mail(self, client: _Client, sender: str, message: bytes) -> None:
         """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) where they are offered and apply."""
         options = []
         if client.supports_extension("size"):
@@ -145,7 +145,7 @@ class Submission:
         await self._run(client, "MAIL", client.mail(sender, options=options), sent_bytes)
 
     async def _run(
-        self, client: aiosmtplib.SMTP, verb: str, command: Coroutine[Any, Any, SMTPResponse], sent_bytes: int
+        self, client: _Client, verb: str, command: Coroutine[Any, Any, SMTPResponse], sent_bytes: int
     ) -> None:
         """Await one command of the library, within the limit; report it, and raise what a port may raise.
 
@@ -157,12 +157,12 @@ class Submission:
             async with asyncio.timeout(self._limit_s):
                 response = await command
         except asyncio.CancelledError:
-            _drop(client)
+            client.close()
             raise
         except (aiosmtplib.SMTPException, OSError) as error:
             failure = self._failure(verb, error)
             if not isinstance(failure, ServerRefused):
-                _drop(client)
+                client.close()
             self._observer.command(f"SMTP {verb}", since, failure.outcome, sent_bytes, _reply_bytes(error))
             raise failure from None  # the library's own text may quote what it sent
         self._observer.command(f"SMTP {verb}", since, "ok", sent_bytes, _reply_bytes(response))
@@ -200,7 +200,7 @@ class Submission:
                 line = line.replace(secret.decode(), "***")
         return line
 
-    async def _give_up(self, client: aiosmtplib.SMTP) -> None:
+    async def _give_up(self, client: _Client) -> None:
         """End the transaction that was refused. QUIT does so too (RFC 5321 section 4.1.1.10), RSET costs an answer."""
         if not client.is_connected:
             return
@@ -208,50 +208,51 @@ class Submission:
             try:
                 await self._run(client, "RSET", client.rset(), len("RSET\r\n"))
             except TaskFailed:
-                _drop(client)
+                client.close()
                 return
         self._rest(client)
 
-    def _rest(self, client: aiosmtplib.SMTP) -> None:
+    def _rest(self, client: _Client) -> None:
         """A message is done: keep its connection or take leave, as the endpoint says."""
         if self._endpoint.connection == "kept":
             self._kept = client
         else:
             self._leave(client)
 
-    def _leave(self, client: aiosmtplib.SMTP) -> None:
+    def _leave(self, client: _Client) -> None:
         """Say QUIT without waiting for it; the task is held until it is done, and never raises."""
         farewell = asyncio.get_running_loop().create_task(_quit(client))
         self._farewells.add(farewell)
         farewell.add_done_callback(self._farewells.discard)
 
 
-async def _quit(client: aiosmtplib.SMTP) -> None:
-    """QUIT, as politely as the server lets us; afterwards the connection is gone in any case.
+class _Client(aiosmtplib.SMTP):
+    """The library's client, which closes at once.
 
-    The library lets go of its transport at the answer, and TLS would then wait for the server's farewell for as
-    long as half a minute: nobody is left to close it if the loop ends before.
+    It closes politely by itself after QUIT and after every failure to connect, and lets go of its transport then. TLS
+    would wait for the server's farewell for as long as half a minute, and nobody is left to close it if the loop ends
+    before. What is still to be sent is of no use to anybody.
     """
-    transport = client.transport
+
+    def close(self) -> None:
+        """Abort the connection, if there is one."""
+        if self.transport is not None:
+            cast(asyncio.WriteTransport, self.transport).abort()
+        super().close()
+
+
+async def _quit(client: _Client) -> None:
+    """QUIT, as politely as the server lets us; afterwards the connection is gone in any case."""
     try:
         with suppress(aiosmtplib.SMTPException, OSError):
             async with asyncio.timeout(FAREWELL_LIMIT_S):
                 await client.quit()
     finally:
-        _drop(client)
-        if transport is not None:
-            cast(asyncio.WriteTransport, transport).abort()
-            await asyncio.sleep(0)  # aborting takes effect in the loop's next turn
+        client.close()
+        await asyncio.sleep(0)  # aborting takes effect in the loop's next turn
 
 
-def _drop(client: aiosmtplib.SMTP) -> None:
-    """Close at once: what is still to be sent is of no use to anybody."""
-    if client.transport is not None:
-        cast(asyncio.WriteTransport, client.transport).abort()
-    client.close()
-
-
-def _address_literal(client: aiosmtplib.SMTP) -> str:
+def _address_literal(client: _Client) -> str:
     """This end of the connection, as EHLO names it; the placeholder if the connection is gone already."""
     with suppress(aiosmtplib.SMTPException):
         host = str(client.get_transport_info("sockname")[0]).partition("%")[0]
