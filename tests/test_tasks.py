@@ -414,3 +414,14 @@ def test_mail_of_an_earlier_run_is_left_alone() -> None:
     new = inbox.take_in([late, own, initial], None, 5)
     assert [evidence.id for evidence, _ in new] == ["b"]
     assert [message.ref for message in inbox.unread] == ["b", "c"]
+
+
+def test_browsed_mail_may_be_answered_again_and_again(tmp_path: Path) -> None:
+    """Each answer to the same message is a message of its own, with an id of its own."""
+    profile = quiet(
+        browse={"per_day": 40}, after_browsing={"reply": 1}, start_state={"folders": 1, "messages_per_folder": 1}
+    )
+    lived = live(scenario_of(tmp_path, (profile, 2), day="8h"), tmp_path)
+    ids = [mail["message"] for mail in lived.mails("accepted") if mail["sender"] == 1]
+    assert len(ids) > 20
+    assert len(set(ids)) == len(ids)

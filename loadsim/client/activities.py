@@ -76,7 +76,7 @@ def process_inbox(user: User) -> Steps:
             if structure is None:
                 failed.append(header)
             else:
-                yield from _after_reading(user, header, structure, "after reading", user.profile.after_reading)
+                yield from _after_reading(user, header, structure, tasks.AFTER_READING, user.profile.after_reading)
             delay_ms = user.read_note_delay_ms(header)
         inbox.unread.extend(failed)
         failed.clear()
@@ -105,11 +105,11 @@ def _after_reading(user: User, header: Header, structure: Structure, stream: str
         yield Step(tasks.LOAD_ATTACHMENT, (header, structure.attachments[0]))
     match load.outcome(user.number, stream, outcomes, evidence.id):
         case "reply":
-            yield from _send(tasks.REPLY, Read(header, evidence, structure), user)
+            yield from _send(tasks.REPLY, Read(header, evidence, structure, stream), user)
         case "reply_all":
-            yield from _send(tasks.REPLY_ALL, Read(header, evidence, structure), user)
+            yield from _send(tasks.REPLY_ALL, Read(header, evidence, structure, stream), user)
         case "forward":
-            yield from _send(tasks.FORWARD, Read(header, evidence, structure), user)
+            yield from _send(tasks.FORWARD, Read(header, evidence, structure, stream), user)
         case "move":
             yield Step(tasks.MOVE, header)
         case "copy":

@@ -20,6 +20,9 @@ from loadsim.model.workload import NEW_MAIL, Addressing
 if TYPE_CHECKING:
     from loadsim.client.user import User
 
+AFTER_READING = "after reading"
+"""When a user decides about new mail; browsed mail has occasions of its own."""
+
 SCREENFUL = 50
 """How many headers a message list shows at once."""
 
@@ -40,11 +43,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A message that was read: what the list showed of it, its evidence, and what it consists of."""
+    """A message that was read: what the list showed of it, its evidence, and what it consists of.
+
+    The occasion tells answers apart: a message is read once when it is new, and may be browsed any number of times.
+    """
 
     header: Header
     evidence: Evidence
     structure: Structure
+    occasion: str = AFTER_READING
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,8 @@ def _compose_answer(
     user: User, about: Read, how: str, to: Addressing, attachment: Attachment | None = None
 ) -> Outgoing:
     """An answer. Raises `ServerRefused` when the message has a header that no answer can quote."""
-    message_id = answer_id(user.number, about.evidence.id, how)
+    occasion = "" if about.occasion == AFTER_READING else f" {about.occasion}"
+    message_id = answer_id(user.number, about.evidence.id, how + occasion)
     header = about.header
     answered = Answered(message_id=header.message_id, references=(), subject=header.subject, how=how)
     kind = about.evidence.kind if how == "forward" else "ups1K"
