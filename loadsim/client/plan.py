@@ -65,13 +65,15 @@ class Tally:
             self.failures[f"{task}: {outcome} {error}".strip()] += 1
             return
         self.tasks[user, task] += 1
-        self.hourly_tasks[self._hour(scheduled_ns), task] += 1
+        hour = self._last if self._begin_ns <= scheduled_ns < self._end_ns else self._hour(scheduled_ns)
+        self.hourly_tasks[hour, task] += 1
 
     def mail(self, *, event: str, user: int, sender: int, at_ns: int, **_: Any) -> None:
         """Count deliveries."""
         if event != "accepted":
             return
-        hour, traffic, hourly = self._hour(at_ns), self.traffic, self.hourly_traffic
+        hour = self._last if self._begin_ns <= at_ns < self._end_ns else self._hour(at_ns)
+        traffic, hourly = self.traffic, self.hourly_traffic
         traffic[sender, "reached"] += 1
         traffic[user, "messages_received"] += 1
         traffic[user, "bytes_received"] += self._data_bytes
@@ -80,7 +82,7 @@ class Tally:
 
     def command(self, *, command: str, user: int, started_ns: int, sent_bytes: int, **_: Any) -> None:
         """Count a protocol command; DATA carries the message whose acceptance is told next."""
-        hour = self._hour(started_ns)
+        hour = self._last if self._begin_ns <= started_ns < self._end_ns else self._hour(started_ns)
         self.hourly_commands[hour, command] += 1
         if command == "SMTP DATA":
             self._data_bytes = sent_bytes
@@ -99,8 +101,7 @@ class Tally:
         """Nothing is written."""
 
     def _hour(self, at_ns: int) -> int:
-        if self._begin_ns <= at_ns < self._end_ns:  # of the hour that was asked for last: nearly always
-            return self._last
+        """The hour of an instant; `_last` is that hour until `_end_ns`, so that most need not ask."""
         if self.start_ns is None or at_ns < self.start_ns:
             return -1
         since_ns = at_ns - self.start_ns
