@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"loadsim: {printable(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        pass
     except KeyboardInterrupt:
         print("loadsim: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -111,4 +111,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         print("loadsim: this is a bug of loadsim, and says nothing about the server", file=sys.stderr)
         return OUR_FAULT
+    finally:
+        let_go()
     return status
+
+
+def let_go() -> None:
+    """Send what nobody reads any more nowhere; left in a buffer, it would make Python end with a status of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
