@@ -391,15 +391,6 @@ def test_mail_without_a_word_from_the_server_is_found_at_the_end(tmp_path: Path)
     assert not lived.mails("found", user=2)
 
 
-def test_the_loop_is_asked_how_late_it_is(tmp_path: Path) -> None:
-    """Each second holds about twenty lags, none in virtual time, and the share of a core that the process took."""
-    lived = live(scenario_of(tmp_path, (quiet(), 2), day="60s"), tmp_path)
-    samples = lived.log.health
-    assert 55 <= len(samples) <= 70
-    assert all(19 <= len(sample["lags_us"]) <= 21 and not any(sample["lags_us"]) for sample in samples)
-    assert all(sample["cpu_share"] >= 0 for sample in samples)
-
-
 def test_draining_ends_when_all_mail_has_arrived(tmp_path: Path) -> None:
     """Without mail under way the run is over at once."""
     lived = live(scenario_of(tmp_path, (SENDER, 2), limits={"drain": "1000s"}), tmp_path)

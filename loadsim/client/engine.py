@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from loadsim.client.events import Events
+from loadsim.client.health import Health, Lateness
 from loadsim.client.user import User
 from loadsim.errors import TaskFailed
 from loadsim.model.content import Contents
@@ -32,9 +32,6 @@ LOG_OFFS_AT_ONCE = 50
 
 LOOK_S = 0.05
 """How often the end of a phase that has no fixed time is looked for."""
-
-LAG_TICK_S = 0.05
-"""How often the event loop is asked how late it is."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """What a user may be doing while no planned task runs."""
@@ -58,7 +55,10 @@ class RunLog(Recorder, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveSnapshot:
-    """Where an engine stands. All counts are cumulative, so that snapshots of engines add up and none is missed."""
+    """Where an engine stands. All counts are cumulative, so that snapshots of engines add up and none is missed.
+
+    Lags, share of a core and memory are of the last second; None before there was one.
+    """
 
     phase: str
     at_s: float | None  # from the common start
@@ -70,6 +70,13 @@ class LiveSnapshot:
     accepted_undelivered: int
     sessions_lost: int
     generator_late_most_s: float
+    late_busy_s: float = 0.0  # how late tasks began because their user was still busy, all together
+    late_down_s: float = 0.0  # ... because the session was down
+    late_generator_s: float = 0.0  # ... because we were late
+    lag_p99_ms: float | None = None
+    lag_max_ms: float | None = None
+    cpu_share: float | None = None
+    rss_bytes: int | None = None
 
 
 class Engine:
@@ -105,7 +112,8 @@ class Engine:
         self._epoch_ns = clock.now_ns()
         self._epoch_wall_us = wall_clock_us
         self._self_observing = self_observing
-        self._lags_us: list[int] = []
+        self._lateness = Lateness()
+        self._health = Health(clock, self._lateness)
         self._watch = watch
         self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
         self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
@@ -115,7 +123,6 @@ class Engine:
         self._done: Counter[str] = Counter()
         self._failed = 0
         self._skipped = 0
-        self._generator_late_most_s = 0.0
         self._disk_complaint: str | None = None
         scenario = workload.scenario
         self._ramp_up_s = scenario.run.ramp_up_s
@@ -153,15 +160,15 @@ class Engine:
         else:
             self._seen_first.add(key)
 
-    def count_task(self, task: str, outcome: str, generator_late_s: float) -> None:
-        """A task has come to an outcome."""
+    def count_task(self, task: str, outcome: str, late_s: tuple[float, float, float]) -> None:
+        """A task has come to an outcome; it began so late because its user was busy, its session down, or we late."""
         if outcome == "ok":
             self._done[task] += 1
         elif outcome == "skipped":
             self._skipped += 1
         else:
             self._failed += 1
-        self._generator_late_most_s = max(self._generator_late_most_s, generator_late_s)
+        self._lateness.add(*late_s)
 
     def failed(self, user: User, task: str, failure: Exception) -> None:
         """Something failed: the first of its kind is told with what the server said."""
@@ -190,7 +197,11 @@ class Engine:
             skipped=self._skipped,
             accepted_undelivered=self.outstanding,
             sessions_lost=self.sessions_lost,
-            generator_late_most_s=self._generator_late_most_s,
+            generator_late_most_s=self._lateness.generator_most_s,
+            late_busy_s=self._lateness.busy_s,
+            late_down_s=self._lateness.down_s,
+            late_generator_s=self._lateness.generator_s,
+            **self._health.figures(),
         )
 
     async def run(self) -> None:
@@ -198,10 +209,9 @@ class Engine:
         ended = "early"
         try:
             async with asyncio.TaskGroup() as group:
-                beats = [group.create_task(self._beat()), group.create_task(self._feel_lag())]
-                if not self._self_observing:
-                    for beat in beats:
-                        beat.cancel()
+                if self._self_observing:
+                    self._health.start()
+                    beat = group.create_task(self._beat())
                 between_ns = round(self._ramp_up_s * 1e9 / len(self.users))
                 first_ns = self.clock.now_ns()
                 lives = [
@@ -211,9 +221,10 @@ class Engine:
                     ended = await self._work()
                     await self._finish_and_drain(drain=ended == "completed")
                 await self._log_off_all(lives)
-                for beat in beats:
+                if self._self_observing:
                     beat.cancel()
         finally:
+            self._health.stop()
             gc.unfreeze()
             self._conclude(ended)
 
@@ -291,27 +302,12 @@ class Engine:
                     await cut.wait()
 
     async def _beat(self) -> None:
-        """Every second: write the log, show where the run stands."""
-        spent_ns = time.process_time_ns()
+        """Every second: look at ourselves, write the log, show where the run stands."""
         while True:
-            since_ns = self.clock.now_ns()
             await asyncio.sleep(1)
-            now_ns, spent_before_ns, spent_ns = self.clock.now_ns(), spent_ns, time.process_time_ns()
-            lags_us, self._lags_us = self._lags_us, []
-            cpu_share = (spent_ns - spent_before_ns) / (now_ns - since_ns)
-            self.recorder.health({"at_ns": now_ns, "lags_us": lags_us, "cpu_share": round(cpu_share, 4)})
+            self.recorder.health(self._health.sample())
             self._flush()
             self._watch(self.snapshot())
-
-    async def _feel_lag(self) -> None:
-        """Twenty times a second: how much later than asked for does the loop come back to us?
-
-        That late it also is to read an answer, so a service time may be this much too long.
-        """
-        while True:
-            due_ns = self.clock.now_ns() + round(LAG_TICK_S * 1e9)
-            await asyncio.sleep(LAG_TICK_S)
-            self._lags_us.append(max(0, self.clock.now_ns() - due_ns) // 1000)
 
     def _flush(self) -> None:
         complaint = self.recorder.flush()

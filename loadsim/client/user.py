@@ -458,7 +458,7 @@ class User:
             error=error,
             moved_bytes=moved_bytes,
         )
-        self.engine.count_task(task, outcome, late_s[2])
+        self.engine.count_task(task, outcome, late_s)
 
 
 def _following(steps: Steps, result: Any) -> Step | None:
