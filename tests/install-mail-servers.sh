@@ -1,12 +1,13 @@
 #!/bin/sh
-# Install Debian's Dovecot and Postfix for the tests, without starting the distribution's own services.
+# Install Debian's Dovecot and Postfix for the tests, without starting the distribution's own services; and a C compiler,
+# for the null server of the benchmarks.
 #
 # The tests start private instances of their own; the installed services stay off. Nothing is done when everything is
 # there already. Exit status: 0 installed, 3 not possible here (not root, or not Debian), 4 refused because packages
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages="dovecot-imapd dovecot-lmtpd postfix openssl"
+packages="dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev"
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
@@ -15,7 +16,7 @@ say() {
 }
 
 if [ ! -e /etc/debian_version ] || ! command -v apt-get >/dev/null; then
-    say "NOT INSTALLED: this is not Debian. Tests that need Dovecot and Postfix are skipped."
+    say "NOT INSTALLED: this is not Debian. Tests that need Dovecot and Postfix, or a C compiler, are skipped."
     exit 3
 fi
 
@@ -26,7 +27,7 @@ done
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" -ne 0 ]; then
-    say "NOT INSTALLED: not root. Tests that need Dovecot and Postfix are skipped; run once: sudo $0"
+    say "NOT INSTALLED: not root. Tests that need what is missing are skipped; run once: sudo $0"
     exit 3
 fi
 

@@ -1,0 +1,239 @@
+"""The null server of the benchmarks: other clients work with it, and loadsim's see the mail that they send."""
+
+from __future__ import annotations
+
+import asyncio
+import imaplib
+import smtplib
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from bench.nullserver import NullServer, Shape, started
+from loadsim.client.modules import open_module
+from loadsim.model.evidence import Evidence
+from loadsim.model.ports import DELETED_ITEMS, INBOX, Account, Flag, Session
+
+pytestmark = pytest.mark.compiler
+
+PATIENCE_S = 30.0
+MESSAGES = 5
+BODY_BYTES = 3000
+EVIDENCE = Evidence("r1", 2, "n2.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
+MESSAGE = (
+    "From: Somebody <user2@null.test>\r\n"
+    "To: user7@null.test,\r\n all@null.test\r\n"
+    'Subject: one "and" a \\\r\n'
+    "Message-ID: <n2.0@null.test>\r\n"
+    f"X-LoadSim: {EVIDENCE.header()}\r\n"
+    "\r\n"
+    "first line\r\n.\r\nlast line\r\n"
+).encode()
+
+
+class Ear:
+    """An observer that knows how many new messages were announced."""
+
+    def __init__(self) -> None:
+        self.announced = 0
+        self.told = asyncio.Event()
+
+    def now(self) -> int:
+        """Monotonic nanoseconds."""
+        return time.monotonic_ns()
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        """Every command must succeed."""
+        assert outcome == "ok", name
+
+    def arrived(self, messages: int) -> None:
+        """So many messages more."""
+        self.announced += messages
+        self.told.set()
+
+    def lost(self, failure: Exception) -> None:
+        """No session may be lost."""
+        raise AssertionError(failure)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NullServer]:
+    """Two workers, so that mail crosses from one to the other; one distribution list."""
+    lists = tmp_path_factory.mktemp("null") / "aliases"
+    lists.write_text("all@null.test\tuser7@null.test,\n\tuser8@null.test\nfew@null.test\tuser9@null.test\n")
+    with started(Shape(workers=2, messages=MESSAGES, folders=2, body_bytes=BODY_BYTES, lists=lists)) as running:
+        yield running
+
+
+@contextmanager
+def logged_on(server: NullServer, login: str) -> Iterator[imaplib.IMAP4]:
+    """An imaplib session with the Inbox open."""
+    with imaplib.IMAP4(server.services.imap.host, server.services.imap.port, PATIENCE_S) as client:
+        client.login(login, "any")
+        client.select(INBOX)
+        yield client
+
+
+def submit(server: NullServer, recipients: list[str], message: bytes) -> None:
+    """Send by smtplib, authenticated."""
+    with smtplib.SMTP(server.services.smtp.host, server.services.smtp.port, timeout=PATIENCE_S) as client:
+        client.login("user2", "any")
+        assert client.sendmail("user2@null.test", recipients, message) == {}
+
+
+def test_imaplib_finds_what_it_asks_for(server: NullServer) -> None:
+    """Counts, UIDs, sizes, sections and partial sections of a canned Inbox agree with each other."""
+    with logged_on(server, "user101") as client:
+        assert client.uid("SEARCH", "ALL")[1] == [b"1 2 3 4 5"]
+        assert client.uid("SEARCH", "UID", "4:*")[1] == [b"4 5"]
+        assert client.search(None, "UNSEEN")[1] == [b""]
+        _, fetched = client.uid("FETCH", "3", "(RFC822.SIZE BODY.PEEK[])")
+        whole = fetched[0][1]
+        header, _, body = whole.partition(b"\r\n\r\n")
+        assert len(body) == BODY_BYTES
+        assert f"RFC822.SIZE {len(whole)} ".encode() in fetched[0][0]
+        assert client.uid("FETCH", "3", "(BODY.PEEK[HEADER])")[1][0][1] == header + b"\r\n\r\n"
+        assert client.uid("FETCH", "3", "(BODY.PEEK[1]<10.20>)")[1][0][1] == body[10:30]
+        across = len(header) + 4
+        assert client.fetch("3", f"(BODY.PEEK[]<{across - 5}.10>)")[1][0][1] == whole[across - 5 : across + 5]
+        field = client.uid("FETCH", "3", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")[1][0][1]
+        assert Evidence.parse(field.decode().partition(":")[2]) is not None
+        assert client.status(INBOX, "(MESSAGES UIDNEXT)")[1] == [b'"INBOX" (MESSAGES 5 UIDNEXT 6)']
+
+
+def test_an_inbox_loses_what_is_moved_and_expunged(server: NullServer) -> None:
+    """MOVE and UID EXPUNGE take messages away, from the middle too; numbers close up, UIDs stay."""
+    with logged_on(server, "user102") as client:
+        imaplib.Commands.setdefault("MOVE", ("SELECTED",))
+        client.uid("MOVE", "2,4", '"Folder 01"')
+        assert client.response("EXPUNGE")[1] == [b"4", b"2"]
+        assert client.uid("SEARCH", "ALL")[1] == [b"1 3 5"]
+        assert client.fetch("2", "(UID)")[1] == [b"2 (UID 3)"]
+        client.uid("EXPUNGE", "1:3")
+        assert client.response("EXPUNGE")[1] == [b"2", b"1"]
+        client.append(INBOX, "", "", b"Subject: new\r\n\r\n" + b"." * 100_000)
+        assert client.uid("SEARCH", "ALL")[1] == [b"5 6"]
+        assert b"new" in client.uid("FETCH", "6", "(BODY.PEEK[HEADER.FIELDS (SUBJECT)])")[1][0][1]
+    with logged_on(server, "user102") as client:
+        assert client.uid("SEARCH", "ALL")[1] == [b"5 6"]
+
+
+def test_submitted_mail_is_announced_and_carries_its_header(server: NullServer) -> None:
+    """A message to a list and one of its members is announced once to each member, with the header it came with."""
+    with logged_on(server, "user7") as one, logged_on(server, "user8") as other:
+        for client in (one, other):
+            client.send(b"W1 IDLE\r\n")
+            assert client.readline().startswith(b"+")
+        submit(server, ["user7@null.test", "all@null.test"], MESSAGE)
+        for client in (one, other):
+            assert client.readline() == b"* 6 EXISTS\r\n"
+            client.send(b"DONE\r\n")
+            assert client.readline().startswith(b"W1 OK")
+        field = other.uid("FETCH", "6", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")[1][0][1].decode()
+        assert Evidence.parse(field.partition(":")[2].strip()) == EVIDENCE
+    with logged_on(server, "user9") as stranger:
+        assert stranger.uid("SEARCH", "ALL")[1] == [b"1 2 3 4 5"]
+
+
+def test_pieces_of_a_message_may_come_one_by_one(server: NullServer) -> None:
+    """The end of DATA is found however the network cuts it, and dots inside a message end nothing."""
+    with socket.create_connection((server.services.smtp.host, server.services.smtp.port), PATIENCE_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answers = connection.makefile("rb")
+        connection.sendall(b"EHLO me\r\n")
+        while not answers.readline().startswith(b"250 "):
+            pass
+        connection.sendall(b"MAIL FROM:<user1@null.test>\r\nRCPT TO:<user103@null.test>\r\nDATA\r\n")
+        while not answers.readline().startswith(b"354"):
+            pass
+        for byte in b"Subject: x\r\n\r\n..\r\na.\r\n.b\r\n\r\n.\r\nNOOP\r\n":
+            connection.sendall(bytes((byte,)))
+        assert answers.readline().startswith(b"250 2.0.0 Ok: as good")
+        assert answers.readline().startswith(b"250")
+        answers.close()
+    with logged_on(server, "user103") as client:
+        assert client.uid("SEARCH", "ALL")[1] == [b"1 2 3 4 5 6"]
+
+
+@pytest.mark.parametrize(("protocol", "user"), [("imap", 201), ("aioimaplib", 202)])
+def test_client_modules_work_with_it(server: NullServer, protocol: str, user: int) -> None:
+    """Both of loadsim's clients log on, see mail arrive with its evidence, and do with it what users do."""
+    asyncio.run(_a_session(open_module(protocol, server.services).session, user))
+
+
+async def _a_session(open_session: object, user: int) -> None:
+    ear = Ear()
+    account = Account(user, f"user{user}", f"user{user}@null.test", "any")
+    session: Session = open_session(account, ear)
+    mail = session.mailbox
+    await mail.log_on()
+    assert set(await mail.folders()) == {INBOX, "Sent Items", DELETED_ITEMS, "Calendar", "Folder 01", "Folder 02"}
+    assert len(await mail.headers(INBOX, 50)) == MESSAGES
+    await mail.watch()
+    await session.submission.send(account.address, [account.address], MESSAGE)
+    async with asyncio.timeout(PATIENCE_S):
+        await ear.told.wait()
+    (header,) = await mail.arrived()
+    assert (header.evidence, header.sender) == (EVIDENCE, "user2@null.test")
+    assert header.to == ("user7@null.test", "all@null.test")
+    structure = await mail.structure(header.ref)
+    assert structure.text is not None
+    assert len(await mail.part(header.ref, structure.text)) == BODY_BYTES
+    await mail.flag([header.ref], Flag.SEEN)
+    await mail.move([header.ref], DELETED_ITEMS)
+    assert await mail.append("Sent Items", MESSAGE, [Flag.SEEN]) is not None
+    await session.calendar.replace(MESSAGE)
+    assert len(await mail.headers(INBOX, None)) == MESSAGES
+    assert ear.announced == 1
+    await session.submission.close()
+    await mail.log_off()
+
+
+def test_pushes_say_when_they_were_sent() -> None:
+    """With a rate of pushes, Inboxes of idling sessions grow, and each push carries the server's clock."""
+    with started(Shape(pushes_per_s=200, stamped=True)) as server, logged_on(server, "user1") as client:
+        before = time.monotonic_ns()
+        client.send(b"W1 IDLE\r\n")
+        assert client.readline().startswith(b"+")
+        for count in range(101, 121):
+            assert client.readline() == b"* %d EXISTS\r\n" % count
+            stamp = client.readline()
+            assert stamp.startswith(b"* OK [SENT ")
+            assert before < int(stamp[11:].partition(b"]")[0]) <= time.monotonic_ns()
+        client.send(b"DONE\r\n")
+        while not client.readline().startswith(b"W1 OK"):
+            pass
+
+
+def test_it_counts_what_it_did() -> None:
+    """When it is stopped, it tells how often it was asked for what."""
+    with started(Shape()) as server, logged_on(server, "user1") as client:
+        for _ in range(3):
+            client.noop()
+        submit(server, ["user1@null.test", "user2@null.test"], MESSAGE)
+    counts = {name: count for name, count in server.counts.items() if count}
+    assert counts == {
+        "connections": 2,
+        "IMAP CAPABILITY": 1,
+        "IMAP LOGIN": 1,
+        "IMAP SELECT": 1,
+        "IMAP NOOP": 3,
+        "SMTP EHLO": 1,
+        "SMTP AUTH": 1,
+        "SMTP MAIL": 1,
+        "SMTP RCPT": 2,
+        "SMTP DATA": 1,
+        "SMTP QUIT": 1,
+        "delivered": 2,
+        "IMAP LOGOUT": 1,
+    }
+
+
+def test_it_listens_on_all_of_loopback(server: NullServer) -> None:
+    """A generator may spread its connections over many addresses."""
+    for host in ("127.0.0.1", "127.4.5.6"):
+        with closing(socket.create_connection((host, server.services.imap.port), PATIENCE_S)) as connection:
+            assert connection.recv(4) == b"* OK"
