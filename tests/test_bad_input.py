@@ -522,11 +522,12 @@ def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
     assert re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)}", line)
 
 
-def test_submission_is_refused(capsys: Capture) -> None:
+@pytest.mark.parametrize("submission", ["aiosmtplib", "pipelining"])
+def test_submission_is_refused(submission: str, capsys: Capture) -> None:
     """A refused AUTH is told with account and answer, on one line, and without the credentials that it repeats."""
     said = partial(smtp, log_on=lambda plain: b"535-5.7.8 wrong:\r\n535 5.7.8 " + plain + b"\x1b[2J")
     with serving((imap, None), (said, None)) as ports:
-        line = refusal(capsys, "run", on(*ports))
+        line = refusal(capsys, "run", on(*ports, client={"submission": submission}))
     assert line == (
         "loadsim: account user1 (user1@loadsim.test): expected to submit mail,"
         " the server said: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J"

@@ -188,20 +188,21 @@ def test_the_mailboxes_agree_with_the_log_on_the_embedded_server(
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
+@pytest.mark.parametrize(("protocol", "submission"), [("imap", "pipelining"), ("aioimaplib", "aiosmtplib")])
 def test_the_mailboxes_agree_with_the_log_on_dovecot(
-    protocol: str, dovecot_postfix: StartDovecotPostfix, tmp_path: Path
+    protocol: str, submission: str, dovecot_postfix: StartDovecotPostfix, tmp_path: Path
 ) -> None:
-    """Read by doveadm, every mailbox holds what the log says, message by message, through either client module."""
+    """Read by doveadm, every mailbox holds what the log says, by either client module and way of submission."""
     groups = [
         {"profile": "loadsim-5.5/medium", "users": 12, "protocol": protocol},
         {"profile": "loadsim-5.5/heavy", "users": 8, "protocol": protocol},
     ]
     path = written(tmp_path / "small.yaml", topology=groups)
     server = dovecot_postfix(*population_of(load_scenario(str(path))))
-    written(path, topology=groups, **on(server.services))
+    written(path, topology=groups, client={"submission": submission}, **on(server.services))
     assert_agreement(path, tmp_path / "out", lambda accounts: mailboxes_by_doveadm(accounts, server.doveadm))
     assert server.queue() == []
+    assert json.loads((tmp_path / "out" / "score.json").read_text())["submission"] == submission
 
 
 def assert_agreement(path: Path, out: Path, read: Any) -> None:

@@ -355,6 +355,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("run.warm_up=4s", "run.warm_up_s", 4),
         ("run.window=90s", "run.window_s", 90),
         ("run.seed=12", "run.seed", 12),
+        ("client.submission=pipelining", "client.submission", "pipelining"),
         ("initialise=always", "initialise", "always"),
         ("weights.READ=2", "weights.READ", 2),
         ("weights.REPLY ALL=3", "weights.REPLY ALL", 3),
@@ -429,7 +430,9 @@ def test_refused_settings(setting: str, line: str) -> None:
 # --- refused scenarios ------------------------------------------------------------------------------------------
 
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
-KEYS = "name, server, domain, accounts, topology, lists, run, initialise, weights, criteria, limits, allow_hosts"
+KEYS = (
+    "name, server, domain, accounts, topology, lists, run, client, initialise, weights, criteria, limits, allow_hosts"
+)
 LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
 
 
@@ -529,6 +532,15 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
             "run.window: expected warm_up and window to end within the run of 10s, found 2.5s and 8s",
         ),
         ("server: embedded\nrun: 8h\n" + FEW, "run: expected a mapping, found '8h'"),
+        ("server: embedded\nclient: pipelining\n" + FEW, "client: expected a mapping, found 'pipelining'"),
+        (
+            "server: embedded\nclient: {submission: smtplib}\n" + FEW,
+            "client.submission: expected aiosmtplib or pipelining, found 'smtplib'",
+        ),
+        (
+            "server: embedded\nclient: {submit: pipelining}\n" + FEW,
+            "client.submit: expected one of the keys submission, found 'submit'",
+        ),
         (
             "server: embedded\ninitialise: yes\n" + FEW,
             "initialise: expected auto or always or never, found yes",
@@ -715,6 +727,7 @@ def test_what_changes_the_load_changes_the_digest() -> None:
         "run.days=2",
         "run.ramp_up=9s",
         "run.seed=2",
+        "client.submission=pipelining",
         "initialise=never",
     ]
     digests = {load_scenario("mixed", [change]).digest() for change in changes}

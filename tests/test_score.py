@@ -419,11 +419,13 @@ def test_a_run_that_was_ended_early_says_so(tmp_path: Path) -> None:
     assert (summary.exit_status, summary.score["verdict"]["reasons"]) == (3, ["the run was ended early"])
 
 
-def test_different_plans_are_not_merged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "first", "second"), [("plan_digest", "p1", "p2"), ("submission", "aiosmtplib", "own")])
+def test_different_plans_and_behaviours_are_not_merged(tmp_path: Path, key: str, first: str, second: str) -> None:
     """Unless forced; the message names the key and both logs."""
     one = sample_log(tmp_path / "a.tlog", [done("READ", 0, 1)])
-    another = sample_log(tmp_path / "b.tlog", [done("READ", 0, 2)], header={"run": "run-2", "plan_digest": "p2"})
-    with pytest.raises(LogError, match=r"plan_digest: .*'p1' in c1\.0 of run 'run-1' and 'p2' in c1\.0 of run 'run-2'"):
+    another = sample_log(tmp_path / "b.tlog", [done("READ", 0, 2)], header={"run": "run-2", key: second})
+    found = rf"{key}: .*'{first}' in c1\.0 of run 'run-1' and '{second}' in c1\.0 of run 'run-2'"
+    with pytest.raises(LogError, match=found):
         merge([one, another])
     assert len(merge([one, another], force=True).tasks) == 2
 

@@ -137,7 +137,10 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
         return
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     with start_embedded(accounts, distribution_lists(scenario), out) as server:
-        yield replace(server.services, command_limit_s=scenario.limits.command_s), server.describe()
+        services = replace(
+            server.services, command_limit_s=scenario.limits.command_s, submission=scenario.client.submission
+        )
+        yield services, server.describe()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,7 @@ class Run:
             "engine": ENGINE,
             "server": self.server,
             "embedded": not isinstance(scenario.server, Server),
+            "submission": scenario.client.submission,
             "scenario_digest": scenario.digest(),
             "plan_digest": plan_digest(self.workload),
             "start_state_digest": start_state,

@@ -219,13 +219,21 @@ class Endpoint:
     auth: bool = True
 
 
+SUBMISSIONS = ("aiosmtplib", "pipelining")
+"""The ways of submitting mail: a command at a time, as most mail programs do, or all of a message's in one packet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The mail server under test, as its clients reach it, and the time limit of a single command in seconds."""
+    """The mail server under test, as its clients reach it, and the time limit of a single command in seconds.
+
+    `submission` is how they submit mail, one of `SUBMISSIONS`.
+    """
 
     imap: Endpoint
     smtp: Endpoint
     command_limit_s: float = 60.0
+    submission: str = SUBMISSIONS[0]
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from loadsim.model.bounds import Criteria as Criteria
 from loadsim.model.bounds import CriteriaField
 from loadsim.model.bounds import GeneratorLimits as GeneratorLimits
 from loadsim.model.bounds import Limits as Limits
+from loadsim.model.client import Client as Client
 from loadsim.model.fields import (
     LONGEST_S,
     Count,
@@ -177,6 +178,7 @@ class _Document:
     topology: tuple[_Group, ...]
     lists: _Lists = field(default_factory=_Lists)
     run: _Run = field(default_factory=_Run)
+    client: Client = field(default_factory=Client)
     initialise: Annotated[str, word("auto", "always", "never")] = "auto"
     weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
     criteria: CriteriaField = field(default_factory=Criteria)
@@ -202,6 +204,7 @@ class Scenario:
     topology: tuple[Group, ...]
     lists: Lists
     run: Run
+    client: Client
     initialise: str
     weights: dict[str, float]
     criteria: Criteria
@@ -228,7 +231,7 @@ class Scenario:
         return self.accounts.account(index, self.domain)
 
     def digest(self) -> str:
-        """SHA-256 over what says what load is made: users and what they do, lists, length of the day, seeds.
+        """SHA-256 over what says what load is made: users, what they do and how, lists, length of the day, seeds.
 
         Names, the server's address, accounts, the window, weights, criteria and limits do not change the load.
         """
@@ -248,6 +251,7 @@ class Scenario:
             "groups": groups,
             "lists": asdict(self.lists),
             "run": {key: value for key, value in asdict(self.run).items() if key not in ("warm_up_s", "window_s")},
+            "submission": self.client.submission,
             "empty_start": self.initialise == "never",
         }
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
@@ -284,6 +288,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "window": _seconds(run.window_s),
             "seed": run.seed,
         },
+        "client": asdict(scenario.client),
         "initialise": scenario.initialise,
         "weights": dict(scenario.weights),
         "criteria": {
@@ -341,6 +346,7 @@ def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
         topology=topology,
         lists=_resolve_lists(document.lists, topology, origin),
         run=_resolve_run(document.run, users, origin),
+        client=document.client,
         initialise=document.initialise,
         weights=document.weights,
         criteria=document.criteria,

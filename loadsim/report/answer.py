@@ -128,6 +128,7 @@ def _score(
         "plan_digest": log.header.get("plan_digest"),
         "server": log.header.get("server"),
         "embedded": bool(log.header.get("embedded")),
+        "submission": log.header.get("submission"),
         "day_s": day_s,
         "compression": compression,
         "load_equivalent_users": round(users * compression),

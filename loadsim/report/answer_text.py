@@ -36,6 +36,11 @@ def _head(score: Mapping[str, Any]) -> list[str]:
         f"Load: {_count(users, 'user')} and as many sessions, from {_count(clients, 'client')} with"
         f" {_count(engines, 'engine')}; {score['tasks_per_s']:.1f} tasks/s"
     )
+    modules = score["by_protocol"]
+    lines.append(
+        f"Client module{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
+        + (f"; submission by {score['submission']}" if score["submission"] else "")
+    )
     if score["compression"] == 1:
         lines.append(f"Day: {_length(score['day_s'])}, not compressed")
     else:

@@ -26,7 +26,7 @@ LSLOG_WINDOW_S = (3600.0, 14400.0)
 WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 """Tasks that lie before and after the window by their nature."""
 
-SAME = ("scenario_digest", "plan_digest")
+SAME = ("submission", "scenario_digest", "plan_digest")
 """Header keys on which logs that are merged must agree."""
 
 OF_ONE_ENGINE = ("client", "engine", "engine_users", "epoch_ns", "wall_clock_start")

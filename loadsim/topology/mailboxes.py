@@ -50,7 +50,7 @@ def services_of(scenario: Scenario) -> Services:
             f"{scenario.name}: server: expected a server that is running, found embedded, which lives only during a"
             " run: loadsim run initialises it by itself"
         )
-    return Services(scenario.server.imap, scenario.server.smtp, scenario.limits.command_s)
+    return Services(scenario.server.imap, scenario.server.smtp, scenario.limits.command_s, scenario.client.submission)
 
 
 def accounts_on_server(scenario: Scenario) -> list[Account]:

@@ -14,7 +14,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import SUPPORT, Account, ClientModule, Observer, Services, Session
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.protocols.smtp import Submission
+from loadsim.protocols.smtp import open_submission
 from loadsim.protocols.tls import tls_context
 
 
@@ -40,7 +40,7 @@ class Aioimaplib:
 
     def session(self, account: Account, observer: Observer) -> Session:
         """The drivers of one user; nothing is connected yet."""
-        services, limit_s = self._services, self._services.command_limit_s
-        mailbox = AioimaplibMailbox(services.imap, account, observer, limit_s, self._imap_tls)
-        submission = Submission(services.smtp, account, observer, limit_s, self._smtp_tls)
+        services = self._services
+        mailbox = AioimaplibMailbox(services.imap, account, observer, services.command_limit_s, self._imap_tls)
+        submission = open_submission(services, account, observer, self._smtp_tls)
         return Session(mailbox, submission, MailboxCalendar(mailbox))

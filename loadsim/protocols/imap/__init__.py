@@ -1,4 +1,4 @@
-"""The client module `imap`: loadsim's own IMAP client, aiosmtplib for submission, the calendar as a folder.
+"""The client module `imap`: loadsim's own IMAP client, submission as the scenario says, the calendar as a folder.
 
     names, commands        names and arguments into bytes
     responses              what a server can say
@@ -18,7 +18,7 @@ from loadsim.model.ports import SUPPORT, Account, ClientModule, Observer, Servic
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.session import ImapSession
-from loadsim.protocols.smtp import Submission
+from loadsim.protocols.smtp import open_submission
 from loadsim.protocols.tls import tls_context
 
 
@@ -38,7 +38,7 @@ class ImapModule:
         """The drivers of one user; nothing is connected yet."""
         services = self._services
         mailbox = ImapMailbox(ImapSession(services.imap, self._imap_tls, account, observer, services.command_limit_s))
-        submission = Submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls)
+        submission = open_submission(services, account, observer, self._smtp_tls)
         return Session(mailbox, submission, MailboxCalendar(mailbox))
 
 

@@ -15,12 +15,12 @@ import math
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint, Observer
+from loadsim.protocols.failures import again, failing_as
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
 from loadsim.protocols.imap.wire import Wire
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         assert connection._greeting is not None
         since, outcome = observer.now(), "lost"
         try:
-            with _failing_as("connect"):
+            with failing_as("connect"):
                 async with asyncio.timeout(limit_s):
                     await connection._loop.create_connection(
                         lambda: connection,
@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         since, outcome = self._observer.now(), "lost"
         try:
-            with _failing_as("TLS handshake"):
+            with failing_as("TLS handshake"):
                 async with asyncio.timeout(self._limit_s):
                     transport = await self._loop.start_tls(
                         self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self._limit_s
@@ -442,27 +442,5 @@ class Connection(asyncio.Protocol):
             self._broken(failure)
 
 
-def again(failure: TaskFailed) -> TaskFailed:
-    """The same failure for somebody else: an exception object keeps the traces of who raised it."""
-    return type(failure)(failure.kind, failure.line)
-
-
 def _injected() -> ProtocolError:
     return ProtocolError("IMAP STARTTLS", "data in the clear behind the server's OK")
-
-
-@contextmanager
-def _failing_as(what: str) -> Iterator[None]:
-    """What the system raises while a connection is made, in the words of a task (`ServerLost`, `ServerSilent`)."""
-    try:
-        yield
-    except TimeoutError:
-        raise ServerSilent(f"no answer to {what}") from None
-    except ssl.SSLCertVerificationError as error:
-        raise ServerLost("TLS certificate", error.verify_message) from None
-    except ssl.SSLError as error:
-        raise ServerLost("TLS handshake", error.reason or "") from None
-    except ConnectionRefusedError:
-        raise ServerLost("connection refused") from None
-    except OSError as error:
-        raise ServerLost(what, error.strerror or "") from None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ssl
 import sys
-from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.imap.commands import astring
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.responses import Capability, Code, Response
+from loadsim.protocols.sasl import disguises, plain
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """What a server has that speaks nothing but IMAP4rev2 (RFC 9051, appendix E)."""
@@ -32,7 +32,7 @@ async def log_on(
     password is ever part of an error, even if the server repeats it.
     """
     connection, greeting = await Connection.connect(
-        endpoint, context, observer, limit_s, heard, broken, tuple(_disguises(account))
+        endpoint, context, observer, limit_s, heard, broken, tuple(disguises(account))
     )
     try:
         offered = _named_in(greeting.code)
@@ -72,24 +72,10 @@ async def _authenticate(connection: Connection, account: Account, offered: froze
     """AUTHENTICATE PLAIN (RFC 9051 section 6.2.2, RFC 4616; in one step with SASL-IR, RFC 4959), or else LOGIN."""
     if "AUTH=PLAIN" in offered:
         if "SASL-IR" in offered:
-            await connection.send("AUTHENTICATE", b"PLAIN", _plain(account))
+            await connection.send("AUTHENTICATE", b"PLAIN", plain(account))
         else:
-            await connection.send("AUTHENTICATE", b"PLAIN", after=_plain(account))
+            await connection.send("AUTHENTICATE", b"PLAIN", after=plain(account))
     elif "LOGINDISABLED" in offered:
         raise ServerRefused("LOGINDISABLED", "the server takes neither AUTHENTICATE PLAIN nor LOGIN here")
     else:
         await connection.send("LOGIN", astring(account.login), astring(account.password))
-
-
-def _plain(account: Account) -> bytes:
-    return b64encode(b"\0%b\0%b" % (account.login.encode(), account.password.encode()))
-
-
-def _disguises(account: Account) -> Iterator[str]:
-    """The password in every form in which it is sent, and in those that a server might repeat."""
-    password = account.password
-    if password:
-        yield password
-        yield password.replace("\\", "\\\\").replace('"', '\\"')
-        yield b64encode(password.encode()).decode()
-        yield _plain(account).decode()

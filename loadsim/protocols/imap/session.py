@@ -10,9 +10,10 @@ from functools import partial
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Observer
+from loadsim.protocols.failures import again
 from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.commands import mailbox
-from loadsim.protocols.imap.connection import Answer, Connection, again
+from loadsim.protocols.imap.connection import Answer, Connection
 from loadsim.protocols.imap.grammar import numbers_of
 from loadsim.protocols.imap.logon import log_on
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Response

@@ -1,19 +1,13 @@
-"""SMTP submission (RFC 5321, RFC 6409) on aiosmtplib: one user's way of sending.
+"""SMTP submission on the library aiosmtplib: one command at a time, as most mail programs do it.
 
-What aiosmtplib raises becomes what a port may raise in one place, `Submission._run`, which also holds the time
-limit of a command and tells the observer. Sub-timings are the steps of a connection and of an envelope:
-
-    SMTP CONNECT, EHLO, [STARTTLS, EHLO,] [AUTH]    once per connection; CONNECT includes implicit TLS and the greeting
-    SMTP MAIL, RCPT, ... RCPT, DATA                 once per message; DATA ends with the acceptance
-
-QUIT is not among them: a person waits for the acceptance, and no longer.
+What the library raises becomes what a port may raise in one place, `LibrarySubmission._run`, which also holds the time
+limit of a command and tells the observer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from base64 import b64encode
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, cast
@@ -23,6 +17,7 @@ from aiosmtplib import SMTPResponse
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.sasl import plain, without_password
 from loadsim.protocols.tls import tls_context as context_of
 
 FAREWELL_LIMIT_S = 10.0
@@ -32,7 +27,7 @@ PLACEHOLDER_NAME = "[127.0.0.1]"
 """Keeps aiosmtplib from looking up this machine's name, in a thread; EHLO says the connection's own address."""
 
 
-class Submission:
+class LibrarySubmission:
     """Sends the messages of one user, one at a time; implements `ports.Submission`.
 
     With `connection: per-message` each message has a connection of its own. Its QUIT runs beside whatever the
@@ -130,9 +125,9 @@ class Submission:
     async def _authenticate(self, client: _Client) -> None:
         """AUTH (RFC 4954): PLAIN, one round trip, where it is offered; else what the library finds."""
         login, password = self._account.login, self._account.password
-        plain = "plain" in client.server_auth_methods
-        command = client.auth_plain(login, password) if plain else client.login(login, password)
-        await self._run(client, "AUTH", command, len(b"AUTH PLAIN \r\n") + len(_plain(login, password)))
+        one_step = "plain" in client.server_auth_methods
+        command = client.auth_plain(login, password) if one_step else client.login(login, password)
+        await self._run(client, "AUTH", command, len(b"AUTH PLAIN \r\n") + len(plain(self._account)))
 
     async def _mail(self, client: _Client, sender: str, message: bytes) -> None:
         """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) where they are offered and apply."""
@@ -194,11 +189,7 @@ class Submission:
     def _clean(self, text: str) -> str:
         """A server's text on one line, without the password should the server have echoed it."""
         line = " ".join(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())
-        login, password = self._account.login, self._account.password
-        for secret in (_plain(login, password), b64encode(password.encode()), password.encode()):
-            if secret:
-                line = line.replace(secret.decode(), "***")
-        return line
+        return without_password(line, self._account)
 
     async def _give_up(self, client: _Client) -> None:
         """End the transaction that was refused. QUIT does so too (RFC 5321 section 4.1.1.10), RSET costs an answer."""
@@ -258,11 +249,6 @@ def _address_literal(client: _Client) -> str:
         host = str(client.get_transport_info("sockname")[0]).partition("%")[0]
         return f"[IPv6:{host}]" if ":" in host else f"[{host}]"
     return PLACEHOLDER_NAME
-
-
-def _plain(login: str, password: str) -> bytes:
-    """The message of AUTH PLAIN (RFC 4616), in Base64."""
-    return b64encode(b"\0".join((b"", login.encode(), password.encode())))
 
 
 def _data_bytes(message: bytes) -> int:

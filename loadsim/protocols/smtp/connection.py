@@ -1,0 +1,405 @@
+"""One SMTP connection on asyncio: packets of commands out, replies in, one future for a whole conversation.
+
+A conversation is an iterator of packets: commands that are written together (RFC 2920). The next packet is asked for
+when all commands of the last one have succeeded; what the server offers is known by then. The event loop comes back
+to whoever started the conversation only at its end.
+
+There is one timer per connection. It is not moved when commands come and go: when it fires, it looks whether anything
+is overdue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.failures import again, failing_as
+from loadsim.protocols.sasl import without_password
+from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
+from loadsim.protocols.smtp.wire import Reply, Wire
+
+FAREWELL_LIMIT_S = 10.0
+"""How long a server may take to close after QUIT before its connection is dropped."""
+
+SERVICE_CLOSING = 421
+"""The server ends the connection, whatever it was asked (RFC 5321 section 4.2.1)."""
+
+Conversation = Iterator[Sequence[Command]]
+
+
+class _Pending:
+    """A command that was sent and is not answered."""
+
+    __slots__ = ("further", "received_bytes", "sent_bytes", "since_ns", "verb")
+
+    def __init__(self, command: Command, since_ns: int) -> None:
+        self.verb = command.verb
+        self.further = command.further
+        self.since_ns = since_ns
+        self.sent_bytes = len(command.line)
+        self.received_bytes = 0
+
+
+class Connection(asyncio.Protocol):
+    """A connection from before its beginning to its end; `failure` says why it is over, None as long as it is not.
+
+    `offered` has the extensions by their keywords, from the last EHLO. `succeeded` counts the commands of the present
+    or last conversation that did.
+    """
+
+    __slots__ = (
+        "_account",
+        "_closed",
+        "_conversation",
+        "_deadline_s",
+        "_end",
+        "_last",
+        "_leaving",
+        "_limit_s",
+        "_loop",
+        "_observer",
+        "_open",
+        "_pending",
+        "_refusal",
+        "_said_quit",
+        "_sealed",
+        "_timer",
+        "_transport",
+        "_wire",
+        "failure",
+        "offered",
+        "succeeded",
+    )
+
+    def __init__(self, account: Account, observer: Observer, limit_s: float, open_connections: set[Connection]) -> None:
+        """`open_connections` holds this one for as long as it has a socket. The account is here to be kept secret."""
+        self.failure: TaskFailed | None = None
+        self.offered: dict[str, str] = {}
+        self.succeeded = 0
+        self._account = account
+        self._observer = observer
+        self._limit_s = limit_s
+        self._open = open_connections
+        self._loop = asyncio.get_running_loop()
+        self._wire = Wire()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline_s = math.inf
+        self._closed: asyncio.Future[None] | None = None
+        self._conversation: Conversation = iter(())
+        self._end: asyncio.Future[None] | None = None  # of the conversation under way
+        self._pending: deque[_Pending] = deque()
+        self._refusal: ServerRefused | None = None  # the first one of the present packet
+        self._last = False  # the connection ends with this conversation
+        self._leaving = False  # nothing that the server says is of interest any more
+        self._said_quit = False
+        self._sealed = False  # the server agreed to STARTTLS: it must not say more in the clear
+
+    async def connect(
+        self, endpoint: Endpoint, context: ssl.SSLContext | None, conversation: Conversation, *, last: bool
+    ) -> None:
+        """Connect, with implicit TLS if the endpoint says so (RFC 8314), and `converse`, of the `GREETING` first."""
+        implicit = context if endpoint.tls == "implicit" else None
+        end = self._begin(conversation, last)
+        try:
+            with failing_as("CONNECT", "lost at CONNECT"):
+                async with asyncio.timeout(self._limit_s):
+                    await self._loop.create_connection(
+                        lambda: self,
+                        endpoint.host,
+                        endpoint.port,
+                        ssl=implicit,
+                        server_hostname=endpoint.host if implicit else None,
+                        ssl_handshake_timeout=self._limit_s if implicit else None,
+                    )
+        except TaskFailed as failure:
+            self._fail(failure)
+        except asyncio.CancelledError:
+            end.cancel()
+            self.abort()
+            raise
+        await self._over(end)
+
+    async def converse(self, conversation: Conversation, *, last: bool) -> None:
+        """Hold a conversation; if it is the `last` one, take leave at its end, however it ends.
+
+        Raises what went wrong. After `ServerRefused` the connection lives, unless `failure` says otherwise: when the
+        server is closing, or when nothing else keeps it from delivering to some of the recipients only.
+        """
+        await self._over(self._begin(conversation, last))
+
+    async def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """The handshake of TLS, after the server has agreed to STARTTLS (RFC 3207). `SMTP STARTTLS` includes it.
+
+        Whatever the server sent in the clear behind its agreement is refused, as somebody may have put it there
+        (CVE-2011-0411); what the network still holds is read as part of the handshake, and fails it.
+        """
+        agreed = self._pending[0]
+        assert self._transport is not None
+        transport = None
+        try:
+            with failing_as("STARTTLS", "lost at STARTTLS"):
+                async with asyncio.timeout(self._limit_s):
+                    transport = await self._loop.start_tls(
+                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self._limit_s
+                    )
+            if transport is None or self.failure is not None:
+                raise ServerLost("lost at STARTTLS") if self.failure is None else again(self.failure)
+        except BaseException as error:
+            self._fail(error if isinstance(error, TaskFailed) else ServerLost("closed"))
+            self._gone()  # asyncio does not say so when it lost the connection in the handshake
+            raise
+        self._transport = transport
+        self._sealed = False
+        self.offered = {}  # what was said in the clear does not count (RFC 3207 section 4.2)
+        self._pending.clear()
+        self._report(agreed, "ok")
+
+    @property
+    def own_address(self) -> str:
+        """This end's, as a server sees it."""
+        assert self._transport is not None
+        return str(self._transport.get_extra_info("sockname")[0])
+
+    def leave(self) -> None:
+        """Say QUIT (RFC 5321 section 4.1.1.10), unless it is said; the server closes, or we do when its time is up."""
+        if self.failure is not None or self._leaving:
+            return
+        self._leaving = True
+        assert self._transport is not None
+        if not self._said_quit:
+            self._transport.write(QUIT)
+        self._deadline_s = self._loop.time() + FAREWELL_LIMIT_S
+        self._set_timer()
+
+    def abort(self) -> None:
+        """Close at once. What is under way fails."""
+        self._fail(ServerLost("closed"))
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed."""
+        if self in self._open:
+            self._closed = self._closed or self._loop.create_future()
+            await asyncio.shield(self._closed)
+
+    # --- out ---
+
+    def _begin(self, conversation: Conversation, last: bool) -> asyncio.Future[None]:
+        assert self._end is None
+        if self.failure is not None:
+            raise again(self.failure)
+        self._end = end = self._loop.create_future()
+        self._conversation = conversation
+        self._last = last
+        self._refusal = None
+        self.succeeded = 0
+        self._go_on()
+        return end
+
+    async def _over(self, end: asyncio.Future[None]) -> None:
+        """Wait for the end of a conversation; who is no longer waited for closes."""
+        try:
+            await end
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+    def _go_on(self) -> None:
+        """Send the next packet; without one, the conversation has come to its end."""
+        try:
+            packet = next(self._conversation, None)
+        except ServerRefused as refusal:
+            self._finish(refusal)
+            return
+        if packet is None:
+            self._finish(None)
+            return
+        now = self._observer.now()
+        for command in packet:
+            self._pending.append(_Pending(command, now))
+        if self._transport is not None:  # before there is one, nothing is said but the greeting
+            self._transport.write(packet[0].line if len(packet) == 1 else b"".join([each.line for each in packet]))
+        self._wait()
+
+    def _send_more(self, pending: _Pending) -> None:
+        """What the server asks for; behind the last of it, QUIT may travel along (RFC 2920 section 3.1)."""
+        pieces, *further = pending.further
+        pending.further = tuple(further)
+        pending.sent_bytes += sum(map(len, pieces))
+        if self._last and pending.verb == "DATA" and "PIPELINING" in self.offered:
+            self._said_quit = True
+            pieces = (*pieces, QUIT)
+        assert self._transport is not None
+        self._transport.writelines(pieces)
+        self._wait()
+
+    def _wait(self) -> None:
+        """The server has its whole time for what it was asked, or for what comes next."""
+        self._deadline_s = self._loop.time() + self._limit_s
+        if self._timer is None:
+            self._set_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self._loop.call_at(self._deadline_s, self._look_at_the_clock)
+
+    def _look_at_the_clock(self) -> None:
+        self._timer = None
+        if self._deadline_s > self._loop.time():
+            if self._deadline_s < math.inf:
+                self._set_timer()
+        elif self._leaving:
+            self._fail(ServerSilent("no answer to QUIT"))
+        else:
+            self._fail(ServerSilent(f"no answer to {self._at}"))
+
+    # --- in ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio, which has seen to it that small packets do not wait for each other."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._open.add(self)
+        if self.failure is not None:  # given up before it was made
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio; a protocol error ends this connection and no other."""
+        if self.failure is not None or self._leaving:
+            return
+        if self._sealed:
+            self._fail(_injected())
+            return
+        try:
+            for reply in self._wire.feed(data):
+                if self._sealed:
+                    raise _injected()
+                self._take(reply)
+                if self.failure is not None or self._leaving:
+                    return
+            if self._sealed and self._wire.held_bytes:
+                raise _injected()
+        except ProtocolError as error:
+            line = self._wire.stumbled_over.decode("utf-8", "replace")
+            said = f"{error.line}: {line}" if line else error.line
+            self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(said, self._account)))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by asyncio; what is under way fails at once."""
+        why = error.strerror if isinstance(error, OSError) and error.strerror else ""
+        self._fail(ServerLost(f"lost at {self._at}", why))
+        self._gone()
+
+    def _take(self, reply: Reply) -> None:
+        if not self._pending:
+            if reply.code != SERVICE_CLOSING:
+                raise ProtocolError("unasked reply", self._said(reply))
+            self._fail(ServerLost(str(SERVICE_CLOSING), self._said(reply)))
+            return
+        pending = self._pending[0]
+        pending.received_bytes += reply.size_bytes
+        kind = reply.code // 100
+        if kind >= 4:
+            refusal = ServerRefused(f"{reply.code} {pending.verb}", self._said(reply))
+            if self._refusal is None:
+                self._refusal = refusal
+            if reply.code == SERVICE_CLOSING:
+                self._fail(self._refusal)
+                return
+            self._report(self._pending.popleft(), "refused")
+        elif kind == 3 and pending.further:
+            if self._refusal is not None:
+                # Some recipients were accepted, not all. An empty message would reach them (RFC 2920 section 3.1), the
+                # real one as well; the end of the connection reaches nobody.
+                self._fail(self._refusal)
+            else:
+                self._send_more(pending)
+            return
+        elif kind == 2 and not pending.further:
+            self.succeeded += 1
+            self._accepted(reply)
+        else:
+            raise ProtocolError("no such answer", self._said(reply))
+        if self._sealed:
+            self._finish(None)
+        elif self._pending:
+            self._wait()
+        elif self._refusal is not None:
+            self._finish(self._refusal)
+        else:
+            self._go_on()
+
+    def _accepted(self, reply: Reply) -> None:
+        pending = self._pending[0]
+        if pending.verb == "EHLO":
+            self.offered = extensions(reply)
+        elif pending.verb == STARTTLS.verb:  # it stays pending until it is done
+            self._sealed = True
+            assert self._transport is not None
+            self._transport.pause_reading()
+            return
+        self._report(self._pending.popleft(), "ok")
+
+    # --- ends ---
+
+    @property
+    def _at(self) -> str:
+        """What is waited for, as errors name it."""
+        return self._pending[0].verb if self._pending else "QUIT" if self._leaving else "rest"
+
+    def _report(self, pending: _Pending, outcome: str) -> None:
+        self._observer.command(
+            f"SMTP {pending.verb}", pending.since_ns, outcome, pending.sent_bytes, pending.received_bytes
+        )
+
+    def _said(self, reply: Reply) -> str:
+        return " ".join(without_password(reply.text, self._account).split())
+
+    def _finish(self, refusal: ServerRefused | None) -> None:
+        """The conversation is over, with or without what it was for."""
+        end, self._end = self._end, None
+        self._conversation = iter(())
+        self._deadline_s = math.inf
+        if end is not None and not end.done():
+            if refusal is None:
+                end.set_result(None)
+            else:
+                end.set_exception(refusal)
+        if self._last:
+            self.leave()
+
+    def _fail(self, failure: TaskFailed) -> None:
+        """End the connection: what is under way fails, the rest is never sent."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        if self._transport is not None:
+            self._transport.abort()
+        self._stop_timer()
+        pending, self._pending = self._pending, deque()
+        for each in pending:
+            self._report(each, failure.outcome)
+        self._conversation = iter(())
+        end, self._end = self._end, None
+        if end is not None and not end.done():
+            end.set_exception(again(failure))
+
+    def _gone(self) -> None:
+        self._stop_timer()
+        self._open.discard(self)
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+
+
+def _injected() -> ProtocolError:
+    return ProtocolError("data in the clear behind the answer")

@@ -1,0 +1,160 @@
+"""loadsim's own SMTP submission (RFC 5321, RFC 6409): sender, recipients and DATA in one packet (RFC 2920)."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.smtp import commands
+from loadsim.protocols.smtp.commands import Command
+from loadsim.protocols.smtp.connection import Connection, Conversation
+from loadsim.protocols.tls import tls_context as context_of
+
+
+class PipeliningSubmission:
+    """Sends the messages of one user, one at a time; implements `ports.Submission`.
+
+    Where the server does not offer PIPELINING it is one command at a time. Connections are made, kept and left as by
+    `LibrarySubmission`, and sub-timings have the same names; each of a packet's commands counts from its write.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        account: Account,
+        observer: Observer,
+        limit_s: float,
+        tls_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """`limit_s` bounds every command. Pass a shared `tls_context`: the one made here otherwise is costly."""
+        self._endpoint = endpoint
+        self._account = account
+        self._observer = observer
+        self._limit_s = limit_s
+        self._tls = tls_context or context_of(endpoint)
+        self._kept: Connection | None = None  # set only between two messages
+        self._open: set[Connection] = set()
+
+    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Submit one message (RFC 5322, CRLF); returns when it is accepted for every recipient.
+
+        Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. After a refused
+        recipient the transaction is given up: nobody gets the message.
+        """
+        kept, self._kept = self._kept, None
+        if kept is not None and kept.failure is None:
+            try:
+                await kept.converse(_transaction(kept, sender, recipients, message), last=False)
+            except (ServerLost, ServerRefused):
+                if kept.failure is None:
+                    await self._reset(kept)
+                    raise
+                if kept.succeeded:
+                    raise  # otherwise it had ended since the last message, and nobody has seen anything of this one
+            else:
+                self._kept = kept
+                return
+        await self._send_anew(sender, recipients, message)
+
+    async def check(self) -> None:
+        """Connect, secure and authenticate as for a message, and leave; raises as `send` does."""
+        connection = self._connection()
+        try:
+            await self._connect(connection, iter(()), last=True)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """QUIT a kept connection, and wait until it and those of earlier messages are gone."""
+        if self._kept is not None:
+            self._kept.leave()
+            self._kept = None
+        for connection in list(self._open):
+            await connection.wait_closed()
+
+    async def _send_anew(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Send over a new connection, and keep it or leave it as the endpoint says."""
+        connection = self._connection()
+        transaction = _transaction(connection, sender, recipients, message)
+        if self._endpoint.connection != "kept":
+            await self._connect(connection, transaction, last=True)
+            return
+        await self._connect(connection, iter(()), last=False)
+        try:
+            await connection.converse(transaction, last=False)
+        except ServerRefused:
+            if connection.failure is None:
+                await self._reset(connection)
+            raise
+        self._kept = connection
+
+    async def _reset(self, connection: Connection) -> None:
+        """End a transaction that was refused, so that the connection serves the next message."""
+        try:
+            await connection.converse(iter([[commands.RESET]]), last=False)
+        except TaskFailed:
+            connection.abort()
+        else:
+            self._kept = connection
+
+    def _connection(self) -> Connection:
+        return Connection(self._account, self._observer, self._limit_s, self._open)
+
+    async def _connect(self, connection: Connection, then: Conversation, *, last: bool) -> None:
+        """Connect, secure and authenticate as the endpoint says, then go on with a conversation; refused, leave."""
+        endpoint, context = self._endpoint, self._tls
+        try:
+            if endpoint.tls != "starttls":
+                await connection.connect(endpoint, context, chain(self._welcome(connection), then), last=last)
+            else:
+                assert context is not None
+                await connection.connect(endpoint, None, _until_tls(connection), last=False)
+                await connection.secure(context, endpoint.host)
+                await connection.converse(chain(self._introduction(connection), then), last=last)
+        except ServerRefused:
+            connection.leave()
+            raise
+
+    def _welcome(self, connection: Connection) -> Iterator[Sequence[Command]]:
+        yield [commands.GREETING]
+        yield from self._introduction(connection)
+
+    def _introduction(self, connection: Connection) -> Iterator[Sequence[Command]]:
+        """EHLO, and AUTH where it is offered (RFC 4954): PLAIN, one round trip, else LOGIN."""
+        yield [commands.ehlo(connection.own_address)]
+        if not self._endpoint.auth or "AUTH" not in connection.offered:
+            return
+        mechanisms = connection.offered["AUTH"].split()
+        if "PLAIN" in mechanisms:
+            yield [commands.auth_plain(self._account)]
+        elif "LOGIN" in mechanisms:
+            yield [commands.auth_login(self._account)]
+        else:
+            raise ServerRefused("no AUTH", f"neither PLAIN nor LOGIN among {' '.join(mechanisms)}")
+
+
+def _until_tls(connection: Connection) -> Iterator[Sequence[Command]]:
+    yield [commands.GREETING]
+    yield [commands.ehlo(connection.own_address)]
+    if "STARTTLS" not in connection.offered:
+        raise ServerRefused("no STARTTLS", "the server does not offer it")
+    yield [commands.STARTTLS]
+
+
+def _transaction(
+    connection: Connection, sender: str, recipients: Sequence[str], message: bytes
+) -> Iterator[Sequence[Command]]:
+    """One message: in one packet where the server takes it so (RFC 2920 section 3.1), else step by step."""
+    steps = [
+        commands.mail(sender, message, connection.offered),
+        *map(commands.rcpt, recipients),
+        commands.data(message),
+    ]
+    if "PIPELINING" in connection.offered:
+        yield steps
+    else:
+        for step in steps:
+            yield [step]

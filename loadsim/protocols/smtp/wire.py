@@ -1,0 +1,97 @@
+"""The server's stream of bytes into whole replies, however the network cuts it (RFC 5321 section 4.2). No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from loadsim.errors import ProtocolError
+
+LONGEST_LINE_BYTES = 4096
+"""Of one line of a reply. RFC 5321 section 4.5.3.1.5 wants 512 to be enough; not every server's text is."""
+
+LONGEST_REPLY_BYTES = 1 << 16
+"""All lines of one reply together; EHLO's are a few dozen."""
+
+_LINE = re.compile(rb"([2-5][0-9][0-9])(?:([ -])(.*))?", re.DOTALL)
+
+
+class Reply(NamedTuple):
+    """One whole reply: its code, the text of each of its lines (enhanced status codes included), and its length."""
+
+    code: int
+    lines: tuple[bytes, ...]
+    size_bytes: int
+
+    @property
+    def text(self) -> str:
+        """The reply's lines as one, with its code once: "550 5.1.1 unknown user"."""
+        return f"{self.code} {b' '.join(self.lines).decode('utf-8', 'replace')}"
+
+
+class Wire:
+    """Takes what arrived, gives the replies that it completed. After a `ProtocolError` it is of no more use.
+
+    A line may end with LF alone: many a server has been forgiven that, and no reply gets another meaning by it.
+    """
+
+    __slots__ = ("_begun", "_code", "_held", "_size_bytes", "stumbled_over")
+
+    def __init__(self) -> None:
+        self.stumbled_over = b""  # the line that made it raise; it may hold what was sent before
+        self._held = b""  # the beginning of a line
+        self._begun: list[bytes] = []  # the lines of a reply that goes on ...
+        self._code = 0  # ... with this code ...
+        self._size_bytes = 0  # ... and so many bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much has arrived that is no whole reply yet."""
+        return len(self._held) + self._size_bytes
+
+    def feed(self, data: bytes) -> Iterator[Reply]:
+        """Take what arrived; yield the replies that it completed, each before what follows it is looked at.
+
+        Exhaust it before feeding again. Raises `ProtocolError` for what is no reply, or too long.
+        """
+        stream = self._held + data if self._held else data
+        begin = 0
+        while (end := stream.find(b"\n", begin)) >= 0:
+            reply = self._line(stream[begin:end], end + 1 - begin)
+            begin = end + 1
+            if reply is not None:
+                yield reply
+        self._held = stream[begin:]
+        if len(self._held) > LONGEST_LINE_BYTES:
+            raise self._refuse(self._held, f"a line of more than {LONGEST_LINE_BYTES} bytes")
+
+    def _line(self, line: bytes, size_bytes: int) -> Reply | None:
+        """The reply that this line ends; None when it goes on."""
+        if size_bytes > LONGEST_LINE_BYTES:
+            raise self._refuse(line, f"a line of more than {LONGEST_LINE_BYTES} bytes")
+        found = _LINE.fullmatch(line[:-1] if line.endswith(b"\r") else line)
+        if found is None:
+            raise self._refuse(line, "no reply code")
+        digits, mark, text = found.groups(b"")
+        code = int(digits)
+        if not self._begun:
+            if mark != b"-":
+                return Reply(code, (text,), size_bytes)
+            self._code = code
+        elif code != self._code:
+            raise self._refuse(line, "different codes in one reply")
+        self._begun.append(text)
+        self._size_bytes += size_bytes
+        if self._size_bytes > LONGEST_REPLY_BYTES:
+            raise self._refuse(line, f"a reply of more than {LONGEST_REPLY_BYTES} bytes")
+        if mark == b"-":
+            return None
+        reply = Reply(code, tuple(self._begun), self._size_bytes)
+        self._begun.clear()
+        self._size_bytes = 0
+        return reply
+
+    def _refuse(self, line: bytes, found: str) -> ProtocolError:
+        self.stumbled_over = line
+        return ProtocolError("no SMTP", found)

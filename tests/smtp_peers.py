@@ -1,0 +1,210 @@
+"""Servers for the SMTP drivers: aiosmtpd, which knows nothing of our code, and one that misbehaves by script."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+from loadsim.model.ports import Account, Endpoint
+
+PASSWORD = "s3cret-word"
+ACCOUNT = Account(1, "user1", "user1@sim.test", PASSWORD)
+MESSAGE = b"From: user1@sim.test\r\nSubject: dots\r\n\r\n.\r\n..\r\n.leading\r\nnone\r\n\r\n.last\r\n"
+LIMIT_S = 5.0
+TINY_LIMIT_S = 0.05
+
+
+class Observed:
+    """Hears the driver; an observer as the engine's, but that it keeps everything."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[str, str, int, int]] = []
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        assert 0 < since <= time.monotonic_ns()
+        self.commands.append((name, outcome, sent_bytes, received_bytes))
+
+    def arrived(self, messages: int) -> None:
+        raise AssertionError("SMTP brings no mail")
+
+    def lost(self, failure: Exception) -> None:
+        raise AssertionError("nobody waits for it")
+
+    @property
+    def names(self) -> list[str]:
+        return [name.removeprefix("SMTP ") for name, *_ in self.commands]
+
+
+class Accepting:
+    """A handler for aiosmtpd: keeps what was delivered, refuses the recipients and senders it is told to.
+
+    aiosmtpd takes commands that were sent together, and keeps it to itself: `pipelining` says so to clients.
+    """
+
+    def __init__(self, refuse: dict[str, str] | None = None, pipelining: bool = False) -> None:
+        self.pipelining = pipelining
+        self.delivered: list[tuple[str, list[str], bytes]] = []
+        self.connections = 0
+        self.resets = 0
+        self.helo: list[str] = []
+        self.options: list[list[str]] = []
+        self.refuse = refuse or {}
+        self.gone = asyncio.Event()
+
+    async def handle_EHLO(  # noqa: N802
+        self, server: SMTP, session: Session, envelope: Envelope, hostname: str, responses: list[str]
+    ) -> list[str]:
+        self.helo.append(hostname)
+        session.host_name = hostname
+        return [responses[0], "250-PIPELINING", *responses[1:]] if self.pipelining else responses
+
+    async def handle_MAIL(  # noqa: N802
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if address in self.refuse:
+            return self.refuse[address]
+        self.options.append(options)
+        envelope.mail_from = address
+        return "250 OK"
+
+    async def handle_RCPT(  # noqa: N802
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if address in self.refuse:
+            return self.refuse[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_RSET(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        self.resets += 1
+        return "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        assert envelope.mail_from is not None
+        assert isinstance(envelope.content, bytes)
+        self.delivered.append((envelope.mail_from, list(envelope.rcpt_tos), envelope.content))
+        return "250 queued"
+
+
+class Protocol(SMTP):
+    """aiosmtpd's server protocol, which lets a test see and cut its connections."""
+
+    open: set[asyncio.BaseTransport]
+    socket: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.open.discard(self.socket)  # STARTTLS comes here a second time
+        self.socket = transport
+        self.open.add(transport)
+        if isinstance(self.event_handler, Accepting):
+            self.event_handler.connections += 1
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self.open.discard(self.socket)
+        if isinstance(self.event_handler, Accepting):
+            self.event_handler.gone.set()
+
+
+@asynccontextmanager
+async def aiosmtpd(
+    handler: Accepting, ssl_context: ssl.SSLContext | None = None, **options: object
+) -> AsyncIterator[tuple[int, set[asyncio.BaseTransport]]]:
+    """An aiosmtpd on a port of the kernel's choice, and its open connections."""
+    loop = asyncio.get_running_loop()
+    connections: set[asyncio.BaseTransport] = set()
+
+    def protocol() -> Protocol:
+        made = Protocol(handler, hostname="mail.sim.test", loop=loop, **options)  # type: ignore[arg-type]
+        made.open = connections
+        return made
+
+    server = await loop.create_server(protocol, "127.0.0.1", 0, ssl=ssl_context)
+    try:
+        yield server.sockets[0].getsockname()[1], connections
+    finally:
+        server.close()
+        for transport in list(connections):
+            transport.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def scripted(pipelining: bool = False, **script: str | None) -> AsyncIterator[int]:
+    """A server that answers each command as told: a text, "" for silence from then on, None for closing; else 250.
+
+    "greeting" and "message" stand for what is not a command. Commands that are not in the script are accepted.
+    """
+    connected: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.add(writer)
+        offered = "250-mail\r\n250-PIPELINING\r\n250 SIZE 1000000" if pipelining else "250-mail\r\n250 SIZE 1000000"
+        usual = {"greeting": "220 hello", "EHLO": offered, "DATA": "354 go", "QUIT": "221 bye"}
+        verb = "greeting"
+        while True:
+            answer = script.get(verb, usual.get(verb, "250 OK"))
+            if answer is None:
+                break
+            if not answer:
+                await reader.read()
+                break
+            writer.write(answer.encode() + b"\r\n")
+            if verb == "QUIT":
+                break
+            try:
+                line = await reader.readuntil(b"\r\n.\r\n" if answer.startswith("354") else b"\r\n")
+            except (asyncio.IncompleteReadError, ConnectionError):
+                break
+            verb = "message" if answer.startswith("354") else line.split()[0].decode().upper()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for writer in connected:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in connected), return_exceptions=True)
+        await server.wait_closed()
+
+
+def endpoint(port: int, connection: str = "per-message", tls: str = "none", ca_file: str | None = None) -> Endpoint:
+    """The endpoint on this port of loopback."""
+    return Endpoint("127.0.0.1", port, tls=tls, ca_file=ca_file, connection=connection)
+
+
+def authenticator(server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: object) -> AuthResult:
+    """Accepts the one account of these tests."""
+    assert isinstance(data, LoginPassword)
+    return AuthResult(success=(data.login, data.password) == (b"user1", PASSWORD.encode()))
+
+
+def make_certificate(directory: Path) -> Path:
+    """A self-signed certificate for 127.0.0.1 with its key, in one PEM file."""
+    pem = directory / "both.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    command += f" -addext subjectAltName=IP:127.0.0.1 -keyout {pem} -out {pem}.crt"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    certificate_only = pem.with_suffix(".pem.crt").read_text()
+    pem.write_text(pem.read_text() + certificate_only)
+    return pem
+
+
+def server_context(certificate: Path) -> ssl.SSLContext:
+    """The server's side of TLS."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    return context

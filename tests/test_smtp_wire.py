@@ -1,0 +1,218 @@
+"""Replies out of any stream, and commands and messages into bytes."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import aiosmtplib.protocol
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import ProtocolError
+from loadsim.model.ports import Account
+from loadsim.protocols.smtp import commands
+from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, Reply, Wire
+
+FAST = settings(deadline=None, max_examples=200)
+
+TEXTS = st.binary(max_size=60).filter(lambda text: b"\n" not in text and not text.endswith(b"\r"))
+REPLIES = st.tuples(st.integers(200, 599), st.lists(TEXTS, min_size=1, max_size=4))
+STREAMS = st.lists(REPLIES, max_size=6)
+
+
+def written(code: int, lines: list[bytes], end: bytes = b"\r\n") -> bytes:
+    """A reply as a server sends it (RFC 5321 section 4.2.1)."""
+    first = b"".join(b"%d-%b%b" % (code, line, end) for line in lines[:-1])
+    return first + b"%d %b%b" % (code, lines[-1], end)
+
+
+def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
+    """The stream, cut at these places (modulo its length)."""
+    at = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+    return [stream[begin:end] for begin, end in pairwise(at)]
+
+
+def fed(wire: Wire, arriving: list[bytes]) -> list[Reply]:
+    """All replies in what arrives."""
+    return [reply for piece in arriving for reply in wire.feed(piece)]
+
+
+def outcome(arriving: list[bytes]) -> tuple[list[Reply], str | None]:
+    """All replies, and what was wrong in the end."""
+    wire, found = Wire(), []
+    try:
+        for piece in arriving:
+            for reply in wire.feed(piece):
+                found.append(reply)
+    except ProtocolError as error:
+        return found, str(error)
+    return found, None
+
+
+# --- replies ----------------------------------------------------------------------------------------------------
+
+
+@FAST
+@given(STREAMS, st.lists(st.integers(0, 2000)), st.sampled_from([b"\r\n", b"\n"]))
+def test_replies_come_out_however_the_stream_is_cut(
+    replies: list[tuple[int, list[bytes]]], cuts: list[int], end: bytes
+) -> None:
+    """Codes, texts and lengths are those that were written, at any split, and nothing is held back at the end."""
+    sent = [written(code, lines, end) for code, lines in replies]
+    wire = Wire()
+    found = fed(wire, pieces(b"".join(sent), cuts))
+    assert [(reply.code, list(reply.lines)) for reply in found] == replies
+    assert [reply.size_bytes for reply in found] == [len(one) for one in sent]
+    assert wire.held_bytes == 0
+
+
+@FAST
+@given(st.lists(st.sampled_from([b"250", b" ", b"-", b"\r", b"\n", b"\r\n", b"25", b"x", b"550 5.1.1 no", b"\0"])))
+@example([b"250-a\r\n", b"251 b\r\n"])
+@example([b"250\r\n"])
+def test_noise_gives_replies_or_a_protocol_error(noise: list[bytes]) -> None:
+    """Whatever comes, in one piece or byte by byte: the same replies, the same error, and no other exception."""
+    stream = b"".join(noise)
+    whole, single = outcome([stream]), outcome([stream[at : at + 1] for at in range(len(stream))])
+    assert whole == single
+
+
+@FAST
+@given(st.binary(max_size=200))
+def test_any_bytes_give_replies_or_a_protocol_error(stream: bytes) -> None:
+    """Fuzzing: the protocol error and no other, ever."""
+    outcome([stream])
+
+
+@pytest.mark.parametrize(
+    ("stream", "code", "lines"),
+    [
+        (b"250\r\n", 250, (b"",)),  # RFC 5321 section 4.2: a code alone is a reply
+        (b"250 \r\n", 250, (b"",)),
+        (b"250-a\r\n250\r\n", 250, (b"a", b"")),
+        (b"550 5.1.1 no such user\r\n", 550, (b"5.1.1 no such user",)),
+        (b"220 a\rb\r\n", 220, (b"a\rb",)),
+    ],
+)
+def test_a_reply_has_code_and_lines(stream: bytes, code: int, lines: tuple[bytes, ...]) -> None:
+    """Single lines, many lines, and lines that are nothing but a code."""
+    (reply,) = Wire().feed(stream)
+    assert (reply.code, reply.lines) == (code, lines)
+
+
+def test_a_replys_text_has_its_code_once() -> None:
+    """Enhanced status codes stay in it; what is not UTF-8 is replaced."""
+    (reply,) = Wire().feed(b"550-5.7.1 not\r\n550 5.7.1 allowed \xff\r\n")
+    assert reply.text == "550 5.7.1 not 5.7.1 allowed \N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"* OK IMAP4rev1 ready\r\n",
+        b"\r\n",
+        b"25 OK\r\n",
+        b"2500 OK\r\n",
+        b"150 OK\r\n",
+        b"650 OK\r\n",
+        b"250_OK\r\n",
+        b"250-a\r\n550 b\r\n",
+        b"250-a\r\nb\r\n",
+        b"\xd9\xa1\xd9\xa2\xd9\xa3 OK\r\n",  # digits, but not these
+    ],
+)
+def test_what_is_no_reply_is_a_protocol_error(stream: bytes) -> None:
+    """Another protocol's greeting, codes out of range, a reply that changes its mind; the line is kept for errors."""
+    wire = Wire()
+    with pytest.raises(ProtocolError):
+        fed(wire, [stream])
+    assert wire.stumbled_over == stream.splitlines()[-1] + b"\r"
+
+
+@pytest.mark.parametrize("step_bytes", [1000, 1 << 20])
+def test_a_line_without_end_is_given_up(step_bytes: int) -> None:
+    """What is held is bounded, in whatever pieces it comes."""
+    wire = Wire()
+    with pytest.raises(ProtocolError, match=f"a line of more than {LONGEST_LINE_BYTES} bytes"):
+        fed(wire, [b"250 " + b"x" * step_bytes] + [b"x" * step_bytes] * 100)
+
+
+def test_a_reply_without_end_is_given_up() -> None:
+    """So is one whose lines go on and on."""
+    wire = Wire()
+    with pytest.raises(ProtocolError, match=f"a reply of more than {LONGEST_REPLY_BYTES} bytes"):
+        fed(wire, [b"250-" + b"x" * 100 + b"\r\n"] * 10_000)
+    assert wire.held_bytes <= LONGEST_REPLY_BYTES + LONGEST_LINE_BYTES
+
+
+# --- what is offered --------------------------------------------------------------------------------------------
+
+
+def offers(*lines: bytes) -> dict[str, str]:
+    """What an EHLO reply of these lines offers."""
+    return commands.extensions(Reply(250, (b"mail.sim.test Hello", *lines), 0))
+
+
+def test_extensions_are_known_by_their_keywords() -> None:
+    """In any case; with their parameters; AUTH also in the spelling of old servers, and both together."""
+    assert offers(b"PIPELINING", b"size 1000", b"8BITMIME") == {"PIPELINING": "", "SIZE": "1000", "8BITMIME": ""}
+    assert offers(b"AUTH login plain")["AUTH"].split() == ["LOGIN", "PLAIN"]
+    assert offers(b"AUTH=LOGIN")["AUTH"].split() == ["LOGIN"]
+    assert set(offers(b"AUTH PLAIN", b"AUTH=LOGIN")["AUTH"].split()) == {"LOGIN", "PLAIN"}
+    assert offers() == {}
+
+
+def test_the_first_line_offers_nothing() -> None:
+    """A server's name is no keyword, whatever it is called."""
+    assert commands.extensions(Reply(250, (b"PIPELINING",), 0)) == {}
+
+
+# --- commands ---------------------------------------------------------------------------------------------------
+
+
+def test_commands_are_written_as_rfc_5321_has_them() -> None:
+    """EHLO names an address, by either version of IP; MAIL has what is offered and applies."""
+    assert commands.ehlo("192.0.2.1").line == b"EHLO [192.0.2.1]\r\n"
+    assert commands.ehlo("fe80::1%eth0").line == b"EHLO [IPv6:fe80::1]\r\n"
+    assert commands.rcpt("b@sim.test").line == b"RCPT TO:<b@sim.test>\r\n"
+    offered = {"SIZE": "", "8BITMIME": ""}
+    assert commands.mail("a@sim.test", b"abc", {}).line == b"MAIL FROM:<a@sim.test>\r\n"
+    assert commands.mail("a@sim.test", b"abc", offered).line == b"MAIL FROM:<a@sim.test> SIZE=3\r\n"
+    assert commands.mail("a@sim.test", b"\xe9", offered).line == b"MAIL FROM:<a@sim.test> SIZE=1 BODY=8BITMIME\r\n"
+
+
+def test_passwords_are_sent_as_the_mechanisms_have_it() -> None:
+    """The examples of RFC 4616 section 4 and of AUTH LOGIN, encoded by hand."""
+    account = Account(1, "tim", "tim@sim.test", "tanstaaftanstaaf")
+    assert commands.auth_plain(account).line == b"AUTH PLAIN AHRpbQB0YW5zdGFhZnRhbnN0YWFm\r\n"
+    login = commands.auth_login(account)
+    assert (login.line, login.further) == (b"AUTH LOGIN\r\n", ((b"dGlt\r\n",), (b"dGFuc3RhYWZ0YW5zdGFhZg==\r\n",)))
+
+
+# --- messages ---------------------------------------------------------------------------------------------------
+
+LINES = [b".", b"..", b"", b".a", b"a.", b"\xc3\xa9", b"x" * 2000, b"\r", b"\n", b"\r\n", b"\n.", b"\r.", b"a\r\n."]
+
+
+@FAST
+@given(st.lists(st.sampled_from(LINES)).map(b"".join))
+@example(b"")
+@example(b".")
+@example(b"\n")
+@example(b"\r")
+@example(b"a\r\n.\r\nb")
+@example(b"a\n.\nb")
+def test_a_message_travels_as_by_aiosmtplib(message: bytes) -> None:
+    """Line ends, leading dots and the end are, byte for byte, those that the library would have sent."""
+    expected = aiosmtplib.protocol.normalize_message_line_endings(message)
+    expected = re.sub(rb"(?m)^\.", b"..", expected) + b".\r\n"
+    assert b"".join(commands.travelling(message)) == expected
+
+
+def test_a_message_that_is_fine_is_not_copied() -> None:
+    """However long it is, the very object goes to the transport."""
+    message = b"Subject: long\r\n\r\nA dot. And another.\r\n" + b"QUJD\r\n" * 20_000
+    assert commands.travelling(message)[0] is message
