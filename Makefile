@@ -1,9 +1,10 @@
 # run: see loadsim work, on a mail server that is started for it.  test: everything that proves it.  check: style, types, layers.
+# bench: what loadsim costs on this machine; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 
-.PHONY: run test check format clean-venv
+.PHONY: run test check format bench clean-venv
 
 run: $(VENV)/.installed
 	$(BIN)/loadsim run quickstart
@@ -21,6 +22,9 @@ check: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m bench $(BENCH)
 
 clean-venv:
 	rm -rf $(VENV)

@@ -1,0 +1,104 @@
+"""`python -m bench`: what loadsim costs, measured on this machine; JSON to a file, tables to read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import cpu, tables, users
+from bench.lateness import measure_lateness
+from bench.processes import Cpus, machine, share_cpus
+from loadsim.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results.json"
+"""The figures that the documentation shows."""
+
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
+LATEST = ROOT / "build" / "bench.json"
+MOST_FILES = 300_000
+
+Part = Callable[[Cpus], list[dict[str, Any]]]
+
+
+def parts(full: bool) -> dict[str, Part]:
+    """What there is to measure, by the name that it has in the results."""
+    effort = cpu.FULL if full else cpu.SHORT
+    found: dict[str, Part] = {
+        "imap_null": lambda cpus: cpu.imap_on_null(cpus, effort),
+        "smtp_null": lambda cpus: cpu.smtp_on_null(cpus, effort),
+        "users": lambda cpus: [users.measure(cpus, load) for load in (users.IDLE_FULL if full else users.IDLE_SHORT)],
+        "load": lambda cpus: [users.measure(cpus, load) for load in (users.BUSY_FULL if full else users.BUSY_SHORT)],
+        "lateness": lambda cpus: measure_lateness(cpus, full),
+    }
+    if full:
+        found["imap_dovecot"] = lambda cpus: cpu.imap_on_dovecot(cpus, effort)
+    return found
+
+
+def raise_open_files() -> None:
+    """As many as may be, also for what is started from here; only root may raise the hard limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, MOST_FILES),) * 2)
+
+
+def main() -> int:
+    """Measure, write, show."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("part", nargs="*", help=f"of {', '.join(parts(full=True))}; default: all")
+    parser.add_argument(
+        "--full", action="store_true", help="longer; with Dovecot, and imaptest if IMAPTEST is its path"
+    )
+    parser.add_argument("--json", type=Path, default=LATEST, help=f"default: {LATEST.relative_to(ROOT)}")
+    parser.add_argument("--table", type=Path, metavar="JSON", help="measure nothing: put these results into the page")
+    args = parser.parse_args()
+    try:
+        if args.table:
+            found = json.loads(args.table.read_text())
+            tables.put_into(PAGE, found)
+            RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+            return 0
+        print(tables.document(measure(args.part, args.full, args.json)))
+    except ConfigError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def measure(names: list[str], full: bool, path: Path) -> dict[str, Any]:
+    """Measure these parts (none: all); the file has the results so far after each, beside those that it had."""
+    known = parts(full)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"part: expected one of {', '.join(known)}, found {name}")
+    raise_open_files()
+    cpus = share_cpus()
+    found: dict[str, Any] = json.loads(path.read_text()) if names and path.exists() else {}
+    found |= {
+        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "full": full,
+        "machine": machine(),
+        "cpus": cpus._asdict(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, part in known.items():
+        if not names or name in names:
+            began_s = time.monotonic()
+            found[name] = part(cpus)
+            print(f"{name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
+            path.write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,357 @@
+"""One measured process: it does a job as a client and prints what the job cost, as JSON.
+
+A job is a JSON object on the command line: `what` names the function of `JOBS`, `loop` the event loop. CPU time is
+that of this process, user and system, around the operations alone: log-on and preparation are outside, and the
+garbage collector is frozen before, as it is in a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from aioimaplib import aioimaplib as library
+
+from loadsim.client.modules import open_module
+from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, Part, Services
+from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
+from loadsim.protocols.imap.mailbox import ImapMailbox
+from loadsim.protocols.imap.responses import Condition, Response
+from loadsim.protocols.imap.session import ImapSession
+from loadsim.results.score import percentile
+
+PASSWORD = "bench"
+DOMAIN = "null.test"
+KEPT = "Kept"
+"""The folder where messages are moved to; on a real server it has been created before."""
+
+T = TypeVar("T")
+
+LIMIT_S = 120.0
+AT_ONCE = 50
+"""Log-ons under way together."""
+
+OPERATIONS = ("NOOP", "STORE", "FETCH", "READ", "APPEND", "MOVE")
+"""READ is FETCH and STORE, one after the other."""
+
+
+def account(number: int) -> Account:
+    """The account of user `number` on any server that is benchmarked."""
+    return Account(number, f"bench{number}", f"bench{number}@{DOMAIN}", PASSWORD)
+
+
+def message(size_bytes: int) -> bytes:
+    """A message whose body has that size, in lines of 72 characters."""
+    line = b"The quick brown fox jumps over the lazy dog, and then does it once more.\r\n"
+    body = (line * (size_bytes // len(line) + 1))[: size_bytes - 2] + b"\r\n"
+    header = (
+        f"Date: Sat, 01 Nov 2025 00:00:00 +0000\r\nFrom: bench1@{DOMAIN}\r\nTo: bench2@{DOMAIN}\r\nSubject: bench\r\n"
+        f"Message-ID: <bench@{DOMAIN}>\r\nX-LoadSim: run=initial; from=1; id=n1.0; kind=ups1K; sent=1761955200000000;"
+        " body=0123456789abcdef\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n\r\n"
+    )
+    return header.encode() + body
+
+
+class Quiet:
+    """An observer with a clock, as a run has one, and with no records."""
+
+    now = staticmethod(time.monotonic_ns)
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        """Every command must succeed: a figure for failures means nothing."""
+        if outcome != "ok":
+            raise RuntimeError(f"{name}: {outcome}")
+
+    def arrived(self, messages: int) -> None:
+        """Nobody waits for mail."""
+
+    def lost(self, failure: Exception) -> None:
+        """The next operation raises."""
+
+
+class Client(Protocol):
+    """One session under measurement; messages are named by their place among the last that `list` found."""
+
+    async def log_on(self) -> None: ...
+    async def list(self, count: int) -> None: ...
+    async def noop(self) -> None: ...
+    async def append(self, message: bytes) -> None: ...
+    async def fetch(self, place: int) -> None: ...
+    async def store(self, place: int) -> None: ...
+    async def move(self, place: int) -> None: ...
+
+
+class Driver:
+    """A client module of loadsim, as tasks use it."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.mailbox = mailbox
+        self._refs: Sequence[MessageRef] = ()
+        self._part = Part("1", "text/plain", 1024)
+
+    async def log_on(self) -> None:
+        await self.mailbox.log_on()
+        await self.mailbox.open(INBOX)
+
+    async def list(self, count: int) -> None:
+        self._refs = [header.ref for header in await self.mailbox.headers(INBOX, count)]
+
+    async def noop(self) -> None:
+        if isinstance(self.mailbox, ImapMailbox):
+            with self.mailbox.session.call() as connection:
+                await connection.send("NOOP")
+        elif isinstance(self.mailbox, AioimaplibMailbox):
+            wrapped = await self.mailbox._ready()
+            await wrapped.run("NOOP", wrapped.client.noop())
+
+    async def append(self, message: bytes) -> None:
+        await self.mailbox.append(INBOX, message, (Flag.SEEN,))
+
+    async def fetch(self, place: int) -> None:
+        await self.mailbox.part(self._refs[place], self._part)
+
+    async def store(self, place: int) -> None:
+        await self.mailbox.flag([self._refs[place]], Flag.SEEN)
+
+    async def move(self, place: int) -> None:
+        await self.mailbox.move([self._refs[place]], KEPT)
+
+
+class BareLibrary:
+    """aioimaplib without anything of ours around it: the same commands, nothing checked but that they succeed."""
+
+    def __init__(self, services: Services, account: Account) -> None:
+        self._services = services
+        self._account = account
+        self._uids: list[str] = []
+
+    async def log_on(self) -> None:
+        self._client = library.IMAP4(self._services.imap.host, self._services.imap.port, timeout=LIMIT_S)
+        await self._client.wait_hello_from_server()
+        _check(await self._client.login(self._account.login, self._account.password))
+        _check(await self._client.select(INBOX))
+
+    async def list(self, count: int) -> None:
+        found = _check(await self._client.uid_search("ALL", charset=None))
+        self._uids = found.lines[0].decode().split()[-count:]
+
+    async def noop(self) -> None:
+        _check(await self._client.noop())
+
+    async def append(self, message: bytes) -> None:
+        _check(await self._client.append(message, INBOX, "\\Seen"))
+
+    async def fetch(self, place: int) -> None:
+        _check(await self._client.uid("fetch", self._uids[place], "(BODY.PEEK[1])"))
+
+    async def store(self, place: int) -> None:
+        _check(await self._client.uid("store", self._uids[place], "+FLAGS.SILENT", "(\\Seen)"))
+
+    async def move(self, place: int) -> None:
+        _check(await self._client.uid("move", self._uids[place], KEPT))
+
+
+def _check(response: library.Response) -> library.Response:
+    if response.result != "OK":
+        raise RuntimeError(str(response.result))
+    return response
+
+
+async def imap(job: Mapping[str, Any]) -> dict[str, float]:
+    """CPU microseconds for each of the operations; all sessions at work at once, each waits for its answer.
+
+    The job names `client`, `server`, `sessions`, `count` (of each operation, for each session) and `append_bytes`.
+    """
+    services = _services(job)
+    numbers = range(1, int(job["sessions"]) + 1)
+    clients: list[Client]
+    if job["client"] == "aioimaplib library":
+        clients = [BareLibrary(services, account(number)) for number in numbers]
+    else:
+        module = open_module(job["client"], services)
+        clients = [Driver(module.session(account(number), Quiet()).mailbox) for number in numbers]
+    await _all(clients, lambda client: client.log_on())
+    count = int(job["count"])
+    text = message(int(job["append_bytes"]))
+
+    async def read(client: Client, place: int) -> None:
+        await client.fetch(place)
+        await client.store(place)
+
+    found = {"APPEND": await _cost(clients, count, lambda client, _: client.append(text))}
+    await _all(clients, lambda client: client.list(count))
+    found["NOOP"] = await _cost(clients, count, lambda client, _: client.noop())
+    found["STORE"] = await _cost(clients, count, lambda client, place: client.store(place))
+    found["FETCH"] = await _cost(clients, count, lambda client, place: client.fetch(place))
+    found["READ"] = await _cost(clients, count, read)
+    found["MOVE"] = await _cost(clients, count, lambda client, place: client.move(place))
+    return found
+
+
+async def create(job: Mapping[str, Any]) -> dict[str, float]:
+    """Prepare the mailboxes of a real server: the folder to move to, and `fill` messages in the Inbox."""
+    module = open_module("imap", _services(job))
+    text = message(int(job["append_bytes"]))
+
+    async def prepare(number: int) -> None:
+        mailbox = module.session(account(number), Quiet()).mailbox
+        assert isinstance(mailbox, ImapMailbox)
+        await mailbox.log_on()
+        await mailbox.create(KEPT)
+        await mailbox.append_many(INBOX, [(text, (Flag.SEEN,))] * int(job["fill"]))
+        await mailbox.log_off()
+
+    await _all(list(range(1, int(job["sessions"]) + 1)), prepare)
+    return {}
+
+
+async def smtp(job: Mapping[str, Any]) -> dict[str, float]:
+    """CPU microseconds for each submitted message, by its size in bytes; connections are kept.
+
+    The job names `submission`, `server`, `sessions` and `sizes`: pairs of bytes and messages.
+    """
+    module = open_module("imap", replace(_services(job), submission=job["submission"]))
+    drivers = [module.session(account(number), Quiet()).submission for number in range(1, int(job["sessions"]) + 1)]
+    sender, recipients = account(1).address, [account(2).address]
+    found = {}
+    for size_bytes, count in job["sizes"]:
+        text = message(size_bytes)
+        await _all(drivers, lambda driver: driver.send(sender, recipients, text))  # noqa: B023
+        found[str(size_bytes)] = await _cost(
+            drivers,
+            count // len(drivers),
+            lambda driver, _: driver.send(sender, recipients, text),  # noqa: B023
+        )
+    await _all(drivers, lambda driver: driver.close())
+    return found
+
+
+class _Stamped(ImapSession):
+    """A session that hears when the null server sent what it pushes, and wakes whoever waits for it."""
+
+    def __init__(self, services: Services, number: int) -> None:
+        super().__init__(services.imap, None, account(number), Quiet(), LIMIT_S)
+        self.waiting: asyncio.Future[int] | None = None
+
+    def _heard(self, response: Response) -> None:
+        super()._heard(response)
+        if (
+            isinstance(response, Condition)
+            and response.code is not None
+            and response.code.name == "SENT"
+            and self.waiting is not None
+            and not self.waiting.done()
+        ):
+            self.waiting.set_result(int(response.code.arguments))
+
+
+async def lateness(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Milliseconds from the server's write to the coroutine that waits for it, in `seconds`, by percentile; CPU share.
+
+    Each of the `sessions` idles, is woken by a push, looks at what is new and idles again, as users do.
+    """
+    lags_ns: list[int] = []
+    sessions = [_Stamped(_services(job), number) for number in range(1, int(job["sessions"]) + 1)]
+
+    async def live(session: _Stamped) -> None:
+        mailbox = ImapMailbox(session)
+        await mailbox.headers(INBOX, 1)
+        while True:
+            session.waiting = asyncio.get_running_loop().create_future()
+            await mailbox.watch()
+            sent_ns = await session.waiting
+            lags_ns.append(time.monotonic_ns() - sent_ns)
+            session.waiting = None
+            await mailbox.arrived()
+
+    await _all(sessions, lambda session: session.log_on())
+    gc.collect()
+    gc.freeze()
+    lives = [asyncio.ensure_future(live(session)) for session in sessions]
+    await asyncio.sleep(1)  # everybody has come to wait
+    lags_ns.clear()
+    before_s, began_s = spent_s(), time.monotonic()
+    await asyncio.sleep(float(job["seconds"]))
+    share = (spent_s() - before_s) / (time.monotonic() - began_s)
+    for life in lives:
+        life.cancel()
+    await asyncio.gather(*lives, return_exceptions=True)
+    for session in sessions:
+        session.abandon()
+    ordered = np.sort(np.array(lags_ns, np.int64))
+    ranks = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
+    lag_ms = {name: round(percentile(ordered, rank) * 1e-6, 3) for name, rank in ranks.items()}
+    return {"cpu_share": round(share, 3), "pushes": len(ordered), "lag_ms": lag_ms}
+
+
+async def _all(clients: Sequence[T], do: Callable[[T], Awaitable[None]]) -> None:
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(client: T) -> None:
+        async with gate:
+            await do(client)
+
+    await asyncio.gather(*(one(client) for client in clients))
+
+
+async def _cost(clients: Sequence[T], count: int, do: Callable[[T, int], Awaitable[None]]) -> float:
+    """CPU microseconds, user and system, of one operation."""
+
+    async def one(client: T) -> None:
+        for place in range(count):
+            await do(client, place)
+
+    gc.collect()
+    gc.freeze()
+    before_s = spent_s()
+    await asyncio.gather(*(one(client) for client in clients))
+    return (spent_s() - before_s) * 1e6 / (count * len(clients))
+
+
+def spent_s() -> float:
+    """CPU time of this process so far."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _services(job: Mapping[str, Any]) -> Services:
+    host, imap_port, smtp_port = job["server"]
+    return Services(Endpoint(host, imap_port), Endpoint(host, smtp_port, connection="kept", auth=False), LIMIT_S)
+
+
+JOBS: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
+    "imap": imap,
+    "create": create,
+    "smtp": smtp,
+    "lateness": lateness,
+}
+
+
+def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    """The event loop of this name: asyncio or uvloop."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = import_module(name).new_event_loop
+    return factory
+
+
+def main(text: str) -> None:
+    """Do the job, print what was found."""
+    job: dict[str, Any] = json.loads(text)
+
+    async def work() -> dict[str, Any]:
+        return await JOBS[job["what"]](job)
+
+    with asyncio.Runner(loop_factory=loop_factory(job["loop"])) as runner:
+        print(json.dumps(runner.run(work())))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,125 @@
+"""What was measured as Markdown, and its place in docs/explanation/performance.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadsim.errors import ConfigError
+
+BEGIN = "<!-- Made by `python -m bench --table`; do not edit. -->"
+END = "<!-- The end of what was made. -->"
+
+Found = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def document(found: Found) -> str:
+    """All tables of one run of the benchmarks; those that it did not measure are left out."""
+    machine = found["machine"]
+    pieces = [
+        f"Measured {found['at']} with `make bench{' BENCH=--full' if found['full'] else ''}`: {machine['cpu']},"
+        f" {machine['cpus']} CPUs (client on {_listed(found['cpus']['client'])}, server on"
+        f" {_listed(found['cpus']['server'])}), Linux {machine['kernel']}, Python {machine['python']};"
+        f" load average before it began: {machine['load_before']:.1f}."
+    ]
+    for title, name, table in (
+        ("CPU per IMAP operation, null server (microseconds of the client)", "imap_null", _imap),
+        ("CPU per IMAP operation, Dovecot (microseconds of the client)", "imap_dovecot", _imap),
+        ("CPU per submitted message, null server (microseconds of the client)", "smtp_null", _smtp),
+        ("Connected users, `loadsim run` on the null server", "users", _users),
+        ("Lag of the event loop by load, `loadsim run` on the null server", "load", _load),
+        ("From the server's write to the waiting coroutine, 1,000 sessions", "lateness", _lateness),
+    ):
+        if found.get(name):
+            pieces += [f"### {title}", table(found[name])]
+    return "\n\n".join(pieces) + "\n"
+
+
+def put_into(page: Path, found: Found) -> None:
+    """Replace what stands between the marks. Raises `ConfigError` when the page lacks them."""
+    text = page.read_text()
+    if BEGIN not in text or END not in text:
+        raise ConfigError(f"{page}: expected the marks of generated tables, found none")
+    before, rest = text.split(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n\n{document(found)}\n{END}{rest.split(END)[1]}")
+
+
+def _imap(rows: Sequence[Row]) -> str:
+    return _by_operation(rows, ("imap", "uvloop"), ("NOOP", "STORE", "FETCH", "READ", "APPEND", "MOVE"), str)
+
+
+def _smtp(rows: Sequence[Row]) -> str:
+    sizes = list(dict.fromkeys(row["operation"] for row in rows))
+    return _by_operation(rows, ("smtp-source", "C"), sizes, lambda size: f"{int(size) // 1024} KB")
+
+
+def _by_operation(rows: Sequence[Row], reference: tuple[str, str], operations: Sequence[str], name: Any) -> str:
+    """A row for each client: medians, and in brackets how many times the reference's."""
+    figures = {(row["client"], row["loop"], row["operation"]): row["us"] for row in rows}
+    body = []
+    for client, loop in dict.fromkeys((row["client"], row["loop"]) for row in rows):
+        cells = []
+        for operation in operations:
+            us = figures.get((client, loop, operation))
+            of = figures.get((*reference, operation))
+            if us is None:
+                cells.append("")
+            elif of is None or (client, loop) == reference:
+                cells.append(f"**{us['median']:.0f}**")
+            else:
+                cells.append(f"{us['median']:.0f} ({us['median'] / of['median']:.2f})")
+        body.append([client, loop, *cells])
+    return _table(["client", "loop", *map(name, operations)], body)
+
+
+def _users(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    body = []
+    for row in rows:
+        grown = (row["rss_kib"] - first["rss_kib"]) / (row["users"] - first["users"]) if row is not first else None
+        body.append(
+            [
+                f"{row['users']:,}",
+                str(row["engines"]),
+                f"{row['rss_kib'] / 1024:.0f} MiB",
+                f"{grown:.1f} KiB" if grown is not None else "",
+                f"{row['log_on_s']:.1f} s",
+                f"{row['users'] / row['log_on_s']:.0f}",
+            ]
+        )
+    return _table(["users", "engines", "memory", "for each user more", "log-on of all", "log-ons per second"], body)
+
+
+def _load(rows: Sequence[Row]) -> str:
+    body = [[f"{row['users']:,}", row["day"], f"{row['tasks_per_s']:.0f}", *_lag(row)] for row in rows]
+    return _table(["users", "day", "tasks per second", "CPU", *_LAG], body)
+
+
+def _lateness(rows: Sequence[Row]) -> str:
+    body = [[row["loop"], f"{row['pushes_per_s']:.0f}", *_lag(row)] for row in rows]
+    return _table(["loop", "pushes per second", "CPU", *_LAG], body)
+
+
+_LAG = ("p50 ms", "p95 ms", "p99 ms", "max ms")
+
+
+def _lag(row: Row) -> list[str]:
+    return [f"{row['cpu_share']:.0%}", *(f"{row['lag_ms'][name]:.2f}" for name in ("p50", "p95", "p99", "max"))]
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _listed(cpus: Iterable[int]) -> str:
+    return ", ".join(map(str, cpus))
+
+
+def is_current(page: Path, found: Found) -> bool:
+    """Whether the page shows these figures."""
+    shown = re.search(re.escape(BEGIN) + r"\n\n(.*)\n" + re.escape(END), page.read_text(), re.DOTALL)
+    return shown is not None and shown[1] == document(found)

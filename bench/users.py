@@ -1,0 +1,124 @@
+"""Whole users in a whole run: memory and log-on rate of many, and the event loop's lag by load, on the null server.
+
+This is `loadsim run` as anybody would start it; the figures are what its timing logs say of themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.nullserver import HOST, Shape, pinned, started
+from bench.processes import LONGEST_S, Cpus
+from loadsim.errors import ConfigError
+from loadsim.model.population import distribution_lists
+from loadsim.model.scenario import load_scenario
+from loadsim.results.score import percentile
+from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.topology.export import postfix_aliases
+
+LOOK_S = 0.1
+FOLDERS = 2
+"""Of the null server, to be browsed and moved to: a run looks into every folder of every account before it begins."""
+
+
+class Load(NamedTuple):
+    """So many Medium users, whose day of eight hours goes by in `day`; they are held at work for `hold_s`."""
+
+    users: int
+    day: str
+    hold_s: float
+
+
+IDLE_SHORT = (Load(200, "8h", 3), Load(2000, "8h", 4))
+IDLE_FULL = (Load(500, "8h", 5), Load(10_000, "8h", 15))
+BUSY_SHORT = (Load(1000, "1h", 8), Load(1000, "10m", 8))
+BUSY_FULL = (Load(1000, "1h", 20), Load(1000, "20m", 20), Load(1000, "10m", 20), Load(1000, "5m", 20))
+
+
+def measure(cpus: Cpus, load: Load) -> dict[str, Any]:
+    """One run under this load; memory at its end, log-on time, CPU and lag while the users were at work."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        lists = directory / "lists"
+        lists.write_text(postfix_aliases(distribution_lists(load_scenario(_write(directory, load, 1, 1)))))
+        shape = Shape(users=load.users + 1, messages=4, folders=FOLDERS, lists=lists)
+        with started(shape, cpus.server) as server:
+            scenario = _write(directory, load, server.services.imap.port, server.services.smtp.port)
+            out = directory / "run"
+            _run(cpus, scenario, out, load.hold_s)
+        logs = [read_log(path) for path in sorted((out / "logs").glob("*.tlog"))]
+    delivered = server.counts["delivered"]
+    return {"users": load.users, "day": load.day, "delivered": delivered, **_figures(logs, load.hold_s)}
+
+
+def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
+    document = {
+        "name": "bench",
+        "domain": "null.test",
+        "server": {"imap": {"host": HOST, "port": imap_port}, "smtp": {"host": HOST, "port": smtp_port}},
+        "accounts": {"user": "user{index}", "password": "any"},
+        "topology": [{"profile": "loadsim-5.5/medium", "users": load.users}],
+        "run": {"day_length": load.day, "ramp_up": "0s"},
+        "initialise": "never",
+    }
+    path = directory / "scenario.yaml"
+    path.write_text(json.dumps(document))  # JSON is YAML
+    return path
+
+
+def _run(cpus: Cpus, scenario: Path, out: Path, hold_s: float) -> None:
+    """Run until everybody is on and `hold_s` longer, then end it as a person would, with an interrupt."""
+    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out)]
+    said = out.parent / "said"
+    with said.open("w") as sink, pinned(cpus.client):
+        process = subprocess.Popen(command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL)
+    try:
+        deadline_s = time.monotonic() + LONGEST_S
+        while not _has_started(out):
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                lines = said.read_text().splitlines() or ["nothing"]
+                raise ConfigError(f"bench: loadsim run: expected it to start, it said: {lines[-1]}")
+            time.sleep(LOOK_S)
+        time.sleep(hold_s)
+        process.send_signal(signal.SIGINT)
+        process.wait(LONGEST_S)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _has_started(out: Path) -> bool:
+    events = out / "events.jsonl"
+    return events.exists() and '"event": "start"' in events.read_text()
+
+
+def _figures(logs: list[TimingLog], hold_s: float) -> dict[str, Any]:
+    """All engines together: memory and tasks added up, lags put together, CPU of the busiest.
+
+    The first second at work, with what log-on left behind, is left out, and so is what follows the interrupt.
+    """
+    working = [[sample for sample in log.health if 1 < sample["at_s"] <= hold_s] for log in logs]
+    lags_us = np.sort(np.array([lag for samples in working for one in samples for lag in one["lags_us"]], np.int64))
+    log_ons = [log.tasks[log.names(log.tasks, "task") == "LOGON"] for log in logs]
+    began_us = min(int(tasks["started_us"].min()) for tasks in log_ons)
+    ended_us = max(int(tasks["ended_us"].max()) for tasks in log_ons)
+    started_us = [log.tasks["started_us"] for log in logs]
+    tasks = sum(int(((each > 0) & (each <= hold_s * 1e6)).sum()) for each in started_us)
+    ranks = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
+    return {
+        "engines": len(logs),
+        "rss_kib": round(sum(max(sample["rss_bytes"] for sample in samples) for samples in working) / 1024),
+        "log_on_s": round((ended_us - began_us) * 1e-6, 2),
+        "tasks_per_s": round(tasks / hold_s, 1),
+        "cpu_share": max(round(float(np.mean([one["cpu_share"] for one in samples])), 3) for samples in working),
+        "lag_ms": {name: round(percentile(lags_us, rank) / 1000, 2) for name, rank in ranks.items()},
+    }
