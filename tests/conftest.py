@@ -1,9 +1,11 @@
-"""What pytest needs to know before it collects: fixtures that start mail servers, and what to do without them."""
+"""What pytest needs to know: how to start mail servers, what to do without them, and who leaves connections open."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from mailservers import dovecot_postfix, embedded_server, server_directory
@@ -13,6 +15,30 @@ from loadsim.errors import ConfigError
 from loadsim.servers.dovecot_postfix import check_machine
 
 __all__ = ["dovecot_postfix", "embedded_server", "server_directory"]
+
+_left_open: list[str] = []
+"""The connections on which an event loop of this test was closed."""
+
+
+def pytest_configure() -> None:
+    """Have each event loop of asyncio's own tell what it leaves open; the collector would, but in any later test."""
+    close: Callable[[Any], None] = asyncio.SelectorEventLoop.close
+
+    def telling(loop: Any) -> None:
+        if not loop.is_closed():
+            _left_open.extend(repr(each) for each in loop._transports.values() if each._sock is not None)
+        close(loop)
+
+    asyncio.SelectorEventLoop.close = telling  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Fail a test whose event loop ended before its connections did: it is a matter of luck whether they are missed."""
+    _left_open.clear()
+    yield
+    if _left_open:
+        pytest.fail(f"left open when the event loop was closed: {', '.join(_left_open)}", pytrace=False)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

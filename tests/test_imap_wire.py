@@ -577,7 +577,8 @@ def test_a_servers_answers_read_as_by_aioimaplib(server: Endpoint) -> None:
     """What aioimaplib gets from the same server for the same search, list and literal, our wire gets."""
 
     async def theirs() -> tuple[list[bytes], bytes, list[bytes]]:
-        client = aioimaplib.IMAP4(server.host, server.port, timeout=10)
+        gone: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        client = aioimaplib.IMAP4(server.host, server.port, timeout=10, conn_lost_cb=gone.set_result)
         await client.wait_hello_from_server()
         await client.login("user1", "pw-1")
         listed = (await client.list('""', "*")).lines
@@ -585,6 +586,8 @@ def test_a_servers_answers_read_as_by_aioimaplib(server: Endpoint) -> None:
         body = (await client.uid("fetch", "1:*", "BODY.PEEK[2]")).lines
         found = (await client.uid_search("SEEN")).lines
         await client.logout()
+        client.protocol.transport.close()  # the library leaves that to the server, which may be late
+        await gone
         return listed, bytes(body[1]), found
 
     listed, body, found = asyncio.run(theirs())
