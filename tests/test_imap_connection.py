@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from imap_script import PATIENCE_S, Ear, Peer, Script, certificate, playing
+from imap_script import PATIENCE_S, Ear, Peer, Script, SkippingLoop, certificate, playing, skip
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint
@@ -19,6 +19,9 @@ from loadsim.protocols.imap.connection import Answer, Connection
 from loadsim.protocols.imap.logon import log_on
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response
 from loadsim.protocols.tls import tls_context
+
+LIMIT_S = PATIENCE_S / 3
+"""A time limit that a busy machine keeps, and that is over before the script's patience is."""
 
 
 class Client:
@@ -137,9 +140,10 @@ def test_silence_ends_the_session() -> None:
     async def run() -> None:
         client = Client()
         async with playing(script) as endpoint:
-            connection = await client.connect(endpoint, limit_s=0.3)
+            connection = await client.connect(endpoint, LIMIT_S)
             silent = connection.send("NOOP")
             await connection.send("CHECK")
+            skip(LIMIT_S)
             (failure,) = await failures(silent)
             assert isinstance(failure, ServerSilent)
             assert failure.kind == "no answer to NOOP"
@@ -147,10 +151,11 @@ def test_silence_ends_the_session() -> None:
         assert client.ear.commands[-1][:2] == ("IMAP NOOP", "timeout")
         assert [type(each) for each in client.broken] == [ServerSilent]
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(run())
 
 
-class CountingLoop(asyncio.SelectorEventLoop):
+class CountingLoop(SkippingLoop):
     """A loop that counts the timers that were set."""
 
     timers = 0
@@ -175,13 +180,15 @@ def test_commands_share_one_timer() -> None:
         assert isinstance(loop, CountingLoop)
         async with playing(script) as endpoint:
             # The script's own patience sets timers: what the commands add is what the answers' reading does not.
-            connection = await Client().connect(endpoint, limit_s=0.5)
+            connection = await Client().connect(endpoint, LIMIT_S)
             before = loop.timers
             for _ in range(100):
                 await connection.send("NOOP")
             scripted = 101
             assert loop.timers - before <= scripted + 5
-            (failure,) = await failures(connection.send("NOOP"))
+            silent = connection.send("NOOP")
+            skip(LIMIT_S)
+            (failure,) = await failures(silent)
             assert isinstance(failure, ServerSilent)
 
     with asyncio.Runner(loop_factory=CountingLoop) as runner:
@@ -380,17 +387,20 @@ def test_idle_may_last_longer_than_a_command() -> None:
     async def run() -> None:
         client = Client()
         async with playing(script) as endpoint:
-            connection = await client.connect(endpoint, limit_s=0.2)
+            connection = await client.connect(endpoint, LIMIT_S)
             await connection.idle()
-            loop = asyncio.get_running_loop()
-            later = loop.create_future()
-            loop.call_later(0.4, later.set_result, None)
-            await later
+            skip(LIMIT_S)
+            later = asyncio.Event()
+            asyncio.get_running_loop().call_later(0, later.set)  # behind what is due before
+            await later.wait()
             assert connection.failure is None
-            (failure,) = await failures(connection.send("NOOP"))
+            silent = connection.send("NOOP")
+            skip(LIMIT_S)
+            (failure,) = await failures(silent)
             assert isinstance(failure, ServerSilent)
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(run())
 
 
 def test_an_idle_that_is_not_ended_is_noticed() -> None:
@@ -407,13 +417,15 @@ def test_an_idle_that_is_not_ended_is_noticed() -> None:
     async def run() -> None:
         client = Client()
         async with playing(script) as endpoint:
-            connection = await client.connect(endpoint, limit_s=0.3)
+            connection = await client.connect(endpoint, LIMIT_S)
             await connection.idle()
             await connection.send("NOOP")
+            skip(LIMIT_S)
             await connection.wait_closed()
         assert [str(each) for each in client.broken] == ["no answer to DONE"]
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(run())
 
 
 def test_a_server_that_ends_idle_by_itself_is_lost() -> None:
