@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -632,7 +631,5 @@ def test_help_does_not_wait_for_what_it_does_not_need() -> None:
         "large = {'numpy', 'pydantic', 'rich', 'aiosmtplib', 'aioimaplib', 'asyncio'} & sys.modules.keys()\n"
         "sys.exit(' '.join(sorted(large)) or 0)\n"
     )
-    began_s = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert time.monotonic() - began_s < 30
