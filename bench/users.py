@@ -49,7 +49,7 @@ def measure(cpus: Cpus, load: Load) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         lists = directory / "lists"
-        lists.write_text(postfix_aliases(distribution_lists(load_scenario(_write(directory, load, 1, 1)))))
+        lists.write_text(postfix_aliases(distribution_lists(load_scenario(str(_write(directory, load, 1, 1))))))
         shape = Shape(users=load.users + 1, messages=4, folders=FOLDERS, lists=lists)
         with started(shape, cpus.server) as server:
             scenario = _write(directory, load, server.services.imap.port, server.services.smtp.port)
