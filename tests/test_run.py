@@ -58,7 +58,7 @@ def written(path: Path, **changes: Any) -> Path:
         "hits": 0,
         "done": 0.5,
         "drain": "60s",
-        "generator": {"lateness_p95_ms": 60000},
+        "generator": {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_ms": None},
     } | changes.get("limits", {})
     path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
     return path

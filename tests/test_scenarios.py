@@ -95,7 +95,7 @@ def test_medium_is_the_published_procedure() -> None:
         command_s=60,
         grace_s=10,
         drain_s=30,
-        generator=GeneratorLimits(lateness_p95_ms=50),
+        generator=GeneratorLimits(lag_p99_ms=5, lag_share=0.1, cpu=0.6, lateness_p95_ms=50),
     )
 
 
@@ -144,7 +144,7 @@ weights: {READ: 5, LOGON: 0.5}
 criteria: {score_ms: {max: 250}, failed: null, undelivered: {max: null}}
 limits:
   {lost_users: 2%, done: 0.5, hits: 3, window: 4s, command: 5s, grace: 0s, drain: 7s,
-   generator: {lateness_p95_ms: 8}}
+   generator: {lag_p99_ms: 8, lag_share: 20%, cpu: 0.9, lateness_p95_ms: null}}
 allow_hosts: [MAIL.example.org, 192.0.2.7]
 """
     )
@@ -168,7 +168,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.weights["LOGON"] == 0.5
     assert scenario.weights["BROWSE"] == 1
     assert scenario.criteria == Criteria(score_ms_max=250, failed_max=None, undelivered_max=None)
-    assert scenario.limits == Limits(0.02, 0.5, 3, 4, 5, 0, 7, GeneratorLimits(8))
+    assert scenario.limits == Limits(0.02, 0.5, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
     assert scenario.allow_hosts == ("MAIL.example.org", "192.0.2.7")
 
 
@@ -566,7 +566,8 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         ),
         (
             "server: embedded\nlimits: {generator: {lateness_p95: 5}}\n" + FEW,
-            "limits.generator.lateness_p95: expected one of the keys lateness_p95_ms, found 'lateness_p95'",
+            "limits.generator.lateness_p95: expected one of the keys lag_p99_ms, lag_share, cpu, lateness_p95_ms,"
+            " found 'lateness_p95'",
         ),
         ("server: embedded\nlists: {count: 1, cover: 1%}\n" + FEW, "lists: expected either count or cover, found both"),
         (
@@ -794,7 +795,7 @@ def test_the_reference_states_the_defaults(file: Path) -> None:
             number = float(default.rstrip("%")) / 100 if default.endswith("%") else default
             assert value == number or str(value).removesuffix(".0") == default, key
             compared += 1
-    assert compared == 17
+    assert compared == 20
 
 
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:

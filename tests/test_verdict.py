@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadsim.results.delivery import Delivery
+from loadsim.results.generator_limits import Generator
 from loadsim.results.records import OUTCOMES
 from loadsim.results.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
 from loadsim.results.verdict import Facts, judge
@@ -36,9 +37,9 @@ FINE = Facts(
     window_s=(60, 360),
     users=100,
     lost_users=0,
-    lateness_p95_ms=5,
     ended_early=False,
     embedded=False,
+    generator=Generator(lateness_p95_ms=5),
 )
 
 
@@ -62,14 +63,7 @@ def test_a_fine_run_is_valid_and_passes() -> None:
 CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = [
     # Validity: each limit, just beyond it
     (
-        with_facts(loop_lag_p95_ms=50.1),
-        "invalid",
-        True,
-        3,
-        ("the generator's event loop was late: 95th percentile 50.1 ms, at most 50 ms allowed",),
-    ),
-    (
-        with_facts(lateness_p95_ms=50.1),
+        with_facts(generator=Generator(lateness_p95_ms=50.1)),
         "invalid", True, 3,
         ("the generator was late: 95th percentile 50.1 ms, at most 50 ms allowed",),
     ),
@@ -83,8 +77,8 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     (with_task(ok=19), "invalid", True, 3, ("READ has too few hits: 19, at least 20 needed",)),
     (with_facts(ended_early=True), "invalid", True, 3, ("the run was ended early",)),
     # ... and just within
-    (with_facts(lateness_p95_ms=50), "valid", True, 0, ()),
-    (with_facts(lateness_p95_ms=None), "valid", True, 0, ()),
+    (with_facts(generator=Generator(lateness_p95_ms=50)), "valid", True, 0, ()),
+    (with_facts(generator=Generator()), "valid", True, 0, ()),
     (with_facts(window_s=(60, 120)), "valid", True, 0, ()),
     (with_task(ok=20), "valid", True, 0, ()),
     (with_task(ok=995, skipped=5), "valid", True, 0, ()),
@@ -175,9 +169,10 @@ def test_each_reason_by_its_own_case(
 
 def test_generator_limits_only_warn_on_the_embedded_server() -> None:
     """It shares the machine; the figure is told all the same."""
-    verdict = judge(replace(FINE, embedded=True, lateness_p95_ms=5000), CRITERIA, LIMITS)
+    verdict = judge(replace(FINE, embedded=True, generator=Generator(lateness_p95_ms=5000)), CRITERIA, LIMITS)
     assert (verdict.validity, verdict.exit_status, verdict.reasons) == ("valid", 0, ())
     assert verdict.warnings == ("the generator was late: 95th percentile 5000.0 ms, at most 50 ms allowed",)
+    assert verdict.advice is None
 
 
 def test_the_built_in_criteria_are_those_of_the_documents() -> None:

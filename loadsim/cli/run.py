@@ -250,7 +250,7 @@ class Run:
                 "done": scenario.limits.done,
                 "hits": scenario.limits.hits,
                 "window_s": scenario.limits.window_s,
-                "generator_lateness_p95_ms": scenario.limits.generator.lateness_p95_ms,
+                **{f"generator_{name}": limit for name, limit in asdict(scenario.limits.generator).items()},
             },
         }
 

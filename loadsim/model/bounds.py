@@ -57,9 +57,17 @@ def _criteria(shape: _Criteria) -> Criteria:
 @strict
 @dataclass(frozen=True, slots=True)
 class GeneratorLimits:
-    """How late the generator itself may be before the run is invalid."""
+    """How the generator itself may be before the run is invalid; None switches a limit off.
 
-    lateness_p95_ms: Amount = 50.0
+    The 99th percentile of an event loop's lag: at most `lag_p99_ms`, and at most the share `lag_share` of the 95th
+    percentile of the fastest scored task. `cpu` is a share of one core, for each engine; `lateness_p95_ms` is how late
+    tasks may begin.
+    """
+
+    lag_p99_ms: Amount | None = 5.0
+    lag_share: Share | None = 0.1
+    cpu: Share | None = 0.6
+    lateness_p95_ms: Amount | None = 50.0
 
 
 @strict

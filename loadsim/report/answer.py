@@ -9,6 +9,8 @@ from typing import Any
 
 from loadsim.report.answer_text import answer_text
 from loadsim.results.delivery import Delivery, delivery
+from loadsim.results.generator import EngineHealth, engines_health, late_seconds, machines_health
+from loadsim.results.generator_limits import Generator, lag_limit_ms
 from loadsim.results.merge import check_window, find_logs, merge, window_of
 from loadsim.results.score import (
     DEFAULT_WEIGHTS,
@@ -16,14 +18,12 @@ from loadsim.results.score import (
     ProtocolStatistics,
     TaskStatistics,
     command_statistics,
-    cpu_share,
     lateness_p95_ms,
-    loop_lag_p95_ms,
     lost_users,
     score_protocols,
 )
 from loadsim.results.timinglog import TimingLog, read_log
-from loadsim.results.verdict import Facts, Totals, Verdict, judge
+from loadsim.results.verdict import DEFAULT_LIMITS, Facts, Totals, Verdict, judge
 
 SESSIONS = ("sessions_lost", "sessions_restored")
 """Facts of an engine: how many sessions broke over the whole run, and how many log-ons after that succeeded."""
@@ -73,30 +73,33 @@ def _summarise(
     weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
     protocols = score_protocols(log, weights, window_s)
     delivered = delivery(log, window_s)
-    late_ms = lateness_p95_ms(log, window_s) | {"loop": loop_lag_p95_ms(log, window_s)}
-    busy = cpu_share(log, window_s)
+    late_ms = lateness_p95_ms(log, window_s)
     users = _users(log)
-    verdict = judge(
-        Facts(
-            protocols=protocols,
-            delivery=delivered,
-            window_s=window_s,
-            users=users,
-            lost_users=lost_users(log),
+    limits = log.header.get("limits") or {}
+    facts = Facts(
+        protocols=protocols,
+        delivery=delivered,
+        window_s=window_s,
+        users=users,
+        lost_users=lost_users(log),
+        ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
+        embedded=bool(log.header.get("embedded")),
+        generator=Generator(
             lateness_p95_ms=late_ms["generator"],
-            loop_lag_p95_ms=late_ms["loop"],
-            cpu_share=busy,
-            ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
-            embedded=bool(log.header.get("embedded")),
-            incomplete=_incomplete(log),
+            late=late_seconds(log, window_s),
+            engines=engines_health(log, window_s),
+            machines=machines_health(log, window_s),
+            event_loop=log.header.get("event_loop"),
         ),
-        log.header.get("criteria") or {},
-        log.header.get("limits") or {},
+        incomplete=_incomplete(log),
     )
+    verdict = judge(facts, log.header.get("criteria") or {}, limits)
     score = _score(log, protocols, weights, window_s, verdict, users)
     score["delivery"] = _delivery(delivered)
     score["lateness_p95_ms"] = late_ms
-    score["generator_cpu_share"] = busy
+    lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
+    score["generator"] = _generator(facts.generator.engines, lag_ms)
+    score["machines"] = [asdict(machine) for machine in facts.generator.machines]
     if commands:
         score["commands"] = [_command(command) for command in command_statistics(log, window_s)]
     return Summary(score, answer_text(score), verdict.exit_status)
@@ -121,10 +124,11 @@ def _score(
         "score_ms": only.get("score_ms"),
         "users": users,
         "clients": len({source.client for source in log.sources}),
-        "engines": len(log.sources),
+        "engines": sum(source.simulates for source in log.sources),
         "window_s": list(window_s),
         "verdict": {"validity": verdict.validity, "passed": verdict.passed, "reasons": list(verdict.reasons)},
         "warnings": list(verdict.warnings),
+        "advice": verdict.advice,
         "plan_digest": log.header.get("plan_digest"),
         "server": log.header.get("server"),
         "embedded": bool(log.header.get("embedded")),
@@ -155,7 +159,7 @@ def _incomplete(log: TimingLog) -> list[str]:
         *(
             f"the log of {source.client}.{source.engine} has no end: its {source.users} users count as lost"
             for source in log.sources
-            if "ended" not in source.facts
+            if source.simulates and "ended" not in source.facts
         ),
         *missing,
     ]
@@ -199,6 +203,25 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "undelivered": delivered.undelivered,
         "undelivered_at_end": delivered.undelivered_at_end,
         **asdict(delivered.times),
+    }
+
+
+def _generator(engines: Sequence[EngineHealth], lag_limit_ms: float | None) -> dict[str, Any]:
+    """The worst that was seen of any engine, figure by figure."""
+
+    def most(figures: Iterable[float | None]) -> float | None:
+        return max((figure for figure in figures if figure is not None), default=None)
+
+    return {
+        "lag_p50_ms": most(engine.lag_p50_ms for engine in engines),
+        "lag_p99_ms": most(engine.lag_p99_ms for engine in engines),
+        "lag_max_ms": most(engine.lag_max_ms for engine in engines),
+        "lag_limit_ms": lag_limit_ms,
+        "cpu_share": most(engine.cpu_share for engine in engines),
+        "rss_bytes": most(engine.rss_bytes for engine in engines),
+        "open_files": most(engine.open_files for engine in engines),
+        "gc_max_ms": most(engine.gc_max_ms for engine in engines),
+        "clock_steps": sum(len(engine.clock_steps) for engine in engines),
     }
 
 

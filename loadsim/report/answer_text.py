@@ -20,7 +20,7 @@ def answer_text(score: Mapping[str, Any]) -> str:
         lines += [*_table(_rows(protocol)), *_covers(protocol["covers"]), ""]
     if score.get("commands"):
         lines += [*_table(_command_rows(score["commands"])), ""]
-    return "\n".join([*lines, *_beside(score), *_verdict(score["verdict"])]) + "\n"
+    return "\n".join([*lines, *_beside(score), *_verdict(score)]) + "\n"
 
 
 def _head(score: Mapping[str, Any]) -> list[str]:
@@ -123,8 +123,9 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
         + (f"; {beyond} more undelivered at the end of the run" if beyond else ""),
         f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
-        f" generator {_ms(late_ms['generator'])} ms"
-        + (f", its event loop {_ms(late_ms['loop'])} ms" if late_ms["loop"] is not None else ""),
+        f" generator {_ms(late_ms['generator'])} ms",
+        *_generator(score["generator"], score["engines"]),
+        *(_machine(machine) for machine in score["machines"]),
         *(f"Warning: {warning}" for warning in score["warnings"]),
     ]
 
@@ -135,9 +136,37 @@ def _sessions(score: Mapping[str, Any]) -> list[str]:
     return [f"Sessions: {lost} lost, {restored} restored"] if lost else []
 
 
-def _verdict(verdict: Mapping[str, Any]) -> list[str]:
+def _generator(generator: Mapping[str, Any], engines: int) -> list[str]:
+    """How we were ourselves, where that was looked at."""
+    if generator["lag_p99_ms"] is None:
+        return []
+    who = "Generator" if engines == 1 else f"Generator (the worst of {engines} engines)"
+    parts = [
+        f"event loop {_ms(generator['lag_p50_ms'])} ms late (50th), {_ms(generator['lag_p99_ms'])} ms (99th),"
+        f" {_ms(generator['lag_max_ms'])} ms at most"
+    ]
+    if generator["cpu_share"] is not None:
+        parts.append(f"{generator['cpu_share']:.0%} of a core")
+    if generator["rss_bytes"] is not None:
+        parts.append(f"{generator['rss_bytes'] / 2**20:.0f} MiB")
+    return [f"{who}: {', '.join(parts)}"]
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    parts = []
+    if machine["cpu_share"] is not None:
+        parts.append(f"{machine['cpu_share']:.0%} of {_count(machine['cores'], 'core')} taken")
+    if machine["server_here"]:
+        shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine["shares_cpus"]]
+        parts.append("the server is on it" + shares)
+    return f"Machine {machine['name']}: " + "; ".join(parts or ["nothing is known"])
+
+
+def _verdict(score: Mapping[str, Any]) -> list[str]:
+    verdict = score["verdict"]
     passed = "criteria met" if verdict["passed"] else "criteria missed"
-    return [f"Verdict: {verdict['validity']}, {passed}", *(f"  {reason}" for reason in verdict["reasons"])]
+    advice = [f"  What may help: {score['advice']}"] if score["advice"] else []
+    return [f"Verdict: {verdict['validity']}, {passed}", *(f"  {reason}" for reason in verdict["reasons"]), *advice]
 
 
 def _count(number: int, noun: str) -> str:

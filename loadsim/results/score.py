@@ -204,29 +204,6 @@ def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, 
     }
 
 
-def loop_lag_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> float | None:
-    """The 95th percentile of how late the engines' event loops came back in the window; None when nobody asked them.
-
-    That late they may also have read an answer: a service time is too long by up to as much.
-    """
-    lags_us = [lag for sample in _health_of(log, window_s) for lag in sample.get("lags_us", ())]
-    return percentile(np.sort(np.array(lags_us, np.int64)), 95) / 1000 if lags_us else None
-
-
-def cpu_share(log: TimingLog, window_s: tuple[float, float]) -> float | None:
-    """The share of a core that the busiest engine took, on average over the window; None when it was not measured."""
-    shares: dict[tuple[str, str], list[float]] = {}
-    for sample in _health_of(log, window_s):
-        if "cpu_share" in sample:
-            shares.setdefault((sample.get("client", ""), sample.get("engine", "")), []).append(sample["cpu_share"])
-    return max((sum(taken) / len(taken) for taken in shares.values()), default=None)
-
-
-def _health_of(log: TimingLog, window_s: tuple[float, float]) -> list[Mapping[str, Any]]:
-    begin_s, end_s = window_s
-    return [sample for sample in log.health if begin_s <= sample.get("at_s", -math.inf) < end_s]
-
-
 def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:
     """Every protocol command that started in the window, by name."""
     commands = log.commands[in_window(log.commands["started_us"], window_s)]

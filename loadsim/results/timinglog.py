@@ -250,6 +250,11 @@ class Source:
         """Whether the common start had come when the log ended."""
         return "start_ns" in self.facts
 
+    @property
+    def simulates(self) -> bool:
+        """Whether users were simulated; the log of a machine that was only watched has none."""
+        return self.users > 0
+
 
 @dataclass(frozen=True, slots=True)
 class TimingLog:

@@ -6,10 +6,11 @@ Validity asks about us, criteria ask about the server. Every reason carries its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadsim.results.delivery import Delivery
+from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
 from loadsim.results.score import ProtocolStatistics
 
 DEFAULT_CRITERIA: Mapping[str, float] = {"score_ms_max": 1000, "failed_max": 0.01, "undelivered_max": 0}
@@ -21,14 +22,13 @@ DEFAULT_LIMITS: Mapping[str, float] = {
     "done": 0.98,
     "hits": 20,
     "window_s": 30,
+    "generator_lag_p99_ms": 5,
+    "generator_lag_share": 0.1,
+    "generator_cpu": 0.6,
     "generator_lateness_p95_ms": 50,
 }
-"""Used for what a log does not say; `lost_users` and `done` are shares. 20 hits: with fewer, the 95th percentile is
-just the slowest."""
-
-BUSY_SHARE = 0.8
-"""Above this share of a core, a process that cannot use more than one answers to its own queue as much as to the
-server; this project's own figure."""
+"""Used for what a log does not say; `lost_users`, `done`, `generator_lag_share` and `generator_cpu` are shares. 20
+hits: with fewer, the 95th percentile is just the slowest. One of the generator's limits that is None is off."""
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks done, the load counts as complete: at the end of a run some tasks
@@ -37,9 +37,7 @@ are always under way."""
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the verdict is about. `users` and `lost_users` count users, `lateness_p95_ms` is the generator's own.
-
-    `loop_lag_p95_ms` is how late its event loop was, `cpu_share` how much of a core the busiest engine took.
+    """What the verdict is about. `users` and `lost_users` count users, `generator` is how we were ourselves.
 
     `incomplete` says of each log that is damaged or has no end what is wrong with it.
     """
@@ -49,19 +47,31 @@ class Facts:
     window_s: tuple[float, float]
     users: int
     lost_users: int
-    lateness_p95_ms: float | None
     ended_early: bool
     embedded: bool
+    generator: Generator = field(default_factory=Generator)
     incomplete: Sequence[str] = ()
-    loop_lag_p95_ms: float | None = None
-    cpu_share: float | None = None
+
+    @property
+    def fastest_p95_ms(self) -> float | None:
+        """The 95th percentile of the fastest scored task, or None without a score."""
+        return min(
+            (
+                task.service.p95_ms
+                for protocol in self.protocols
+                for task in protocol.tasks
+                if task.weight > 0 and task.service.p95_ms is not None
+            ),
+            default=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`validity` is valid, degraded or invalid; `passed` says whether all criteria were met.
 
-    `warnings` say what did not change the verdict but should be known.
+    `warnings` say what did not change the verdict but should be known; `advice` what helps a generator that was the
+    bottleneck itself.
     """
 
     validity: str
@@ -69,6 +79,7 @@ class Verdict:
     ended_early: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
+    advice: str | None = None
 
     @property
     def exit_status(self) -> int:
@@ -82,14 +93,21 @@ def judge(facts: Facts, criteria: Mapping[str, Any], limits: Mapping[str, Any]) 
     """The verdict on a run; what `criteria` and `limits` do not say is taken from the defaults."""
     criteria = {**DEFAULT_CRITERIA, **criteria}
     limits = {**DEFAULT_LIMITS, **limits}
-    late, warnings = _lateness(facts, limits), _busy(facts)
-    if facts.embedded and late:
-        late, warnings = [], [*late, *warnings]
-    invalid = [*_too_little(facts, limits), *late]
+    own = exceeded(facts.generator, limits, facts.fastest_p95_ms)
+    warnings = suspicious(facts.generator, facts.embedded)
+    if facts.embedded:  # it shares the machine with us by its nature
+        own, warnings = [], [*own, *warnings]
+    invalid = [*_too_little(facts, limits), *own]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
     missed = _missed(facts, criteria)
-    validity = "invalid" if invalid else "degraded" if degraded else "valid"
-    return Verdict(validity, not missed, facts.ended_early, (*invalid, *degraded, *missed), tuple(warnings))
+    return Verdict(
+        validity="invalid" if invalid else "degraded" if degraded else "valid",
+        passed=not missed,
+        ended_early=facts.ended_early,
+        reasons=(*invalid, *degraded, *missed),
+        warnings=tuple(warnings),
+        advice=advice(facts.generator) if own else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +144,6 @@ class Totals:
     def failed_share(self) -> float | None:
         """Failed of done: what was never done cannot hide what failed."""
         return self.failed / self.done if self.done else None
-
-
-def _lateness(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
-    limit_ms = limits["generator_lateness_p95_ms"]
-    return [
-        f"{what} was late: 95th percentile {late_ms:.1f} ms, at most {limit_ms:g} ms allowed"
-        for what, late_ms in (
-            ("the generator", facts.lateness_p95_ms),
-            ("the generator's event loop", facts.loop_lag_p95_ms),
-        )
-        if late_ms is not None and late_ms > limit_ms
-    ]
-
-
-def _busy(facts: Facts) -> list[str]:
-    if facts.cpu_share is None or facts.cpu_share <= BUSY_SHARE:
-        return []
-    return [f"the generator took {facts.cpu_share:.0%} of a core: part of the times may be its own"]
 
 
 def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:

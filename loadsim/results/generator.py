@@ -1,0 +1,220 @@
+"""How the generator was while it measured: its engines, and the machines they ran on, over a window.
+
+Engines are looked at one by one and never averaged: the times of one that was late are wrong, however well the others
+did. Percentiles of lags are exact, over every tick of the window.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.results.merge import in_window
+from loadsim.results.records import NEVER
+from loadsim.results.score import TIMED, percentile
+from loadsim.results.timinglog import Source, TimingLog
+
+TICK_S = 0.01
+"""The ticks of a sample of lags lie this far apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """A figure of a short time of the run; instants in seconds from the common start."""
+
+    begin_s: float
+    end_s: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """One engine over the window; None where nobody looked.
+
+    Lags are those of its event loop, and `lags` has the 99th percentile (ms) second by second. `cpu_share` is of one
+    core, on average; `cpu` second by second. Memory, files and the collector's longest pause are the most there were;
+    `clock_steps` are instants (s) and by how much the wall clock was set (ms).
+    """
+
+    name: str
+    lag_p50_ms: float | None = None
+    lag_p99_ms: float | None = None
+    lag_max_ms: float | None = None
+    lags: Sequence[Second] = ()
+    cpu_share: float | None = None
+    cpu: Sequence[Second] = ()
+    rss_bytes: int | None = None
+    open_files: int | None = None
+    gc_max_ms: float | None = None
+    clock_steps: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineHealth:
+    """One machine over the window; None where nobody looked, or where it could not be seen.
+
+    Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test
+    runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart.
+    """
+
+    name: str
+    cores: int | None = None
+    cpu_share: float | None = None
+    stolen_share: float | None = None
+    memory_available_bytes: int | None = None
+    segments_sent: int = 0
+    segments_sent_again: int = 0
+    server_here: bool | None = None
+    shares_cpus: bool | None = None
+    pinned: bool = False
+
+
+def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[EngineHealth, ...]:
+    """Every engine's health, in the order of their names."""
+    samples = _samples(log, window_s)
+    return tuple(
+        _engine_health(f"{source.client}.{source.engine}", samples[source.client, source.engine], window_s)
+        for source in log.sources
+        if source.simulates
+    )
+
+
+def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[MachineHealth, ...]:
+    """The health of every machine that was watched, in the order of their names."""
+    samples = _samples(log, window_s)
+    return tuple(
+        _machine_health(source, [one.found for one in samples[source.client, source.engine] if one.ended_in(window_s)])
+        for source in log.sources
+        if not source.simulates
+    )
+
+
+def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
+    """The 95th percentile of the generator's lateness (ms) in each second in which a task was due that it began."""
+    tasks = log.tasks
+    timed = np.isin(np.array(log.strings), TIMED)[tasks["task"]] & (tasks["started_us"] != NEVER)
+    counted = tasks[timed & in_window(tasks["scheduled_us"], window_s)]
+    counted = counted[np.argsort(counted["scheduled_us"], kind="stable")]
+    seconds, firsts = np.unique(counted["scheduled_us"] // 1_000_000, return_index=True)
+    late_us = np.split(counted["late_generator_s"] * 1e6, firsts[1:])
+    return tuple(
+        Second(float(second), float(second + 1), _of_some_ms(late, 95))
+        for second, late in zip(seconds, late_us, strict=bool(len(seconds)))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A sample and the time that it is about, in seconds from the common start."""
+
+    begin_s: float
+    end_s: float
+    found: Mapping[str, Any]
+
+    def ended_in(self, window_s: tuple[float, float]) -> bool:
+        """Whether it was taken in [begin, end)."""
+        return window_s[0] <= self.end_s < window_s[1]
+
+
+def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple[str, str], list[_Sample]]:
+    """By client and engine, the samples taken in the window and the next one: its first ticks may belong to it."""
+    samples = defaultdict(list)
+    last_s: dict[tuple[str, str], float] = {}
+    for found in log.health:
+        at_s = found.get("at_s")
+        if at_s is None:
+            continue
+        maker = found.get("client", log.sources[0].client), found.get("engine", log.sources[0].engine)
+        sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)
+        last_s[maker] = at_s
+        if sample.end_s >= window_s[0] and sample.begin_s < window_s[1]:
+            samples[maker].append(sample)
+    return samples
+
+
+def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float, float]) -> EngineHealth:
+    lags, gathered = [], [np.zeros(0, np.int64)]
+    for sample in samples:
+        first_s, lags_us = _ticks_in(sample, window_s)
+        if len(lags_us):
+            gathered.append(lags_us)
+            lags.append(Second(first_s, first_s + len(lags_us) * TICK_S, _of_some_ms(lags_us, 99)))
+    all_us = np.concatenate(gathered)
+    inside = [sample for sample in samples if sample.ended_in(window_s)]
+    cpu = [
+        Second(sample.begin_s, sample.end_s, sample.found["cpu_share"])
+        for sample in inside
+        if "cpu_share" in sample.found
+    ]
+    return EngineHealth(
+        name=name,
+        lag_p50_ms=_percentile_ms(all_us, 50),
+        lag_p99_ms=_percentile_ms(all_us, 99),
+        lag_max_ms=_percentile_ms(all_us, 100),
+        lags=tuple(lags),
+        cpu_share=_mean(inside, "cpu_share"),
+        cpu=tuple(cpu),
+        rss_bytes=_most(inside, "rss_bytes"),
+        open_files=_most(inside, "open_files"),
+        gc_max_ms=_most(inside, "gc_max_ms"),
+        clock_steps=tuple(
+            (sample.end_s, sample.found["clock_step_ms"]) for sample in inside if "clock_step_ms" in sample.found
+        ),
+    )
+
+
+def _machine_health(source: Source, samples: Sequence[Mapping[str, Any]]) -> MachineHealth:
+    def mean(name: str) -> float | None:
+        return float(np.mean([sample[name] for sample in samples])) if samples else None
+
+    return MachineHealth(
+        name=source.client,
+        cores=len(samples[0]["core_shares"]) if samples else None,
+        cpu_share=mean("cpu_share"),
+        stolen_share=mean("stolen_share"),
+        memory_available_bytes=min((sample["memory_available_bytes"] for sample in samples), default=None),
+        segments_sent=sum(sample["segments_sent"] for sample in samples),
+        segments_sent_again=sum(sample["segments_sent_again"] for sample in samples),
+        server_here=source.facts.get("server_here"),
+        shares_cpus=source.facts.get("shares_cpus"),
+        pinned=bool(source.facts.get("pinned")),
+    )
+
+
+def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, NDArray[np.int64]]:
+    """The lags of the ticks that were due in the window, and when the first of them was.
+
+    As tasks, ticks belong to where they were due. In a log that does not say when that was, they do to their sample.
+    """
+    lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
+    if "lags_from_ns" not in sample.found:
+        return sample.begin_s, lags_us if sample.ended_in(window_s) else lags_us[:0]
+    first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
+    due_s = first_s + np.arange(len(lags_us)) * TICK_S
+    counted = (due_s >= window_s[0]) & (due_s < window_s[1])
+    return first_s + float(np.argmax(counted)) * TICK_S, lags_us[counted]
+
+
+def _percentile_ms(samples_us: NDArray[Any], percent: int) -> float | None:
+    return _of_some_ms(samples_us, percent) if len(samples_us) else None
+
+
+def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:
+    return percentile(np.sort(samples_us), percent) / 1000
+
+
+def _mean(samples: Sequence[_Sample], name: str) -> float | None:
+    """The average of a share over time: a sample of five seconds counts five times."""
+    told = [sample for sample in samples if name in sample.found]
+    if not told:
+        return None
+    return float(np.average([one.found[name] for one in told], weights=[one.end_s - one.begin_s for one in told]))
+
+
+def _most(samples: Iterable[_Sample], name: str) -> Any:
+    return max((sample.found[name] for sample in samples if name in sample.found), default=None)

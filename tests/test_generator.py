@@ -1,0 +1,329 @@
+"""The generator as the answer judges it: figures of samples, each limit by its own case, when it was, what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
+
+from loadsim.report.answer import Summary, summarise
+from loadsim.results.generator import EngineHealth, MachineHealth, Second
+from loadsim.results.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
+from loadsim.results.timinglog import TimingLogWriter
+from loadsim.results.verdict import DEFAULT_LIMITS
+
+READS = [done("READ", number * 1000, 100) for number in range(100)]
+CALM = [100] * 100
+"""The lags of a good second, in microseconds."""
+
+
+def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[str, Any]:
+    """What an engine saw in the second before `at_s`: its first tick was due right at the second's begin."""
+    basic = {
+        "at_ns": ms(at_s * 1000),
+        "lags_from_ns": ms(at_s * 1000 - 1000),
+        "lags_us": list(lags_us),
+        "cpu_share": 0.25,
+        "rss_bytes": 50_000_000,
+        "open_files": 20,
+        "gc_pauses": 1,
+        "gc_ms": 2.0,
+        "gc_max_ms": 2.0,
+    }
+    return basic | figures
+
+
+def seconds(value: float, *spans: tuple[float, float]) -> tuple[Second, ...]:
+    """A figure for each second of some spans."""
+    return tuple(
+        Second(float(at_s), at_s + 1.0, value) for begin_s, end_s in spans for at_s in np.arange(begin_s, end_s)
+    )
+
+
+def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[str, Any] | None = None) -> Summary:
+    """The answer about a run whose engines saw this of themselves; each has read 100 messages in 100 ms each."""
+    paths = []
+    for number, samples in enumerate(engines):
+        named = HEADER | {"engine": str(number), "engine_users": 2, "users": 2 * len(engines)} | dict(header or {})
+        paths.append(place / f"{number}.tlog")
+        writer = TimingLogWriter(paths[-1], named, EPOCH_NS)
+        for read in READS:
+            writer.task(**read | {"user": 1 + 2 * number})
+        for one in samples:
+            writer.health(one)
+        writer.facts(ENDED)
+        writer.close()
+    return summarise(paths)
+
+
+# --- figures ---
+
+
+def test_percentiles_are_those_of_all_ticks(tmp_path: Path) -> None:
+    """1 to 100 ms over two seconds: ranks over all 200 ticks, not the average of two seconds' percentiles."""
+    lags_us = [*range(1000, 201_000, 1000)]
+    limits = {"limits": HEADER["limits"] | {"generator_lag_p99_ms": None, "generator_lag_share": None}}
+    score = run_of(tmp_path, [sample(1, lags_us[::2]), sample(2, lags_us[1::2])], header=limits).score
+    found = score["generator"]
+    assert (found["lag_p50_ms"], found["lag_p99_ms"], found["lag_max_ms"], found["lag_limit_ms"]) == (
+        100,
+        198,
+        200,
+        None,
+    )
+
+
+def test_ticks_belong_to_the_window_by_their_due_time(tmp_path: Path) -> None:
+    """Of a sample across the common start, only the ticks after it count; so it is at the window's end."""
+    before = sample(0.5, [700_000] * 50 + [1000] * 50)
+    across_end = sample(100.5, [2000] * 50 + [900_000] * 50)
+    found = run_of(tmp_path, [before, across_end]).score["generator"]
+    assert (found["lag_p50_ms"], found["lag_max_ms"]) == (1, 2)
+
+
+def test_every_figure_is_that_of_the_worst_engine(tmp_path: Path) -> None:
+    """Four engines, each the worst in one respect: nothing is averaged over engines."""
+    found = run_of(
+        tmp_path,
+        [sample(1, [3000] * 100)],
+        [sample(1, cpu_share=0.5), sample(2, cpu_share=0.3)],
+        [sample(1, rss_bytes=70_000_000, clock_step_ms=5000.0)],
+        [sample(1, gc_max_ms=30.0, open_files=99)],
+    ).score["generator"]
+    assert found == {
+        "lag_p50_ms": 3,
+        "lag_p99_ms": 3,
+        "lag_max_ms": 3,
+        "lag_limit_ms": 5,
+        "cpu_share": pytest.approx(0.4),
+        "rss_bytes": 70_000_000,
+        "open_files": 99,
+        "gc_max_ms": 30,
+        "clock_steps": 1,
+    }
+
+
+def test_a_share_of_a_core_counts_by_the_time_it_is_about(tmp_path: Path) -> None:
+    """One second at 10 % and, after a pause of the whole process, four at 60 %: 50 % on average."""
+    samples = [sample(1, cpu_share=0.1), sample(5, cpu_share=0.6)]
+    assert run_of(tmp_path, samples).score["generator"]["cpu_share"] == pytest.approx(0.5)
+
+
+def test_without_samples_nothing_is_known_and_nothing_judged(tmp_path: Path) -> None:
+    """As in logs of users that nobody observed: the answer has no line about the generator."""
+    summary = run_of(tmp_path, [])
+    found = summary.score["generator"]
+    assert summary.exit_status == 0
+    assert {found[name] for name in found.keys() - {"lag_limit_ms", "clock_steps"}} == {None}
+    assert "Generator" not in summary.text
+
+
+def test_the_answer_says_how_the_generator_was(tmp_path: Path) -> None:
+    """One line, in words; of several engines it is the worst."""
+    line = "event loop 0.1 ms late (50th), 0.1 ms (99th), 0.1 ms at most, 25% of a core, 48 MiB"
+    assert f"\nGenerator: {line}\n" in run_of(tmp_path, [sample(1)]).text
+    (tmp_path / "two").mkdir()
+    assert f"\nGenerator (the worst of 2 engines): {line}\n" in run_of(tmp_path / "two", [sample(1)], [sample(1)]).text
+
+
+# --- from the log to the exit status ---
+
+
+def blocked(lag_ms: int) -> list[int]:
+    """The lags of a second in which the loop was away for so long."""
+    return [*range(lag_ms * 1000, 0, -10_000), *CALM[: 100 - lag_ms // 10]]
+
+
+def test_a_loop_that_is_blocked_now_and_then_spoils_the_run_and_says_when(tmp_path: Path) -> None:
+    """0.2 s in each of 30 seconds out of 100 are 6 % of the ticks."""
+    samples = [sample(at_s, blocked(200) if 40 < at_s <= 70 else CALM) for at_s in range(1, 101)]
+    summary = run_of(tmp_path, samples)
+    assert summary.exit_status == 3
+    assert summary.score["verdict"]["reasons"] == [
+        "the event loop of engine c1.0 was late: 99th percentile 170.0 ms, at most 5 ms allowed; above it in 30 of"
+        " 100 s, longest from 40 s to 70 s of the run"
+    ]
+    assert summary.score["advice"] is not None
+    assert f"What may help: {summary.score['advice']}" in summary.text
+
+
+def test_a_loop_that_is_blocked_once_shows_and_spoils_nothing(tmp_path: Path) -> None:
+    """0.2 s of 100 are 0.2 % of the ticks: a maximum to be seen, and no percentile that moves."""
+    samples = [sample(at_s, blocked(200) if at_s == 40 else CALM) for at_s in range(1, 101)]
+    summary = run_of(tmp_path, samples)
+    assert summary.exit_status == 0
+    assert summary.score["generator"]["lag_max_ms"] == 200
+    assert summary.score["generator"]["lag_p99_ms"] == 0.1
+
+
+def test_one_bad_engine_of_many_spoils_the_run(tmp_path: Path) -> None:
+    """Its users' times are wrong, although the other seven were fine."""
+    good = [sample(at_s) for at_s in range(1, 101)]
+    bad = [sample(at_s, [7000] * 100) for at_s in range(1, 101)]
+    (reason,) = run_of(tmp_path, *[good] * 7, bad).score["verdict"]["reasons"]
+    assert reason.startswith("the event loop of engine c1.7 was late: 99th percentile 7.0 ms")
+
+
+def test_on_the_embedded_server_it_only_warns(tmp_path: Path) -> None:
+    """The machine is shared by its nature: the figure is told, the status stays 0."""
+    bad = [sample(at_s, [7000] * 100, cpu_share=0.9) for at_s in range(1, 101)]
+    summary = run_of(tmp_path, bad, header={"embedded": True})
+    assert (summary.exit_status, summary.score["verdict"]["reasons"], summary.score["advice"]) == (0, [], None)
+    lag, cpu = summary.score["warnings"]
+    assert lag.startswith("the event loop of engine c1.0 was late: 99th percentile 7.0 ms, at most 5 ms allowed")
+    assert cpu.startswith("engine c1.0 took 90% of a core, at most 60% allowed; above it in 99 of 99 s")
+
+
+def test_healthy_runs_are_never_called_invalid(tmp_path: Path) -> None:
+    """Twenty runs with lags as on an idle machine, and slices of the scheduler's (3 ms) in up to 0.9 % of the ticks."""
+    draw = np.random.default_rng(7)
+    for number in range(20):
+        lags_us = draw.integers(30, 400, (100, 100))
+        late = draw.random((100, 100)) < 0.0002 * (number + 1)
+        lags_us[late] = draw.integers(3000, 4000, int(late.sum()))
+        place = tmp_path / str(number)
+        place.mkdir()
+        summary = run_of(place, [sample(at_s + 1, row.tolist()) for at_s, row in enumerate(lags_us)])
+        assert (summary.exit_status, summary.score["verdict"]["validity"]) == (0, "valid")
+
+
+# --- the limits ---
+
+
+@pytest.mark.parametrize(
+    ("limits", "fastest_p95_ms", "expected"),
+    [
+        ({}, None, 5),
+        ({}, 500, 5),
+        ({}, 50, 5),
+        ({}, 30, 3),
+        ({}, 20, 2),
+        ({}, 3, 2),  # a tenth would be 0.3 ms
+        ({"generator_lag_p99_ms": 1}, 3, 1),
+        ({"generator_lag_p99_ms": None}, 3, 2),
+        ({"generator_lag_p99_ms": None}, 500, 50),
+        ({"generator_lag_share": None}, 3, 5),
+        ({"generator_lag_share": None, "generator_lag_p99_ms": None}, 3, None),
+        ({"generator_lag_p99_ms": None}, None, None),
+    ],
+)
+def test_what_a_lag_may_be(limits: dict[str, Any], fastest_p95_ms: float | None, expected: float | None) -> None:
+    """5 ms, a tenth of the fastest scored task's 95th percentile, and never less than 2 ms unless it is asked for."""
+    assert lag_limit_ms({**DEFAULT_LIMITS, **limits}, fastest_p95_ms) == expected
+
+
+ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
+
+
+@pytest.mark.parametrize(
+    ("generator", "limits", "expected"),
+    [
+        (Generator(5.0, engines=(ENGINE,)), {}, []),
+        (Generator(50.0, engines=(replace(ENGINE, lag_p99_ms=5.0, cpu_share=0.6),)), {}, []),
+        (
+            Generator(engines=(replace(ENGINE, lag_p99_ms=5.1, lags=seconds(6.0, (10, 12), (20, 23), (25, 27))),)),
+            {},
+            [
+                "the event loop of engine c1.1 was late: 99th percentile 5.1 ms, at most 5 ms allowed; above it in 7 of"
+                " 7 s, longest from 20 s to 27 s of the run"
+            ],
+        ),
+        (
+            Generator(
+                engines=(
+                    replace(ENGINE, cpu_share=0.61, cpu=(*seconds(0.2, (0, 60)), *seconds(0.9, (60, 80)))),
+                    replace(ENGINE, name="c1.2"),
+                )
+            ),
+            {},
+            [
+                "engine c1.1 took 61% of a core, at most 60% allowed; above it in 20 of 80 s, longest from 60 s to 80 s"
+                " of the run"
+            ],
+        ),
+        (
+            Generator(engines=(replace(ENGINE, lag_p99_ms=99.0, cpu_share=1.0),), lateness_p95_ms=900.0),
+            {f"generator_{name}": None for name in ("lag_p99_ms", "lag_share", "cpu", "lateness_p95_ms")},
+            [],
+        ),
+    ],
+)
+def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any], expected: list[str]) -> None:
+    """Just within, just beyond with the moment, and switched off."""
+    assert exceeded(generator, {**DEFAULT_LIMITS, **limits}, 500.0) == expected
+
+
+@given(lags_us=st.lists(st.integers(0, 50_000), min_size=1, max_size=300), limit_us=st.integers(0, 50_000))
+def test_what_is_above_its_limit_was_so_at_some_moment(lags_us: list[int], limit_us: int) -> None:
+    """A percentile over a window above a limit has a second whose own percentile is: the reason can always say when."""
+    ordered = sorted(lags_us)
+    whole = ordered[-(-len(ordered) * 99 // 100) - 1]
+    by_second = [sorted(lags_us[at : at + 100]) for at in range(0, len(lags_us), 100)]
+    if whole > limit_us:
+        assert any(second[-(-len(second) * 99 // 100) - 1] > limit_us for second in by_second)
+
+
+SHARED = MachineHealth("c1", cores=2, cpu_share=0.5, stolen_share=0.0, server_here=True, shares_cpus=True)
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        (Generator(event_loop="uvloop"), ["more engines"]),
+        (Generator(event_loop="asyncio.unix_events"), ["uvloop (pip install 'loadsim[fast]')", "more engines"]),
+        (
+            Generator(engines=(ENGINE,), machines=(SHARED,)),
+            ["--pin, which keeps server and generator apart", "more engines"],
+        ),
+        (Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False),)), []),
+        (Generator(engines=(ENGINE,), machines=(replace(SHARED, cores=1),)), []),
+    ],
+)
+def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: list[str]) -> None:
+    """uvloop where it is missing, --pin where cores are shared, engines where there are cores; the rest always."""
+    assert advice(generator) == ", ".join([*expected, "fewer users", "another machine for the generator"])
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (
+            SHARED,
+            "the server runs on the same cores of c1 as the generator: --pin keeps them apart, another machine does it"
+            " better",
+        ),
+        (replace(SHARED, shares_cpus=False, pinned=True), None),
+        (replace(SHARED, shares_cpus=None), None),
+        (MachineHealth("c1", 8, 0.91, 0.0), "91% of the cores of c1 were taken"),
+        (MachineHealth("c1", 8, 0.9, 0.05, segments_sent=100, segments_sent_again=1), None),
+        (MachineHealth("c1", 8, 0.5, 0.06), "others on the same hardware took 6% of the CPU of c1"),
+        (
+            MachineHealth("c1", 8, 0.5, 0.0, segments_sent=1000, segments_sent_again=11),
+            "c1 sent 11 of 1000 TCP segments again: the network lost them",
+        ),
+        (MachineHealth("c1"), None),
+    ],
+)
+def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: str | None) -> None:
+    """Each warning by its own case; none of them changes a verdict."""
+    assert suspicious(Generator(machines=(machine,)), embedded=False) == ([expected] if expected else [])
+
+
+def test_that_the_embedded_server_is_near_is_no_news() -> None:
+    """The answer says so at its top."""
+    assert suspicious(Generator(machines=(SHARED,)), embedded=True) == []
+
+
+def test_a_clock_that_was_set_is_told() -> None:
+    """By how much, and when."""
+    engine = replace(ENGINE, clock_steps=((33.2, -5000.0),))
+    assert suspicious(Generator(engines=(engine,)), embedded=False) == [
+        "the wall clock of engine c1.1 was set by -5.000 s, 33 s into the run"
+    ]
