@@ -39,7 +39,7 @@ def _screen(snapshot: LiveSnapshot, duration_s: float) -> Table:
 
 def sentence(snapshot: LiveSnapshot) -> str:
     """The counts in words."""
-    at = "" if snapshot.at_s is None else f"{snapshot.at_s:.0f} s, "
+    at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
     return (
         f"{at}{snapshot.users_on} of {snapshot.users} users on, {sum(snapshot.tasks.values())} tasks done,"
         f" {snapshot.failed} failed, {snapshot.accepted_undelivered} messages under way"

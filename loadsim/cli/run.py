@@ -11,13 +11,11 @@ import secrets
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib import import_module
-from importlib.util import find_spec
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +23,21 @@ from loadsim import __version__
 from loadsim.cli import VERBS
 from loadsim.cli.live import shown_run
 from loadsim.cli.progress import shown_progress
-from loadsim.client.clock import MonotonicClock
-from loadsim.client.engine import Engine
+from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
-from loadsim.client.modules import check_protocols, open_modules
+from loadsim.client.loops import fastest_loop
+from loadsim.client.modules import check_protocols, needs_one_engine
+from loadsim.client.pool import Pool, engines_for
 from loadsim.errors import ConfigError, LogError, RunInvalid
-from loadsim.model.content import Contents
 from loadsim.model.population import distribution_lists
-from loadsim.model.ports import ClientModule, Services
+from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server, load_scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.report.answer import Summary, summarise
-from loadsim.results.timinglog import TimingLogWriter
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.initialise import prepare
 from loadsim.topology.mailboxes import services_of
 from loadsim.topology.preflight import check_submission
-
-ENGINE = "1"
 
 FILES_PER_USER = 2
 """A mailbox session, and the connection of a message under way."""
@@ -56,6 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory; default: runs/DATE-NAME")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    parser.add_argument("--engines", type=int, metavar="N", help="processes that make the load; default: one a core")
     parser.add_argument("--json", action="store_true", help="print score.json instead of the answer")
     parser.set_defaults(run=run_scenario)
 
@@ -65,7 +61,8 @@ def run_scenario(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
     workload = Workload(scenario)
-    check_open_files(scenario.users)
+    engines = how_many_engines(scenario, args.engines)
+    check_open_files(ceil(scenario.users / engines))
     began = datetime.now(UTC)
     out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
     made = [place for place in (out, *out.parents) if not place.exists()]
@@ -75,7 +72,7 @@ def run_scenario(args: argparse.Namespace) -> int:
             shown_server(scenario, out) as (services, server),
             asyncio.Runner(loop_factory=fastest_loop()) as runner,
         ):
-            summary = runner.run(Run(scenario, workload, services, server, began, out).live())
+            summary = runner.run(Run(scenario, workload, services, server, began, out, engines).live())
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out, made)
@@ -84,13 +81,25 @@ def run_scenario(args: argparse.Namespace) -> int:
     return summary.exit_status
 
 
+def how_many_engines(scenario: Scenario, wanted: int | None) -> int:
+    """As many as the user wants, or as suits the machine. Raises `ConfigError`."""
+    alone = needs_one_engine(scenario)
+    if wanted is None:
+        return 1 if alone else engines_for(scenario.users)
+    most = 1 if alone else scenario.users
+    if not 1 <= wanted <= most:
+        why = f" with protocol {alone}, whose mail system lives in the engine" if alone else ""
+        raise ConfigError(f"--engines: expected a number from 1 to {most}{why}, found {wanted}")
+    return wanted
+
+
 def check_open_files(users: int) -> None:
-    """Refuse what the limit of open files cannot hold. Raises `ConfigError` with the command that raises it."""
+    """Refuse more users of one engine than the limit of open files holds: a `ConfigError`, with the way to raise it."""
     needed = FILES_PER_USER * users + OTHER_FILES
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise ConfigError(
-            f"open files: expected a limit of at least {needed} for {users} users, found {limit}:"
+            f"open files: expected a limit of at least {needed} for {users} users an engine, found {limit}:"
             f" raise it with `ulimit -n {needed}`"
         )
 
@@ -120,14 +129,6 @@ def discard(out: Path, made: Sequence[Path]) -> None:
             place.rmdir()
 
 
-def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed (`loadsim[fast]`)."""
-    if find_spec("uvloop") is None:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop
-    return factory
-
-
 @contextmanager
 def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]]:
     """Where the server under test listens, and what it is called; the embedded one lives as long as this block."""
@@ -153,6 +154,7 @@ class Run:
     server: str
     began: datetime
     out: Path
+    engines: int
 
     async def live(self) -> Summary:
         """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.
@@ -160,76 +162,62 @@ class Run:
         Raises `ConfigError` for everything that is wrong before there is any load, `RunInvalid` when the log is gone
         afterwards.
         """
-        contents = Contents(self.workload.seed)
-        modules = open_modules(self.workload, contents, self.services)
         await check_submission(self.workload, self.services)
         with shown_progress() as tell:
             prepared = await prepare(self.scenario, self.workload, self.services, tell)
         print(prepared.describe(), file=sys.stderr)
-        contents.prepare()
-        run_id = f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-        client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
-        header = self._header(run_id, client, prepared.start_state)
-        path = self.out / "logs" / f"{client}.{ENGINE}.tlog"
-        clock = MonotonicClock()
+        begins = self._begins(prepared.start_state)
         try:
-            path.parent.mkdir()
+            (self.out / "logs").mkdir()
             (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
             told = (self.out / "events.jsonl").open("w", encoding="utf-8")
-            epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
-            log = TimingLogWriter(path, {**header, "wall_clock_start": epoch.isoformat()}, epoch_ns)
         except OSError as failure:
             raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
         with told:
             events = Events(told)
             try:
-                await self._make_load(run_id, modules, contents, log, events, clock)
+                await self._make_load(begins, events)
             finally:
-                _close(log, events)
+                if events.unwritten:
+                    print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
         try:
-            summary = summarise([path])
+            summary = summarise([path for begin in begins if (path := Path(begin.log)).exists()])
         except LogError as failure:
             raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
         _write(self.out / "score.json", json.dumps(summary.score, indent=2))
         _write(self.out / "answer.txt", summary.text)
         return summary
 
-    async def _make_load(
-        self,
-        run_id: str,
-        modules: Mapping[str, ClientModule],
-        contents: Contents,
-        log: TimingLogWriter,
-        events: Events,
-        clock: MonotonicClock,
-    ) -> None:
-        """Run the engine until its end, or until the user has had enough."""
+    async def _make_load(self, begins: Sequence[Begin], events: Events) -> None:
+        """Run the engines until their end, or until the user has had enough."""
         with shown_run(self.scenario) as watch:
-            engine = Engine(
-                workload=self.workload,
-                users=range(1, self.scenario.users + 1),
-                modules=modules,
-                contents=contents,
-                recorder=log,
-                events=events,
-                clock=clock,
-                run_id=run_id,
-                wall_clock_us=time.time_ns() // 1000,
-                watch=watch,
-            )
+            pool = Pool(begins, events, watch)
             for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, engine.stop)
-            await engine.run()
+                asyncio.get_running_loop().add_signal_handler(number, pool.stop)
+            await pool.run()
+
+    def _begins(self, start_state: str | None) -> list[Begin]:
+        """What each engine is told to begin with."""
+        run_id = f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
+        header = self._header(run_id, client, start_state)
+        begins = []
+        for part in range(self.engines):
+            users = self.workload.population.slice(part, self.engines)
+            engine = str(part + 1)
+            own = {"engine": engine, "engine_users": len(users), "first_user": users.start}
+            log = self.out / "logs" / f"{client}.{engine}.tlog"
+            begins.append(Begin(self.scenario, self.services, users.start, len(users), str(log), {**header, **own}))
+        return begins
 
     def _header(self, run_id: str, client: str, start_state: str | None) -> dict[str, Any]:
         scenario, run = self.scenario, self.scenario.run
         return {
             "software": f"loadsim {__version__}",
-            "event_loop": type(asyncio.get_running_loop()).__module__,
             "run": run_id,
             "name": scenario.name,
             "client": client,
-            "engine": ENGINE,
+            "engines": self.engines,
             "server": self.server,
             "embedded": not isinstance(scenario.server, Server),
             "submission": scenario.client.submission,
@@ -237,7 +225,6 @@ class Run:
             "plan_digest": plan_digest(self.workload),
             "start_state_digest": start_state,
             "users": scenario.users,
-            "engine_users": scenario.users,
             "profiles": sorted({group.profile.name for group in scenario.topology}),
             "day_s": run.day_length_s,
             "compression": scenario.compression,
@@ -253,15 +240,6 @@ class Run:
                 **{f"generator_{name}": limit for name, limit in asdict(scenario.limits.generator).items()},
             },
         }
-
-
-def _close(log: TimingLogWriter, events: Events) -> None:
-    """Close the log. What a full disk did not take is lost now, and is said; the answer finds that it has no end."""
-    try:
-        log.close()
-    except OSError as failure:
-        events.say("log incomplete", why=str(failure))
-        print(f"loadsim: timing log incomplete: {failure}", file=sys.stderr)
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from loadsim.client.control import Alone, Control
 from loadsim.client.events import Events
 from loadsim.client.health import Health, Lateness
 from loadsim.client.user import User
@@ -36,6 +37,9 @@ LOOK_S = 0.05
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """What a user may be doing while no planned task runs."""
 
+PLANNED_AT_ONCE = 100
+"""How many users' plans are begun before the loop gets its turn: it must answer and be heard of all the while."""
+
 
 class RunLog(Recorder, Protocol):
     """Where an engine's records go: a recorder that also keeps facts, and writes when told to."""
@@ -51,6 +55,10 @@ class RunLog(Recorder, Protocol):
     def flush(self) -> str | None:
         """Write what has gathered; None, or why that was not possible (it is kept)."""
         ...
+
+
+PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
+"""The phases of an engine's life, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,10 @@ class LiveSnapshot:
 
 
 class Engine:
-    """Runs the users with these numbers. `modules` has a client module for every protocol among them."""
+    """Runs the users with these numbers. `modules` has a client module for every protocol among them.
+
+    `control` keeps it in step with the other engines of the run; None when there are none.
+    """
 
     def __init__(
         self,
@@ -96,6 +107,7 @@ class Engine:
         wall_clock_us: int,
         self_observing: bool = True,
         watch: Callable[[LiveSnapshot], None] = lambda _: None,
+        control: Control | None = None,
     ) -> None:
         self.workload = workload
         self.contents = contents
@@ -115,6 +127,8 @@ class Engine:
         self._lateness = Lateness()
         self._health = Health(clock, self._lateness)
         self._watch = watch
+        self._control = control or Alone(clock)
+        self._own = users
         self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
         self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
         self._stopping = asyncio.Event()
@@ -146,6 +160,9 @@ class Engine:
 
     def mail_accepted(self, message: str, user: int) -> None:
         """The server took a message for a user, who may even have seen it before its sender was told."""
+        if user not in self._own:
+            self._control.accepted_elsewhere(message, user)
+            return
         key = (message, user)
         if key in self._seen_first:
             self._seen_first.remove(key)
@@ -181,6 +198,7 @@ class Engine:
 
     def stop(self) -> None:
         """End the run early: what runs may end within the grace. Told again: cut everything off."""
+        self._control.stop_waiting()
         if self._stopping.is_set():
             self._cutting.set()
         self._stopping.set()
@@ -236,18 +254,24 @@ class Engine:
 
     async def _work(self) -> str:
         """The simulated days, from the common start; "completed", or "early" when the run was told to stop."""
-        for user in self.users:
+        for place, user in enumerate(self.users):
             user.plan_day()
+            if place % PLANNED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         gc.collect()
         gc.freeze()  # what thousands of users have made so far stays: the collector need not look at it again
-        self.start_ns = self.clock.now_ns()
+        start_ns = await self._control.common_start()
+        if start_ns is None:
+            return "early"
+        await self._until((start_ns - self.clock.now_ns()) * 1e-9, None, self._stopping)
+        self.start_ns = start_ns
         self.recorder.facts({"start_ns": self.start_ns})
         self._phase = "work"
         self._events.say("start", users_on=self.users_on)
         for user in self.users:
             user.begin_day()
         duration_ns = self.workload.duration_us * 1000
-        await self._until(duration_ns * 1e-9, None, self._stopping)
+        await self._until((start_ns + duration_ns - self.clock.now_ns()) * 1e-9, None, self._stopping)
         ended = "early" if self._stopping.is_set() else "completed"
         self._phase = "finish"
         self._events.say("end", ended=ended)
@@ -267,7 +291,8 @@ class Engine:
                 user.cut_off()
         if drain:
             self._phase = "drain"
-            await self._until(self._limits.drain_s, lambda: not self._under_way, self._stopping)
+            delivered = self._control.all_delivered
+            await self._until(self._limits.drain_s, lambda: delivered(self.outstanding), self._stopping)
             await self._look_for_mail()
         self.recorder.facts({"lost_users": lost, "undelivered": self.outstanding})
         self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
@@ -316,12 +341,12 @@ class Engine:
         self._disk_complaint = complaint
 
     def _conclude(self, ended: str) -> None:
+        self._phase = "over"
         self.recorder.facts(
             {
                 "ended": ended,
                 "sessions_lost": self.sessions_lost,
                 "sessions_restored": self.sessions_restored,
-                "events_unwritten": self._events.unwritten,
             }
         )
         self._flush()

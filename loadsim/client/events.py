@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from loadsim.errors import TaskFailed
@@ -26,7 +26,10 @@ class Events:
     def say(self, event: str, **facts: Any) -> None:
         """Something happened. A full disk does not end the run: what could not be said is counted in `unwritten`."""
         at_s = self.seconds()
-        line = {"at_s": None if at_s is None else round(at_s, 3), "event": event, **facts}
+        self.pass_on({"at_s": None if at_s is None else round(at_s, 3), "event": event, **facts})
+
+    def pass_on(self, line: Mapping[str, Any]) -> None:
+        """Write what was said by somebody else."""
         try:
             self._out.write(json.dumps(line) + "\n")
             self._out.flush()

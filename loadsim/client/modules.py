@@ -14,6 +14,9 @@ from loadsim.model.workload import Workload
 
 GROUP = "loadsim.protocols"
 
+IN_THE_ENGINE = "fake"
+"""The client module whose server lives in the engine: users of another engine would be out of its reach."""
+
 
 def open_module(name: str, services: Services, **options: Any) -> ClientModule:
     """The client module of this name. Raises `ConfigError` when there is none, or when it cannot do every task."""
@@ -41,9 +44,14 @@ def check_protocols(scenario: Scenario) -> None:
             )
 
 
+def needs_one_engine(scenario: Scenario) -> str | None:
+    """The client module that all users of a scenario must share a process for, or None."""
+    return IN_THE_ENGINE if any(group.protocol == IN_THE_ENGINE for group in scenario.topology) else None
+
+
 def open_modules(workload: Workload, contents: Contents, services: Services) -> dict[str, ClientModule]:
     """The client modules that a scenario's groups name."""
     names = {group.protocol for group in workload.scenario.topology}
     # The in-memory mail system is itself the server: nothing outside tells it who its users are.
     own: dict[str, Any] = {"workload": workload, "contents": contents}
-    return {name: open_module(name, services, **(own if name == "fake" else {})) for name in sorted(names)}
+    return {name: open_module(name, services, **(own if name == IN_THE_ENGINE else {})) for name in sorted(names)}

@@ -6,7 +6,7 @@ Users are numbered from 1. Nothing here is a table of users, so a million of the
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from loadsim.errors import ConfigError
@@ -128,13 +128,13 @@ class Population:
         user = self.scenario.accounts.number(address, self.scenario.domain)
         return user if user is not None and 1 <= user <= len(self) else None
 
-    def slice(self, part: int, parts: int) -> Iterator[int]:
+    def slice(self, part: int, parts: int) -> range:
         """The users of engine `part` (from 0) of `parts`: consecutive ones, so that it has its share of each group.
 
         Every `parts`-th user would be all of one profile wherever the profiles come around as often as the engines.
         """
         users = len(self)
-        return iter(range(users * part // parts + 1, users * (part + 1) // parts + 1))
+        return range(users * part // parts + 1, users * (part + 1) // parts + 1)
 
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:

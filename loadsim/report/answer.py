@@ -159,7 +159,7 @@ def _incomplete(log: TimingLog) -> list[str]:
         *(
             f"the log of {source.client}.{source.engine} has no end: its {source.users} users count as lost"
             for source in log.sources
-            if source.simulates and "ended" not in source.facts
+            if source.simulates and not source.ended
         ),
         *missing,
     ]
@@ -201,6 +201,7 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "accepted": delivered.accepted,
         "delivered": delivered.delivered,
         "undelivered": delivered.undelivered,
+        "unwatched": delivered.unwatched,
         "undelivered_at_end": delivered.undelivered_at_end,
         **asdict(delivered.times),
     }

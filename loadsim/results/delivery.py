@@ -21,6 +21,7 @@ class Delivery:
     """What became of the messages that were accepted in a window, counted per recipient.
 
     Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
+    `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them.
     `undelivered_at_end` looks beyond the window: whatever the log knows to be accepted, and in nobody's sight.
     """
 
@@ -28,11 +29,12 @@ class Delivery:
     delivered: int
     times: Times
     undelivered_at_end: int = 0
+    unwatched: int = 0
 
     @property
     def undelivered(self) -> int:
-        """Accepted by the server, and in nobody's sight when the run ended."""
-        return self.accepted - self.delivered
+        """Accepted by the server, and not in the sight of a recipient who was there when the run ended."""
+        return self.accepted - self.delivered - self.unwatched
 
 
 def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
@@ -51,8 +53,27 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     delivered = np.isin(accepted, found, assume_unique=True)
     delivered[of_accepted] = True
     times_us = np.maximum(seen_us[of_seen] - accepted_us[of_accepted], 0)
-    missing = int(np.count_nonzero(~np.isin(all_accepted, np.concatenate([seen, found]))))
-    return Delivery(len(accepted), int(np.count_nonzero(delivered)), Times.of(times_us), missing)
+    missing = ~np.isin(all_accepted, np.concatenate([seen, found]))
+    unwatched = _unwatched(log, all_accepted)
+    return Delivery(
+        accepted=len(accepted),
+        delivered=int(np.count_nonzero(delivered)),
+        times=Times.of(times_us),
+        undelivered_at_end=int(np.count_nonzero(missing & ~unwatched)),
+        unwatched=int(np.count_nonzero(~delivered & unwatched[inside])),
+    )
+
+
+def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
+    """Which of these messages went to users whose engine did not live to the end."""
+    named = keys.view(_KEY)
+    unwatched = np.zeros(len(keys), np.bool_)
+    for source in log.sources:
+        if not source.ended and source.first_user and source.run in log.strings:
+            user = named["user"]
+            of_source = (user >= source.first_user) & (user < source.first_user + source.users)
+            unwatched |= of_source & (named["run"] == log.strings.index(source.run))
+    return unwatched
 
 
 def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:

@@ -29,7 +29,7 @@ WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 SAME = ("submission", "scenario_digest", "plan_digest")
 """Header keys on which logs that are merged must agree."""
 
-OF_ONE_ENGINE = ("client", "engine", "engine_users", "epoch_ns", "wall_clock_start")
+OF_ONE_ENGINE = ("client", "engine", "engine_users", "first_user", "epoch_ns", "wall_clock_start")
 """Header keys that say nothing about a merged log; its sources have them."""
 
 

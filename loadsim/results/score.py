@@ -225,7 +225,7 @@ def lost_users(log: TimingLog) -> int:
     """
     lost = max(0, int(log.header.get("users", 0)) - sum(source.users for source in log.sources))
     for source in log.sources:
-        if "ended" not in source.facts:
+        if not source.ended:
             lost += source.users
         else:
             lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, source))

@@ -232,9 +232,10 @@ def _record_block(kind: int, records: Records, instant: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One engine that took part, and what it said about itself. `users` are those that it ran.
+    """One engine that took part, and what it said about itself.
 
-    `wall_clock_start` (ISO 8601) is the time of day at the instant `epoch_ns` of the engine's clock.
+    It ran this many `users`, from `first_user` (0: the log does not say) on.
+        `wall_clock_start` (ISO 8601) is the time of day at the instant `epoch_ns` of the engine's clock.
     """
 
     run: str
@@ -244,6 +245,12 @@ class Source:
     wall_clock_start: str
     epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
+    first_user: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the engine lived to its end; then its log is whole."""
+        return "ended" in self.facts
 
     @property
     def started(self) -> bool:
@@ -350,6 +357,7 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
         wall_clock_start=str(header.get("wall_clock_start", "")),
         epoch_ns=int(header["epoch_ns"]),
         facts=facts,
+        first_user=int(header.get("first_user", 0)),
     )
 
 

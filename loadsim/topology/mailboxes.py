@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
-from loadsim.client.modules import open_module
+from loadsim.client.modules import IN_THE_ENGINE, open_module
 from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
 from loadsim.model.ports import Account, ClientModule, Endpoint, Provisioning, Services
@@ -19,9 +19,6 @@ Progress = Callable[[str, int, int], None]
 
 MODULE = "imap"
 """The client module that provisions, whatever module the users will be measured through."""
-
-WITHOUT_SERVER = "fake"
-"""The client module that needs no provisioning: its mailboxes live in the run itself."""
 
 AT_ONCE = 32
 
@@ -57,7 +54,7 @@ def accounts_on_server(scenario: Scenario) -> list[Account]:
     """The accounts of all users whose mailboxes are on the server, in their order."""
     population = Population(scenario)
     users = range(1, len(population) + 1)
-    return [scenario.account(user) for user in users if population.group(user).protocol != WITHOUT_SERVER]
+    return [scenario.account(user) for user in users if population.group(user).protocol != IN_THE_ENGINE]
 
 
 def name_of(account: Account) -> str:

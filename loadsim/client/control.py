@@ -1,0 +1,90 @@
+"""How the engines of a run are kept in step: the control protocol, JSON objects one a line, over a pipe each.
+
+From the pool of a machine to an engine:
+
+    {"begin": {...}}                everything it needs to know, see `Begin`
+    {"log on": true}                every engine is ready: begin to log on
+    {"start": NANOSECONDS}          the common start, on the machine's monotonic clock
+    {"accepted": [[id, user], ...]} messages that users of other engines sent to users of this one
+    {"drained": true}               all mail of the run has been seen: do not wait for any
+    {"stop": true}                  end early; said again: at once
+
+From an engine:
+
+    {"ready": PROCESS ID}           it has all it needs, and its log is open
+    {"refused": "one line"}         it cannot begin
+    {"on": true}                    its log-on is over, and it waits for the common start
+    {"snapshot": {...}}             once a second, its heartbeat: a `LiveSnapshot`, all counts from the beginning on
+    {"accepted": [[id, user], ...]} messages that its users sent to users of other engines
+    {"event": {...}}                a line of events.jsonl
+    {"over": true}                  it has ended by itself, and its log is complete
+
+An engine whose pipe ends has nobody left to run for, and stops.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from loadsim.model.ports import Clock
+
+ACCEPTED_AT_ONCE = 500
+"""How many messages are told in one line at most: lines stay short."""
+
+LONGEST_LINE_BYTES = 256 * 1024 * 1024
+"""`begin` carries the accounts of all users when they come from a table."""
+
+
+def encode(**message: Any) -> bytes:
+    """One line of the protocol."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> tuple[str, Any]:
+    """What a line says, and about what. Raises `ValueError` for anything else."""
+    message = json.loads(line)
+    if not isinstance(message, dict) or len(message) != 1:
+        raise ValueError("control protocol: expected a JSON object with one key")
+    return next(iter(message.items()))
+
+
+class Control(Protocol):
+    """What an engine asks of whoever keeps it in step with the others."""
+
+    async def common_start(self) -> int | None:
+        """Say that everybody is on; the instant of the common start, or None when there will be none."""
+        ...
+
+    def stop_waiting(self) -> None:
+        """The engine was told to stop: there will be no common start."""
+        ...
+
+    def accepted_elsewhere(self, message: str, user: int) -> None:
+        """The server took a message for a user of another engine."""
+        ...
+
+    def all_delivered(self, outstanding: int) -> bool:
+        """Whether all mail of the run has been seen, when `outstanding` messages for our own users have not."""
+        ...
+
+
+class Alone:
+    """The one engine of a run, which need not ask anybody."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def common_start(self) -> int:
+        """At once."""
+        return self._clock.now_ns()
+
+    def stop_waiting(self) -> None:
+        """Nobody waits."""
+
+    def accepted_elsewhere(self, message: str, user: int) -> None:
+        """Nobody will see it."""
+
+    def all_delivered(self, outstanding: int) -> bool:
+        """All mail is for our own users."""
+        return not outstanding

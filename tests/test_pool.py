@@ -1,0 +1,288 @@
+"""The pool of engines: in step, watched, and honest about those that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from virtual_runs import NOWHERE, QUIET, scenario_of
+
+from loadsim.client import pool
+from loadsim.client.control import decode, encode
+from loadsim.client.engine import PHASES, LiveSnapshot
+from loadsim.client.engine_process import Begin
+from loadsim.client.events import Events
+from loadsim.client.pool import Pool, engines_for, total
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.results.timinglog import read_log
+
+SCRIPTED = """
+import json, os, signal, sys, time
+def say(**message):
+    print(json.dumps(message), flush=True)
+def hear(kind):
+    while line := sys.stdin.readline():
+        heard = json.loads(line)
+        with open(begin["log"], "a") as log:
+            log.write(line)
+        if kind in heard:
+            return heard[kind]
+    sys.exit(0)
+def snapshot(phase, undelivered=0, heard=0):
+    say(snapshot=dict(phase=phase, at_s=1.0, users=2, users_on=2, tasks={"READ": 1}, failed=0, skipped=0,
+        accepted_undelivered=undelivered, sessions_lost=0, generator_late_most_s=0.0, heard=heard))
+begin = json.loads(sys.stdin.readline())["begin"]
+exec(begin["header"]["acts"])
+"""
+"""An engine that does what its header says, and notes what it hears where its log should be."""
+
+READY = "say(ready=os.getpid()); "
+ON = READY + "hear('log on'); say(on=True); hear('start'); "
+DRAINED = "; hear('drained'); say(over=True)"
+GOOD = ON + "snapshot('drain')" + DRAINED
+
+
+class Conducted:
+    """A pool of scripted engines, and what came of it."""
+
+    def __init__(self, place: Path, *acts: str) -> None:
+        scenario = scenario_of(place / "scenario", (QUIET, 2 * len(acts)))
+        self.begins = [
+            Begin(scenario, NOWHERE, 1 + 2 * at, 2, str(place / f"{at + 1}"), {"engine": str(at + 1), "acts": act})
+            for at, act in enumerate(acts)
+        ]
+        self.out = io.StringIO()
+        self.snapshots: list[LiveSnapshot] = []
+        self.pool: Pool | None = None
+
+    def run(self, stop: bool = False) -> Conducted:
+        """To the end; `stop` as soon as it runs."""
+
+        async def main() -> None:
+            self.pool = Pool(self.begins, Events(self.out), self.snapshots.append, (sys.executable, "-c", SCRIPTED))
+            if stop:
+                asyncio.get_running_loop().call_soon(self.pool.stop)
+            await asyncio.wait_for(self.pool.run(), 60)
+
+        asyncio.run(main())
+        return self
+
+    def heard(self, engine: int) -> list[tuple[str, Any]]:
+        """What an engine was told after its beginning."""
+        return [decode(line.encode()) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Events of one kind."""
+        lines = [json.loads(line) for line in self.out.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+
+def test_engines_begin_together(tmp_path: Path) -> None:
+    """All log on when all are ready, and are told one common start, which lies ahead."""
+    before_ns = time.monotonic_ns()
+    done = Conducted(tmp_path, GOOD, "time.sleep(0.1); " + GOOD).run()
+    first, second = done.heard(1), done.heard(2)
+    assert [kind for kind, _ in first] == ["log on", "start", "drained"]
+    assert first == second
+    assert before_ns < dict(first)["start"] < time.monotonic_ns() + 1e9
+    assert [line["engine"] for line in done.said("engine ready")].count("2") == 1
+
+
+def test_mail_is_told_to_its_recipients_engine_alone(tmp_path: Path) -> None:
+    """Users 1 and 2 are of the first engine, 3 and 4 of the second; what the third is not told it need not keep."""
+    sends = ON + "say(accepted=[['a', 3], ['b', 1], ['c', 4]]); hear('accepted'); snapshot('drain', 0, 1)"
+    sees = ON + "n = len(hear('accepted')); snapshot('drain', 0, n)"
+    done = Conducted(tmp_path, sends + DRAINED, sees + DRAINED, GOOD).run()
+    assert dict(done.heard(2))["accepted"] == [["a", 3], ["c", 4]]
+    assert dict(done.heard(1))["accepted"] == [["b", 1]]
+    assert "accepted" not in dict(done.heard(3))
+
+
+def test_nobody_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> None:
+    """An engine that has not heard yet of mail for its users holds the others, though it believes to have seen all."""
+    sends = ON + "say(accepted=[['a', 3]]); snapshot('drain')"
+    slow = ON + "snapshot('drain', 0, 0); hear('accepted'); snapshot('drain', 1, 1)"
+    ends = "; say(event=dict(event='seen')); snapshot('drain', 0, 1)" + DRAINED
+    held = "; hear('drained'); say(event=dict(event='released')); say(over=True)"
+    done = Conducted(tmp_path, sends + held, slow + ends).run()
+    order = [json.loads(line)["event"] for line in done.out.getvalue().splitlines()]
+    assert order.index("seen") < order.index("released")
+
+
+@pytest.mark.parametrize(
+    ("death", "why"),
+    [
+        ("os._exit(7)", "exit status 7"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9"),
+        ("sys.stdout.write('{\"snap'); sys.stdout.flush(); os._exit(1)", "exit status 1"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", READY, READY + "hear('log on'); ", ON])
+def test_the_others_go_on_without_an_engine_that_dies(tmp_path: Path, before: str, death: str, why: str) -> None:
+    """Whenever it dies, it is said once, with its users and why, and the other one comes to its end."""
+    done = Conducted(tmp_path, GOOD, before + death).run()
+    (lost,) = done.said("engine lost")
+    assert (lost["engine"], lost["users"], lost["why"]) == ("2", 2, why)
+    assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drained"]
+
+
+def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After five beats without a word it is killed and lost; one that has ended by itself need not speak."""
+    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.05)
+    ended = "snapshot('over'); " + ON + "snapshot('over')" + DRAINED
+    done = Conducted(tmp_path, ended, ON + "os.kill(os.getpid(), signal.SIGSTOP)").run()
+    (lost,) = done.said("engine lost")
+    assert lost["engine"] == "2"
+    assert lost["why"].startswith("not heard of for")
+    assert dict(done.heard(1))["drained"] is True
+
+
+def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until all are ready, silence is no sign of death."""
+    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.01)
+    calm = "snapshot('over'); " + ON + "snapshot('over')" + DRAINED
+    done = Conducted(tmp_path, calm, "time.sleep(0.5); " + calm).run()
+    assert not done.said("engine lost")
+
+
+def test_an_engine_that_cannot_begin_ends_all(tmp_path: Path) -> None:
+    """Its one line is the command's, and no other engine is left."""
+    conducted = Conducted(tmp_path, GOOD, "say(refused='x.tlog: expected room, found none'); hear('nothing')")
+    with pytest.raises(ConfigError, match=r"^x\.tlog: expected room, found none$"):
+        conducted.run()
+    assert all(member.process.returncode is not None for member in (conducted.pool or pytest.fail())._members)
+
+
+def test_without_any_engine_there_is_no_run(tmp_path: Path) -> None:
+    """All die before they log on."""
+    with pytest.raises(RunInvalid, match="no engine was ready"):
+        Conducted(tmp_path, "os._exit(1)", "os._exit(1)").run()
+
+
+def test_stop_reaches_engines_that_were_not_ready(tmp_path: Path) -> None:
+    """Told to stop while they are starting, engines hear it as soon as they can, and there is no common start."""
+    stopped = "hear('stop'); say(over=True)"
+    done = Conducted(tmp_path, READY + stopped, "time.sleep(0.1); " + READY + stopped).run(stop=True)
+    assert "start" not in dict(done.heard(1)) | dict(done.heard(2))
+
+
+counts = st.integers(0, 1000)
+snapshots = st.builds(
+    LiveSnapshot,
+    phase=st.sampled_from(PHASES),
+    at_s=st.none() | st.floats(-1, 1000),
+    users=counts,
+    users_on=counts,
+    tasks=st.dictionaries(st.sampled_from(["READ", "SEND"]), counts),
+    failed=counts,
+    skipped=counts,
+    accepted_undelivered=counts,
+    sessions_lost=counts,
+    generator_late_most_s=st.floats(0, 100),
+)
+
+
+@given(st.lists(snapshots, min_size=1, max_size=5))
+def test_snapshots_add_up(parts: list[LiveSnapshot]) -> None:
+    """Counts are summed, the phase is the earliest; and adding up in two steps comes to the same."""
+    whole = total(parts)
+    assert whole.users_on == sum(part.users_on for part in parts)
+    assert whole.tasks.get("READ", 0) == sum(part.tasks.get("READ", 0) for part in parts)
+    assert PHASES.index(whole.phase) == min(PHASES.index(part.phase) for part in parts)
+    assert total([total(parts[:1]), *parts[1:]]) == whole
+
+
+def test_as_many_engines_as_cores_and_users_ask_for() -> None:
+    """At least one a core, no more than users, and one more with every 15,000 users."""
+    cores = os.cpu_count() or 1
+    assert engines_for(1) == 1
+    assert engines_for(1000) == cores
+    assert engines_for(15_000 * cores + 1) == cores + 1
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"a": 1, "b": 2}', b"7"])
+def test_what_is_no_message_is_refused(line: bytes) -> None:
+    """A line is an object with one key."""
+    with pytest.raises(ValueError):
+        decode(line)
+
+
+def test_messages_survive_the_line() -> None:
+    """What is said is what is heard, on one line."""
+    line = encode(event={"line": "a\nb\u2028"})
+    assert line.count(b"\n") == 1
+    assert decode(line) == ("event", {"line": "a\nb\u2028"})
+
+
+def test_a_beginning_shows_no_password(tmp_path: Path) -> None:
+    """It carries them, for whoever unpacks it, but does not show them."""
+    scenario = scenario_of(tmp_path, (QUIET, 2), accounts={"user": "u{index}", "password": "hush-{index}"})
+    begin = Begin(scenario, NOWHERE, 1, 2, "x", {"engine": "1"})
+    assert b"hush" not in begin.encode()
+    assert "hush" not in repr(begin)
+    assert Begin.decode(decode(begin.encode())[1]) == begin
+
+
+def test_a_killed_and_a_frozen_engine(tmp_path: Path) -> None:
+    """Their logs are read up to their end, their users count as lost, and the third engine's work counts."""
+    path = tmp_path / "small.yaml"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "server": "embedded",
+                "topology": [{"profile": "loadsim-5.5/light", "users": 6}],
+                "initialise": "never",
+                "run": {"day_length": "20s", "ramp_up": "1s", "warm_up": "0s", "window": "20s"},
+                "criteria": {"score_ms": {"max": 30000}},
+                "limits": {
+                    "window": "1s",
+                    "hits": 0,
+                    "done": 0,
+                    "drain": "60s",
+                    "lost_users": 1,
+                    "generator": {"lateness_p95_ms": 60000},
+                },
+            }
+        )
+    )
+    out = tmp_path / "out"
+    command = (sys.executable, "-m", "loadsim", "run", path, "--out", out, "--engines", "3", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        events = out / "events.jsonl"
+        pids: dict[str, int] = {}
+        assert run.stderr is not None
+        for line in run.stderr:
+            if line.startswith("work:"):
+                break
+        for event in map(json.loads, events.read_text().splitlines()):
+            if event["event"] == "engine ready":
+                pids[event["engine"]] = event["pid"]
+        os.kill(pids["2"], signal.SIGKILL)
+        os.kill(pids["3"], signal.SIGSTOP)
+        printed, complaints = run.communicate(timeout=240)
+    assert run.returncode in (0, 1), complaints
+    score = json.loads(printed)
+    assert score["verdict"]["validity"] == "degraded"
+    assert "4 of 6 users were lost" in score["verdict"]["reasons"]
+    assert score["delivery"]["undelivered_at_end"] == 0
+    whys = {
+        event["engine"]: event["why"] for event in map(json.loads, events.read_text().splitlines()) if "why" in event
+    }
+    assert whys["2"] == "signal 9"
+    assert whys["3"].startswith("not heard of")
+    logs = {log.sources[0].engine: log for log in map(read_log, (out / "logs").iterdir())}
+    assert [logs[engine].sources[0].ended for engine in "123"] == [True, False, False]
+    assert all((logs[engine].tasks["outcome"] == 0).any() for engine in "123")
+    assert logs["1"].tasks["scheduled_us"].max() > 15_000_000
