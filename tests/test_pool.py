@@ -191,6 +191,9 @@ snapshots = st.builds(
     accepted_undelivered=counts,
     sessions_lost=counts,
     generator_late_most_s=st.floats(0, 100),
+    late_busy_s=counts.map(float),
+    lag_max_ms=st.none() | st.floats(0, 1000),
+    rss_bytes=st.none() | counts,
 )
 
 
@@ -201,6 +204,7 @@ def test_snapshots_add_up(parts: list[LiveSnapshot]) -> None:
     assert whole.users_on == sum(part.users_on for part in parts)
     assert whole.tasks.get("READ", 0) == sum(part.tasks.get("READ", 0) for part in parts)
     assert PHASES.index(whole.phase) == min(PHASES.index(part.phase) for part in parts)
+    assert whole.lag_max_ms == max((part.lag_max_ms for part in parts if part.lag_max_ms is not None), default=None)
     assert total([total(parts[:1]), *parts[1:]]) == whole
 
 

@@ -22,7 +22,7 @@ from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.results.timinglog import read_log
+from loadsim.results.merge import read_logs
 
 COLUMNS = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes\n"
 PATIENCE_S = 240
@@ -82,9 +82,9 @@ def population_of(scenario: Scenario) -> tuple[list[Any], dict[str, tuple[str, .
 
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A run on the embedded server: its directory, and what was printed."""
+    """A run of two engines on the embedded server: its directory, and what was printed."""
     place = tmp_path_factory.mktemp("small")
-    return place / "out", loadsim("run", written(place / "small.yaml"), "--out", place / "out")
+    return place / "out", loadsim("run", written(place / "small.yaml"), "--out", place / "out", "--engines", "2")
 
 
 def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -96,12 +96,18 @@ def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.C
 
 
 def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """Scenario, score, answer, events, the log of the one engine and the server's log are there, and nothing else."""
+    """Scenario, score, answer, events, the logs of the engines and the server's log are there, and nothing else."""
     out, run = small_run
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    (log,) = (name for name in found if name.startswith("logs/"))
-    assert log.endswith(".1.tlog")
-    assert set(found) - {log} == {"answer.txt", "embedded-server.log", "events.jsonl", "scenario.yaml", "score.json"}
+    logs = [name for name in found if name.startswith("logs/")]
+    assert [name.split(".", 1)[1] for name in logs] == ["1.tlog", "2.tlog"]
+    assert set(found) - set(logs) == {
+        "answer.txt",
+        "embedded-server.log",
+        "events.jsonl",
+        "scenario.yaml",
+        "score.json",
+    }
     assert (out / "answer.txt").read_text() in run.stdout + "\n"
 
 
@@ -145,16 +151,19 @@ def test_hits_are_those_of_the_exported_records(small_run: tuple[Path, subproces
 
 
 def test_events_tell_the_course_of_the_run(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """Each line is JSON; log-on, start, end, drained and over come in this order."""
+    """Each line is JSON; of each engine ready, log-on, start, end, drained and over come in this order."""
     out, _ = small_run
-    events = [json.loads(line)["event"] for line in (out / "events.jsonl").read_text().splitlines()]
-    assert [event for event in events if not event.startswith("failure")] == [
-        "log-on",
-        "start",
-        "end",
-        "drained",
-        "over",
-    ]
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    for engine in "12":
+        told = [event["event"] for event in events if event["engine"] == engine]
+        assert [event for event in told if not event.startswith("failure")] == [
+            "engine ready",
+            "log-on",
+            "start",
+            "end",
+            "drained",
+            "over",
+        ]
 
 
 def test_no_password_is_written_anywhere(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -210,8 +219,7 @@ def assert_agreement(path: Path, out: Path, read: Any) -> None:
     run = loadsim("run", path, "--out", out)
     assert run.returncode == 0, run.stderr + run.stdout
     scenario = load_scenario(str(path))
-    (log_path,) = (out / "logs").iterdir()
-    log = read_log(log_path)
+    log = read_logs([out])
     assert not [task for task in json.loads((out / "score.json").read_text())["tasks"] if task["failed"]]
     held = read([scenario.account(user) for user in range(1, scenario.users + 1)])
     assert differences(mailboxes_by_log(Workload(scenario), log), held) == []
@@ -237,29 +245,31 @@ def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
     assert score["verdict"]["validity"] == "invalid"
     assert any("early" in reason for reason in score["verdict"]["reasons"])
     assert "ended early" in printed
-    (log_path,) = (out / "logs").iterdir()
-    log = read_log(log_path)
-    assert log.facts["ended"] == "early"
+    log = read_logs([out])
+    assert {source.facts["ended"] for source in log.sources} == {"early"}
     assert len(log.tasks)
 
 
-def test_a_killed_run_leaves_a_readable_log(tmp_path: Path) -> None:
-    """After SIGKILL the log holds what was measured up to the last second, and the answer says that it has no end."""
+def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
+    """After SIGKILL to `loadsim run` nobody makes load any more, and the logs hold what was measured, to their end."""
     path = written(tmp_path / "small.yaml", run={"day_length": "10m", "ramp_up": "1s"})
     out = tmp_path / "out"
     with subprocess.Popen(
-        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(out)],
+        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(out), "--engines", "2"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         await_line(process, "work: 1")
         process.kill()
+        assert process.stderr is not None
+        process.stderr.read()  # to its end, which comes when the last engine has let go of it
     answer = loadsim("log", "answer", out)
     assert answer.returncode == 3
-    assert "has no end" in answer.stdout
-    (log_path,) = (out / "logs").iterdir()
-    assert len(read_log(log_path).tasks)
+    assert "the run was ended early" in answer.stdout
+    log = read_logs([out])
+    assert [source.ended for source in log.sources] == [True, True]
+    assert len(log.tasks)
 
 
 def test_the_log_tells_the_time_of_day_of_its_own_beginning(
@@ -267,11 +277,10 @@ def test_the_log_tells_the_time_of_day_of_its_own_beginning(
 ) -> None:
     """The wall clock is that of the epoch: behind the mailboxes' preparation, 0 to 30 s before the common start."""
     out, _ = small_run
-    (log_path,) = (out / "logs").iterdir()
-    (source,) = read_log(log_path).sources
-    epoch_s = datetime.fromisoformat(source.wall_clock_start).timestamp()
-    assert (out / "scenario.yaml").stat().st_mtime <= epoch_s  # written when the mailboxes are ready
-    assert epoch_s + (source.facts["start_ns"] - source.epoch_ns) / 1e9 < (out / "score.json").stat().st_mtime
+    for source in read_logs([out]).sources:
+        epoch_s = datetime.fromisoformat(source.wall_clock_start).timestamp()
+        assert (out / "scenario.yaml").stat().st_mtime <= epoch_s  # written when the mailboxes are ready
+        assert epoch_s + (source.facts["start_ns"] - source.epoch_ns) / 1e9 < (out / "score.json").stat().st_mtime
 
 
 def test_a_run_whose_directory_is_gone_has_no_verdict_but_is_no_bad_input(tmp_path: Path) -> None:
@@ -337,7 +346,7 @@ def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) ->
         [
             "bash",
             "-c",
-            'ulimit -f 40; exec "$0" -m loadsim run "$1" --out "$2"',
+            'ulimit -f 40; exec "$0" -m loadsim run "$1" --out "$2" --engines 1',
             sys.executable,
             path,
             tmp_path / "out",
@@ -353,8 +362,7 @@ def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) ->
     assert "has no end" in run.stdout
     events = [json.loads(line)["event"] for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
     assert "log not written" in events
-    (log_path,) = (tmp_path / "out" / "logs").iterdir()
-    assert len(read_log(log_path).commands)
+    assert len(read_logs([tmp_path / "out"]).commands)
 
 
 def await_line(process: subprocess.Popen[str], text: str) -> None:
@@ -369,8 +377,9 @@ def await_line(process: subprocess.Popen[str], text: str) -> None:
 def test_too_few_open_files_are_refused_with_the_command_that_raises_them(tmp_path: Path) -> None:
     """Under `ulimit -n 70` six users are refused: one line, exit status 2, and no directory left behind."""
     path = written(tmp_path / "small.yaml")
+    limited = 'ulimit -n 70; exec "$0" -m loadsim run "$1" --out "$2" --engines 1'
     run = subprocess.run(
-        ["sh", "-c", 'ulimit -n 70; exec "$0" -m loadsim run "$1" --out "$2"', sys.executable, path, tmp_path / "out"],
+        ["sh", "-c", limited, sys.executable, path, tmp_path / "out"],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -378,7 +387,8 @@ def test_too_few_open_files_are_refused_with_the_command_that_raises_them(tmp_pa
     )
     assert run.returncode == 2
     assert run.stderr == (
-        "loadsim: open files: expected a limit of at least 76 for 6 users, found 70: raise it with `ulimit -n 76`\n"
+        "loadsim: open files: expected a limit of at least 76 for 6 users an engine, found 70:"
+        " raise it with `ulimit -n 76`\n"
     )
     assert not (tmp_path / "out").exists()
 
@@ -392,6 +402,14 @@ def test_an_unreachable_server_is_refused(tmp_path: Path) -> None:
     assert "127.0.0.1:1" in run.stderr
     assert run.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("engines", ["0", "7", "-1"])
+def test_engines_are_at_least_one_and_at_most_a_user_each(engines: str, tmp_path: Path) -> None:
+    """One line, exit status 2."""
+    run = loadsim("run", written(tmp_path / "small.yaml"), "--out", tmp_path / "out", "--engines", engines)
+    assert run.returncode == 2
+    assert run.stderr == f"loadsim: --engines: expected a number from 1 to 6, found {engines}\n"
 
 
 def test_a_directory_with_files_in_it_is_refused(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from math import ceil
 from typing import Any
 
@@ -47,23 +48,47 @@ def engines_for(users: int) -> int:
 
 
 def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
-    """Where a run stands: its engines' snapshots added up; the phase is that of the one that has come least far."""
-    tasks: Counter[str] = Counter()
-    for snapshot in snapshots:
-        tasks.update(snapshot.tasks)
-    furthest = [snapshot.at_s for snapshot in snapshots if snapshot.at_s is not None]
+    """Where a run stands: its engines' snapshots together, each key as `TOTALS` says; all others are sums."""
     return LiveSnapshot(
-        phase=min((snapshot.phase for snapshot in snapshots), key=PHASES.index),
-        at_s=min(furthest, default=None),
-        users=sum(snapshot.users for snapshot in snapshots),
-        users_on=sum(snapshot.users_on for snapshot in snapshots),
-        tasks=tasks,
-        failed=sum(snapshot.failed for snapshot in snapshots),
-        skipped=sum(snapshot.skipped for snapshot in snapshots),
-        accepted_undelivered=sum(snapshot.accepted_undelivered for snapshot in snapshots),
-        sessions_lost=sum(snapshot.sessions_lost for snapshot in snapshots),
-        generator_late_most_s=max(snapshot.generator_late_most_s for snapshot in snapshots),
+        **{
+            field.name: TOTALS.get(field.name, sum)([getattr(snapshot, field.name) for snapshot in snapshots])
+            for field in fields(LiveSnapshot)
+        }
     )
+
+
+def _least_far(phases: Sequence[str]) -> str:
+    return min(phases, key=PHASES.index)
+
+
+def _by_name(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
+    tasks: Counter[str] = Counter()
+    for count in counts:
+        tasks.update(count)
+    return tasks
+
+
+def _known(choose: Callable[[Sequence[float]], float]) -> Callable[[Sequence[float | None]], float | None]:
+    """The same of those values that there are; None when there is none."""
+
+    def chosen(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return choose(known) if known else None
+
+    return chosen
+
+
+TOTALS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
+    "phase": _least_far,
+    "at_s": _known(min),
+    "tasks": _by_name,
+    "generator_late_most_s": max,
+    "lag_p99_ms": _known(max),
+    "lag_max_ms": _known(max),
+    "cpu_share": _known(max),
+    "rss_bytes": _known(sum),
+}
+"""Of several engines: the phase and the time of the one that has come least far; the worst lag, the busiest core."""
 
 
 class _Member:

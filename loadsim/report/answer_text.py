@@ -121,7 +121,8 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         *_sessions(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
-        + (f"; {beyond} more undelivered at the end of the run" if beyond else ""),
+        + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
+        + (f"; {mail['unwatched']} to users of engines that were lost" if mail["unwatched"] else ""),
         f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
         f" generator {_ms(late_ms['generator'])} ms",
         *_generator(score["generator"], score["engines"]),
