@@ -6,6 +6,7 @@ import asyncio
 import gc
 import io
 import json
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +17,7 @@ import pytest
 from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
 from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
 
-from loadsim.client.engine import LOG_ON_LIMIT_S, Engine
+from loadsim.client.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module, open_modules
 from loadsim.client.user import LONGEST_BACK_OFF_S
@@ -295,6 +296,18 @@ def test_log_ons_that_fail_are_tried_with_growing_pauses(tmp_path: Path) -> None
         assert task["late_down_s"] == pytest.approx((up_ns - task["scheduled_ns"]) * 1e-9, abs=1e-6)
         assert task["late_generator_s"] == 0
     assert_lateness_adds_up(lived)
+
+
+def test_a_slow_server_is_not_asked_to_log_on_more_users_at_once(tmp_path: Path) -> None:
+    """However many want to come in: no more than the limit are under way, the others queue, and that is no lateness."""
+    lived = live(scenario_of(tmp_path, (quiet(), 200), day="60s", ramp_up="100ms"), tmp_path, service_s=0.5)
+    log_ons = lived.tasks("LOGON")
+    assert len(log_ons) == 200
+    begun = sorted(task["started_ns"] for task in log_ons)
+    ended = sorted(task["ended_ns"] for task in log_ons)
+    under_way = [bisect_right(begun, at_ns) - bisect_right(ended, at_ns) for at_ns in begun]
+    assert max(under_way) == LOG_ONS_AT_ONCE
+    assert max(task["late_generator_s"] for task in log_ons) < 0.1
 
 
 def test_a_server_that_ends_every_session_at_once_is_not_hammered(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from loadsim.client.control import Alone, Control
@@ -24,7 +25,10 @@ from loadsim.model.ports import ClientModule, Clock, Recorder
 from loadsim.model.workload import Workload
 
 LOG_ON_LIMIT_S = 60.0
-"""How long after the ramp-up the common start waits for users who are not on yet."""
+"""How long after the ramp-up the common start waits for one more user to get on."""
+
+LOG_ONS_AT_ONCE = 64
+"""More users than this are never on their way in: a server that is slow at it is asked no faster than it answers."""
 
 LOG_OFF_LIMIT_S = 30.0
 """How long the last log-offs may take, and 10 ms more for each user."""
@@ -119,6 +123,7 @@ class Engine:
         self.users_ever_on = 0
         self.sessions_lost = 0
         self.sessions_restored = 0
+        self.arriving = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.leaving = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
         self._events = events
         self._epoch_ns = clock.now_ns()
@@ -248,9 +253,16 @@ class Engine:
 
     async def _log_on_all(self) -> bool:
         self._events.say("log-on", users=len(self.users))
-        limit_s = self._ramp_up_s + LOG_ON_LIMIT_S
-        await self._until(limit_s, lambda: self.users_ever_on == len(self.users), self._stopping)
+        ramped_ns = self.clock.now_ns() + round(self._ramp_up_s * 1e9)
+        on = -1
+        while on < self.users_ever_on < len(self.users) and not self._stopping.is_set():
+            on = self.users_ever_on
+            left_s = max(0.0, (ramped_ns - self.clock.now_ns()) * 1e-9)
+            await self._until(left_s + LOG_ON_LIMIT_S, partial(self._more_than, on), self._stopping)
         return not self._stopping.is_set()
+
+    def _more_than(self, users: int) -> bool:
+        return self.users_ever_on > users
 
     async def _work(self) -> str:
         """The simulated days, from the common start; "completed", or "early" when the run was told to stop."""

@@ -316,7 +316,12 @@ class User:
                 if self._closing:
                     return
             self._broke_at_log_on = None
-            if await self._perform(due_ns, Step(tasks.LOGON, None)):
+            queues = self.engine.arriving.locked()
+            async with self.engine.arriving:
+                if self._closing:
+                    return
+                on = await self._perform(self.now() if queues else due_ns, Step(tasks.LOGON, None))
+            if on:
                 self._on()
                 return
             self._failed_log_ons += 1
