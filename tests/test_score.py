@@ -121,6 +121,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "delivered": 3,
         "undelivered": 0,
         "undelivered_at_end": 1,
+        "unwatched": 0,
         "p50_ms": 20,
         "p95_ms": 40,
         "mean_ms": 30,

@@ -26,7 +26,7 @@ from loadsim.cli.progress import shown_progress
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
 from loadsim.client.loops import fastest_loop
-from loadsim.client.modules import check_protocols, needs_one_engine
+from loadsim.client.modules import check_modules, check_protocols, needs_one_engine
 from loadsim.client.pool import Pool, engines_for
 from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.model.population import distribution_lists
@@ -162,6 +162,7 @@ class Run:
         Raises `ConfigError` for everything that is wrong before there is any load, `RunInvalid` when the log is gone
         afterwards.
         """
+        check_modules(self.scenario, self.services)
         await check_submission(self.workload, self.services)
         with shown_progress() as tell:
             prepared = await prepare(self.scenario, self.workload, self.services, tell)

@@ -44,6 +44,12 @@ def check_protocols(scenario: Scenario) -> None:
             )
 
 
+def check_modules(scenario: Scenario, services: Services) -> None:
+    """Whether every group's client module can work with these services, before engines are. Raises `ConfigError`."""
+    for name in sorted({group.protocol for group in scenario.topology} - {IN_THE_ENGINE}):
+        open_module(name, services)
+
+
 def needs_one_engine(scenario: Scenario) -> str | None:
     """The client module that all users of a scenario must share a process for, or None."""
     return IN_THE_ENGINE if any(group.protocol == IN_THE_ENGINE for group in scenario.topology) else None
