@@ -13,7 +13,7 @@ from pathlib import Path
 
 from loadsim.model.ports import Endpoint
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):

@@ -36,7 +36,7 @@ from loadsim.protocols.aioimaplib import open_module
 from loadsim.protocols.aioimaplib.mailbox import MESSAGES_PER_COMMAND, PIECE_BYTES, AioimaplibMailbox
 from loadsim.servers.running import RunningServer
 
-LIMIT_S = 10.0
+LIMIT_S = 30.0
 TINY_LIMIT_S = 0.3
 PASSWORD = 'pa ss"w\\ord'
 PEOPLE = 130
