@@ -229,6 +229,28 @@ def test_delivery_joins_message_and_recipient(
     assert (found.accepted, found.delivered, found.times.p95_ms) == expected
 
 
+def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(tmp_path: Path) -> None:
+    """Users 1 and 2 lived to the end, 256 and 257 were lost with their engine: what these never saw is unwatched."""
+    ended = write_sample(
+        tmp_path / "c.1.tlog",
+        mails=[event("accepted", f"n1.{user}", user, 10) for user in (1, 2, 256, 257, 258)]
+        + [event("seen", "n1.1", 1, 15)],
+        header={"engine": "1", "engine_users": 2, "first_user": 1},
+    )
+    lost = write_sample(
+        tmp_path / "c.2.tlog",
+        mails=[event("seen", "n1.256", 256, 20)],
+        header={"engine": "2", "engine_users": 2, "first_user": 256},
+        facts={"start_ns": START_NS},
+    )
+    merged = merge([read_log(ended), read_log(lost)])
+    write_log(merged, tmp_path / "merged.tlog")
+    for log in (merged, read_log(tmp_path / "merged.tlog")):
+        found = delivery(log, (0, 100))
+        assert (found.accepted, found.delivered, found.unwatched) == (5, 2, 1)
+        assert found.undelivered == found.undelivered_at_end == 2  # to users 2 and 258
+
+
 def decoded(log: TimingLog) -> list[tuple[Any, ...]]:
     """All that a log's task and mail records say, free of how names are numbered, in the log's order."""
     rows: list[tuple[Any, ...]] = []
