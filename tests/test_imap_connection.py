@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from base64 import b64encode
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,18 +44,16 @@ class Client:
                 self.news.clear()
                 await self.news.wait()
 
-    async def connect(
-        self, endpoint: Endpoint, limit_s: float = PATIENCE_S, secrets: Sequence[str] = (), patiently: bool = True
-    ) -> Connection:
+    async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S, patiently: bool = True) -> Connection:
         """Connect and take the greeting; if `patiently`, the time limit counts from then on only."""
         connection, _ = await Connection.connect(
             endpoint,
             tls_context(endpoint),
+            ACCOUNT,
             self.ear,
             PATIENCE_S if patiently else limit_s,
             self.hear,
             self.broken.append,
-            secrets,
         )
         connection._limit_s = limit_s
         return connection

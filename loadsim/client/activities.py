@@ -71,7 +71,7 @@ def process_inbox(user: User) -> Steps:
     delay_ms = 0.0
     try:
         while inbox.unread:
-            header = inbox.unread.popleft()
+            header = inbox.unread.pop(0)
             structure = yield Step(tasks.READ, header, delay_ms)
             if structure is None:
                 failed.append(header)
@@ -84,7 +84,7 @@ def process_inbox(user: User) -> Steps:
         if excess:
             yield Step(tasks.EVICT, excess)
     finally:
-        inbox.unread.extendleft(reversed(failed))
+        inbox.unread[:0] = failed
         inbox.processing = False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from loadsim.model.evidence import INITIAL_RUN, Evidence
@@ -12,14 +11,16 @@ from loadsim.model.ports import Header, MessageRef
 class Inbox:
     """The Inbox of a user of this run, with the profile's `limit` of messages (None: none), among `users` users."""
 
+    __slots__ = ("_announced", "_limit", "_lying", "_run_id", "_users", "processing", "unread")
+
     def __init__(self, run_id: str, users: int, limit: int | None) -> None:
-        self.unread: deque[Header] = deque()
+        self.unread: list[Header] = []
         self.processing = False  # by an activity that has begun and not ended
         self._run_id = run_id
         self._users = users
         self._limit = limit
         self._lying: dict[MessageRef, Header] = {}  # oldest first
-        self._announced: deque[int] = deque()  # when each message was announced that was not listed since
+        self._announced: list[int] = []  # when each message was announced that was not listed since
 
     @property
     def announced(self) -> int:
@@ -68,10 +69,11 @@ class Inbox:
         Word that came while they were listed may be about one that is not among them: it is kept for the next time.
         """
         waiting = self._announced
-        for _ in range(announced - listed):
-            waiting.popleft()
-        known = min(listed, len(waiting))
-        return [waiting.popleft() for _ in range(known)] + [now_ns] * (listed - known)
+        if announced > listed:
+            del waiting[: announced - listed]
+        known = waiting[:listed]
+        del waiting[:listed]
+        return known + [now_ns] * (listed - len(known))
 
     def gone(self, headers: Iterable[Header]) -> None:
         """These messages are no longer in the Inbox (or never were)."""

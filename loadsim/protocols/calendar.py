@@ -17,6 +17,8 @@ class MailboxCalendar:
     Only what carries loadsim's evidence is ever expunged, so somebody else's calendar mail survives.
     """
 
+    __slots__ = ("_lying", "_mailbox")
+
     def __init__(self, mailbox: Mailbox) -> None:
         """Shares the mailbox, and so the session, with the user's other tasks."""
         self._mailbox = mailbox

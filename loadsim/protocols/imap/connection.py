@@ -14,16 +14,16 @@ import asyncio
 import math
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import Endpoint, Observer
+from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.failures import again, failing_as
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
 from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.sasl import without_password
 
 
 class Answer(NamedTuple):
@@ -65,17 +65,43 @@ class Connection(asyncio.Protocol):
     `failure` says why it is over; None as long as it is not.
     """
 
+    __slots__ = (
+        "_account",
+        "_awaiting",
+        "_broken",
+        "_bye",
+        "_closed",
+        "_counted_bytes",
+        "_gone",
+        "_greeting",
+        "_heard",
+        "_held_back",
+        "_idling",
+        "_last_tag",
+        "_leaving",
+        "_limit_s",
+        "_loop",
+        "_observer",
+        "_sealed",
+        "_timer",
+        "_transport",
+        "_under_way",
+        "_wire",
+        "failure",
+        "free_literal_bytes",
+    )
+
     def __init__(
         self,
+        account: Account,
         observer: Observer,
         limit_s: float,
         heard: Callable[[Response], None],
         broken: Callable[[TaskFailed], None],
-        secrets: Sequence[str] = (),
     ) -> None:
         """`heard` gets each untagged response in its order, at once; `broken` is told of an end nobody asked for.
 
-        `secrets` are blotted out of everything that the server said before it becomes part of an error.
+        The account is here to be kept secret: its password is blotted out of all that becomes part of an error.
         """
         self.failure: TaskFailed | None = None
         self.free_literal_bytes = -1  # literals up to this length need no waiting (RFC 7888)
@@ -84,14 +110,15 @@ class Connection(asyncio.Protocol):
         self._limit_s = limit_s
         self._heard = heard
         self._broken = broken
-        self._secrets = sorted(secrets, key=len, reverse=True)
+        self._account = account
         self._wire = Wire()
         self._greeting: asyncio.Future[Condition] | None = self._loop.create_future()
-        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._gone = False  # the socket is closed ...
+        self._closed: asyncio.Future[None] | None = None  # ... or else this is for whoever waits for it
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: dict[str, _Command] = {}
-        self._held_back: deque[_Command] = deque()
+        self._held_back: list[_Command] = []
         self._awaiting: _Command | None = None  # the one that may go on after "+"
         self._idling: _Command | None = None  # an IDLE that was said "+" to
         self._last_tag = 0
@@ -105,14 +132,14 @@ class Connection(asyncio.Protocol):
         cls,
         endpoint: Endpoint,
         context: ssl.SSLContext | None,
+        account: Account,
         observer: Observer,
         limit_s: float,
         heard: Callable[[Response], None],
         broken: Callable[[TaskFailed], None],
-        secrets: Sequence[str] = (),
     ) -> tuple[Connection, Condition]:
         """Connect, with implicit TLS if the endpoint says so (RFC 8314), and wait for the greeting."""
-        connection = cls(observer, limit_s, heard, broken, secrets)
+        connection = cls(account, observer, limit_s, heard, broken)
         implicit = context if endpoint.tls == "implicit" else None
         assert connection._greeting is not None
         since, outcome = observer.now(), "lost"
@@ -209,8 +236,9 @@ class Connection(asyncio.Protocol):
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed, by force when a command's time limit has passed."""
-        if self._transport is None:
+        if self._transport is None or self._gone:
             return
+        self._closed = self._closed or self._loop.create_future()
         try:
             async with asyncio.timeout(self._limit_s):
                 await asyncio.shield(self._closed)
@@ -266,7 +294,7 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Send what was held back, as far as it may be."""
         while self._held_back and self._awaiting is None and self.failure is None:
-            command = self._held_back.popleft()
+            command = self._held_back.pop(0)
             if command.future is None or not command.future.cancelled():
                 self._begin(command)
 
@@ -313,7 +341,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by asyncio; everything under way fails at once."""
-        if not self._closed.done():
+        self._gone = True
+        if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
         if self._bye is not None:
             self._fail(ServerLost("BYE", self._bye))
@@ -412,9 +441,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _blot(self, said: str) -> str:
-        for secret in self._secrets:
-            said = said.replace(secret, "***")
-        return said
+        return without_password(said, self._account)
 
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: what is under way fails, the rest is never sent."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from loadsim.protocols.imap.names import decode_name
 from loadsim.protocols.imap.responses import (
@@ -114,7 +115,13 @@ def _response_text(raw: bytes) -> tuple[Code | None, str]:
 
 
 def _capability(raw: bytes, at: int) -> Capability:
-    return Capability(frozenset(decoded(raw[at:]).upper().split()))
+    return Capability(_names(raw[at:]))
+
+
+@lru_cache(maxsize=8)
+def _names(raw: bytes) -> frozenset[str]:
+    """Capabilities; thousands of sessions with one server share one set of them."""
+    return frozenset(decoded(raw).upper().split())
 
 
 def _list(raw: bytes, at: int) -> ListEntry:

@@ -11,7 +11,7 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.imap.commands import astring
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.responses import Capability, Code, Response
-from loadsim.protocols.sasl import disguises, plain
+from loadsim.protocols.sasl import plain
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """What a server has that speaks nothing but IMAP4rev2 (RFC 9051, appendix E)."""
@@ -31,9 +31,7 @@ async def log_on(
     A refused log-on is `ServerRefused` with the kind "NO AUTHENTICATE" or "NO LOGIN"; nothing of an account's
     password is ever part of an error, even if the server repeats it.
     """
-    connection, greeting = await Connection.connect(
-        endpoint, context, observer, limit_s, heard, broken, tuple(disguises(account))
-    )
+    connection, greeting = await Connection.connect(endpoint, context, account, observer, limit_s, heard, broken)
     try:
         offered = _named_in(greeting.code)
         if endpoint.tls == "starttls":

@@ -63,6 +63,8 @@ class FolderStatus(NamedTuple):
 class ImapMailbox:
     """Implements `ports.Mailbox`, and what `initialise` needs besides: the methods behind `abandon`."""
 
+    __slots__ = ("session",)
+
     def __init__(self, session: ImapSession) -> None:
         """The session is this mailbox's own."""
         self.session = session

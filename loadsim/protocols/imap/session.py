@@ -28,6 +28,26 @@ IDLE_AGAIN_S = 28 * 60.0
 class ImapSession:
     """What one user has with the server, over lost and re-established connections."""
 
+    __slots__ = (
+        "_account",
+        "_context",
+        "_endpoint",
+        "_idle_again_s",
+        "_in_call",
+        "_limit_s",
+        "_observer",
+        "_poll_s",
+        "_renumbered",
+        "_selects",
+        "_watch",
+        "arrivals",
+        "connection",
+        "count",
+        "offered",
+        "open",
+        "validity",
+    )
+
     def __init__(
         self,
         endpoint: Endpoint,

@@ -28,6 +28,16 @@ _CLOSING_BRACE = ord("}")
 class Wire:
     """Takes what arrived, gives the responses that it completed. After a `ProtocolError` it is of no more use."""
 
+    __slots__ = (
+        "_held",
+        "_largest_literal_bytes",
+        "_line",
+        "_literal_bytes",
+        "_longest_line_bytes",
+        "_searched",
+        "taken_bytes",
+    )
+
     def __init__(
         self, longest_line_bytes: int = LONGEST_LINE_BYTES, largest_literal_bytes: int = LARGEST_LITERAL_BYTES
     ) -> None:

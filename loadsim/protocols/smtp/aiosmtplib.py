@@ -37,6 +37,8 @@ class LibrarySubmission:
     421 or without a word; that shows at the next MAIL, before anything is sent, and the message takes a new one.
     """
 
+    __slots__ = ("_account", "_endpoint", "_farewells", "_kept", "_limit_s", "_observer", "_tls")
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -52,7 +54,7 @@ class LibrarySubmission:
         self._limit_s = limit_s
         self._tls = tls_context or context_of(endpoint)
         self._kept: _Client | None = None  # set only between two messages
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._farewells: list[asyncio.Task[None]] = []
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Submit one message (RFC 5322, CRLF); returns when it is accepted for every recipient.
@@ -213,8 +215,8 @@ class LibrarySubmission:
     def _leave(self, client: _Client) -> None:
         """Say QUIT without waiting for it; the task is held until it is done, and never raises."""
         farewell = asyncio.get_running_loop().create_task(_quit(client))
-        self._farewells.add(farewell)
-        farewell.add_done_callback(self._farewells.discard)
+        self._farewells.append(farewell)
+        farewell.add_done_callback(self._farewells.remove)
 
 
 class _Client(aiosmtplib.SMTP):

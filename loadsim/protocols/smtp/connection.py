@@ -77,7 +77,9 @@ class Connection(asyncio.Protocol):
         "succeeded",
     )
 
-    def __init__(self, account: Account, observer: Observer, limit_s: float, open_connections: set[Connection]) -> None:
+    def __init__(
+        self, account: Account, observer: Observer, limit_s: float, open_connections: list[Connection]
+    ) -> None:
         """`open_connections` holds this one for as long as it has a socket. The account is here to be kept secret."""
         self.failure: TaskFailed | None = None
         self.offered: dict[str, str] = {}
@@ -269,7 +271,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio, which has seen to it that small packets do not wait for each other."""
         self._transport = cast(asyncio.Transport, transport)
-        self._open.add(self)
+        self._open.append(self)
         if self.failure is not None:  # given up before it was made
             self._transport.abort()
 
@@ -396,7 +398,8 @@ class Connection(asyncio.Protocol):
 
     def _gone(self) -> None:
         self._stop_timer()
-        self._open.discard(self)
+        if self in self._open:
+            self._open.remove(self)
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 

@@ -21,6 +21,8 @@ class PipeliningSubmission:
     `LibrarySubmission`, and sub-timings have the same names; each of a packet's commands counts from its write.
     """
 
+    __slots__ = ("_account", "_endpoint", "_kept", "_limit_s", "_observer", "_open", "_tls")
+
     def __init__(
         self,
         endpoint: Endpoint,
@@ -36,7 +38,7 @@ class PipeliningSubmission:
         self._limit_s = limit_s
         self._tls = tls_context or context_of(endpoint)
         self._kept: Connection | None = None  # set only between two messages
-        self._open: set[Connection] = set()
+        self._open: list[Connection] = []
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Submit one message (RFC 5322, CRLF); returns when it is accepted for every recipient.
