@@ -224,7 +224,8 @@ class _Client(aiosmtplib.SMTP):
 
     It closes politely by itself after QUIT and after every failure to connect, and lets go of its transport then. TLS
     would wait for the server's farewell for as long as half a minute, and nobody is left to close it if the loop ends
-    before. What is still to be sent is of no use to anybody.
+    before. What is still to be sent is of no use to anybody. Polite is still who is cancelled in the turn
+    of the loop in which implicit TLS is agreed: the library has no transport then, and asyncio closes in its own way.
     """
 
     def close(self) -> None:
