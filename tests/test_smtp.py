@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mailservers import StartDovecotPostfix, idling, inbox
+from mailservers import PATIENCE_S, StartDovecotPostfix, idling, inbox
 from smtp_peers import (
     ACCOUNT,
     LIMIT_S,
@@ -461,7 +461,7 @@ def test_postfix_takes_mail_over_starttls(way: Way, dovecot_postfix: StartDoveco
 
     async def scenario() -> None:
         observer = Observed()
-        submission = way.submission(target, ACCOUNT, observer, LIMIT_S, tls_context(target))
+        submission = way.submission(target, ACCOUNT, observer, PATIENCE_S, tls_context(target))
         for _ in range(3):
             await submission.send(ACCOUNT.address, [receiver.address], MESSAGE)
         with pytest.raises(ServerRefused) as refusal:
