@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from loadsim.protocols.imap.names import encode_name
@@ -34,6 +35,7 @@ def astring(text: str) -> Argument:
     return Literal(raw)
 
 
+@lru_cache(maxsize=1024)
 def mailbox(name: str) -> bytes:
     """A mailbox's name: modified UTF-7 is ASCII, so that no literal is needed."""
     argument = astring(encode_name(name).decode())

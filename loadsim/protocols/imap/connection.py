@@ -266,21 +266,21 @@ class Connection(asyncio.Protocol):
         if after is not None:
             pieces.append(after + b"\r\n")
         command = _Command(name, tag, pieces, future, then, resets)
-        if self._awaiting is not None:
-            self._held_back.append(command)
-        else:
+        if self._awaiting is None:
             self._begin(command)
+        else:
+            self._held_back.append(command)
 
     def _begin(self, command: _Command) -> None:
         line = command.pieces.pop(0)
-        command.since_ns = self._observer.now()
+        command.since_ns = since_ns = self._observer.now()
         command.deadline_s = self._loop.time() + self._limit_s
         command.sent_bytes = len(line)
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
         if self._idling is not None:
             # DONE and the command travel in one packet; the time of both counts from here.
-            self._idling.since_ns, self._idling.deadline_s = command.since_ns, command.deadline_s
+            self._idling.since_ns, self._idling.deadline_s = since_ns, command.deadline_s
             self._idling.sent_bytes = 6
             self._idling = None
             line = b"DONE\r\n" + line
@@ -354,9 +354,10 @@ class Connection(asyncio.Protocol):
     def _take(self, response: Response) -> None:
         if self._sealed:
             raise _injected()
-        if isinstance(response, Tagged):
-            self._end(response)
-        elif isinstance(response, Continuation):
+        kind = type(response)
+        if kind is Tagged:
+            self._end(cast(Tagged, response))
+        elif kind is Continuation:
             self._continue()
         elif self._greeting is not None and not self._greeting.done():
             self._greet(response)
@@ -406,7 +407,8 @@ class Connection(asyncio.Protocol):
             self._fail(self._refusal(command, tagged))
         elif command.future is not None and not command.future.done():
             command.future.set_exception(self._refusal(command, tagged))
-        self._go_on()
+        if self._held_back:
+            self._go_on()
 
     def _continue(self) -> None:
         command = self._awaiting

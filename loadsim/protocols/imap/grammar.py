@@ -44,6 +44,8 @@ _STATUS = rb"([Oo][Kk]|[Nn][Oo]|[Bb][Aa][Dd])"
 _TAGGED = re.compile(rb"([^ *+()\r\n]++) " + _STATUS + rb"(?: (.*)|\Z)", re.DOTALL)
 _UNTAGGED = re.compile(rb"\* (?:(\d{1,10}) )?([A-Za-z][A-Za-z0-9.-]*+)(?: |\Z)")
 _CODE = re.compile(rb"\[([A-Za-z0-9][A-Za-z0-9./-]*+)(?: ([^\]]*+))?\] ?")
+_ONE_SECTION = re.compile(rb"\((?:UID (\d{1,10}) )?BODY\[([^\]\r\n]*+)\] \{(\d{1,15})\}\r\n")
+_AFTER_SECTION = re.compile(rb"(?: UID (\d{1,10}))?\)\Z")
 _ITEM = re.compile(rb" *([A-Za-z0-9.]++)(?:\[([^\]\r\n]*+)\])?(?:<\d+>)? ")
 _NUMBER = re.compile(rb"(\d{1,19})(?=[ )]|\Z)")
 _FLAGS = re.compile(rb"\(([^()\r\n]*+)\)")
@@ -69,12 +71,15 @@ def parse(raw: bytes) -> Response | None:
     match = _TAGGED.match(raw)
     if match is None:
         raise malformed("a response", "a tag and OK, NO or BAD", 0)
-    code, text = _response_text(match[3] or b"")
-    return Tagged(decoded(match[1]), decoded(match[2]).upper(), code, text)
+    tag, status, rest = match.groups()
+    code, text = _response_text(rest) if rest else (None, "")
+    return Tagged(decoded(tag), "OK" if status == b"OK" else decoded(status).upper(), code, text)
 
 
 def numbers_of(numbers: str) -> list[int]:
     """The numbers of a set such as "4,7:9" in the order it gives them (RFC 9051 section 9, sequence-set)."""
+    if len(numbers) <= 10 and numbers.isascii() and numbers.isdigit():
+        return [int(numbers)]
     if not _SET.fullmatch(numbers):
         raise malformed("a set of numbers", "numbers and ranges", 0)
     found: list[int] = []
@@ -91,9 +96,10 @@ def _untagged(raw: bytes) -> Response | None:
     match = _UNTAGGED.match(raw)
     if match is None:
         raise malformed("an untagged response", "a name", 2)
-    name, at = match[2].upper(), match.end()
-    if match[1] is not None:
-        number = int(match[1])
+    digits, name = match.groups()
+    name, at = name.upper(), match.end()
+    if digits is not None:
+        number = int(digits)
         if name == b"FETCH":
             return _fetch(raw, at, number)
         if name == b"EXISTS":
@@ -108,10 +114,11 @@ def _untagged(raw: bytes) -> Response | None:
 
 def _response_text(raw: bytes) -> tuple[Code | None, str]:
     """Split a resp-text into its code, if there is one, and what people read (RFC 9051 section 9, resp-text)."""
-    match = _CODE.match(raw)
+    match = _CODE.match(raw) if raw.startswith(b"[") else None
     if match is None:
         return None, decoded(raw)
-    return Code(decoded(match[1]).upper(), decoded(match[2] or b"")), decoded(raw[match.end() :])
+    name, arguments = match.groups(b"")
+    return Code(decoded(name).upper(), decoded(arguments)), decoded(raw[match.end() :])
 
 
 def _capability(raw: bytes, at: int) -> Capability:
@@ -170,6 +177,9 @@ def _esearch(raw: bytes, at: int) -> Search:
 
 def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     """`* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
+    section = _ONE_SECTION.match(raw, at)
+    if section is not None and (found := _one_section(raw, section, number)) is not None:
+        return found
     uid = size_bytes = flags = envelope = structure = None
     sections: dict[str, bytes | None] = {}
     if raw[at : at + 1] != b"(":
@@ -177,16 +187,17 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     at += 1
     while (match := _ITEM.match(raw, at)) is not None:
         at = match.end()
-        name = match[1].upper()
-        if match[2] is not None:
-            sections[decoded(match[2]).upper()], at = _string(raw, at)
+        name, of = match.groups()
+        name = name.upper()
+        if of is not None:
+            sections[decoded(of).upper()], at = _string(raw, at)
         elif name == b"UID":
             uid, at = _number(raw, at)
         elif name == b"FLAGS":
-            found = _FLAGS.match(raw, at)
-            if found is None:
+            listed = _FLAGS.match(raw, at)
+            if listed is None:
                 raise malformed("FETCH", "flags", at)
-            flags, at = frozenset(decoded(found[1]).split()), found.end()
+            flags, at = frozenset(decoded(listed[1]).split()), listed.end()
         elif name == b"RFC822.SIZE":
             size_bytes, at = _number(raw, at)
         elif name == b"ENVELOPE":
@@ -201,9 +212,22 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
             structure = body_of(value, at)
         else:
             _, at = _value(raw, at)
-    if raw[at:].lstrip(b" ") != b")":
+    if raw[at:] != b")" and raw[at:].lstrip(b" ") != b")":
         raise malformed("FETCH", "an item or )", at)
     return Fetched(number, uid, flags, size_bytes, envelope, structure, sections)
+
+
+def _one_section(raw: bytes, match: re.Match[bytes], number: int) -> Fetched | None:
+    """One section as a literal, and perhaps a UID before or behind it: what opening a message brings. Else None."""
+    before, name, length = match.groups()
+    begin = match.end()
+    end = begin + int(length)
+    after = _AFTER_SECTION.match(raw, end)
+    if after is None:
+        return None
+    uid = before or after[1]
+    sections: dict[str, bytes | None] = {decoded(name).upper(): raw[begin:end]}
+    return Fetched(number, None if uid is None else int(uid), None, None, None, None, sections)
 
 
 def _number(raw: bytes, at: int) -> tuple[int, int]:

@@ -297,6 +297,11 @@ class ImapMailbox:
 
     async def _opened_for(self, connection: Connection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
         """Open the folder in which these messages are; its name and their UIDs."""
+        if len(refs) == 1:
+            (ref,) = refs
+            assert isinstance(ref, Ref), "a reference of another driver"
+            if ref.folder == self.session.open and ref.validity == self.session.validity[ref.folder]:
+                return ref.folder, [ref.uid]
         places = set()
         uids = []
         for ref in refs:
@@ -320,6 +325,8 @@ class ImapMailbox:
         self, connection: Connection, name: str, uids: Sequence[int], *arguments: Argument
     ) -> list[Answer]:
         """A command on messages, as often as their numbers need to fit into a line; all under way at once."""
+        if len(uids) == 1:
+            return [await connection.send(name, b"%d" % uids[0], *arguments)]
         return await _all([connection.send(name, each, *arguments) for each in number_sets(uids)])
 
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
@@ -23,6 +22,27 @@ POLL_S = 30.0
 
 IDLE_AGAIN_S = 28 * 60.0
 """When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
+
+
+class _Call:
+    """What lies between `with session.call() as connection:` and its end. Each task makes some of them."""
+
+    __slots__ = ("_connection", "_session")
+
+    def __init__(self, session: ImapSession, connection: Connection) -> None:
+        self._session = session
+        self._connection = connection
+
+    def __enter__(self) -> Connection:
+        self._session.in_call = True
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self._session.in_call = False
+        if isinstance(error, ProtocolError):
+            self._connection.abort()
+        elif error is None and self._connection.failure is not None:
+            self._session.call_ended(self._connection)
 
 
 class ImapSession:
@@ -72,7 +92,7 @@ class ImapSession:
         self.validity: dict[str, int] = {}  # of the folders that were ever opened; kept over connections
         self.open: str | None = None
         self.count = 0  # messages in the open folder
-        self._in_call = False
+        self.in_call = False
         self._watch: asyncio.TimerHandle | None = None
         self._selects = 0  # how many were sent
         self._renumbered: str | None = None  # a folder whose UIDs have just lost their meaning
@@ -80,7 +100,7 @@ class ImapSession:
     async def log_on(self) -> None:
         """Make a session; see `logon.log_on`."""
         self.abandon()
-        self._in_call = True
+        self.in_call = True
         try:
             self.connection, self.offered = await log_on(
                 self._endpoint,
@@ -92,7 +112,7 @@ class ImapSession:
                 self._broken,
             )
         finally:
-            self._in_call = False
+            self.in_call = False
 
     async def log_off(self) -> None:
         """LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed."""
@@ -119,8 +139,7 @@ class ImapSession:
 
     # --- calls and the watch between them ---
 
-    @contextmanager
-    def call(self) -> Iterator[Connection]:
+    def call(self) -> _Call:
         """One call of the port: it ends the watch; a session that breaks fails it, or else is reported as lost."""
         self._stop_watching()
         connection = self.connection
@@ -128,15 +147,11 @@ class ImapSession:
             raise ServerLost("not logged on")
         if connection.failure is not None:
             raise again(connection.failure)
-        self._in_call = True
-        try:
-            yield connection
-        except ProtocolError:
-            connection.abort()
-            raise
-        finally:
-            self._in_call = False
-        if connection.failure is not None and connection is self.connection:
+        return _Call(self, connection)
+
+    def call_ended(self, connection: Connection) -> None:
+        """A call has succeeded in spite of a connection that is over."""
+        if connection is self.connection and connection.failure is not None:
             # It broke behind the last answer: this call does not care, but the next must not wait in vain.
             self._observer.lost(connection.failure)
 
@@ -232,5 +247,5 @@ class ImapSession:
     def _broken(self, failure: TaskFailed) -> None:
         self._stop_watching()
         self.leave()
-        if not self._in_call:
+        if not self.in_call:
             self._observer.lost(failure)

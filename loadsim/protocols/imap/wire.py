@@ -7,7 +7,7 @@ again, a literal is skipped by its length, and what waits for its end is never c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.imap.grammar import parse
@@ -54,18 +54,33 @@ class Wire:
         """How much has arrived that is no whole response yet."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> Iterator[Response]:
-        """Take what arrived; yield the responses that it completed, before they are asked about what follows them.
+    def feed(self, data: bytes) -> Iterable[Response]:
+        """Take what arrived; the responses that it completed, each before anybody looks at what follows it.
 
         Exhaust it before feeding again. Raises `ProtocolError` when a response does not parse or is too large.
         """
+        # What arrives is mostly one line.
+        if 0 <= data.find(b"\r\n") == len(data) - 2 <= self._longest_line_bytes and not (
+            self._held or data.endswith(b"}\r\n")
+        ):
+            self.taken_bytes += len(data)
+            response = parse(data[:-2])
+            return () if response is None else (response,)
+        return self._responses(data)
+
+    def _responses(self, data: bytes) -> Iterator[Response]:
         stream: bytes | bytearray = data
         if self._held:
             self._held += data
             stream = self._held
         begin = 0  # of the response that is looked for
         length = len(stream)
-        while begin < length and (end := self._end(stream, begin)) >= 0:
+        while begin < length:
+            end = stream.find(b"\r\n", self._searched)
+            if end < 0 or stream[end - 1] == _CLOSING_BRACE or end - begin > self._longest_line_bytes:
+                end = self._end(stream, begin)
+                if end < 0:
+                    break
             if stream is data:
                 whole = data[begin:end]
             else:
@@ -88,19 +103,20 @@ class Wire:
         """Where the CRLF stands that ends the response at `begin`; -1 when it has not arrived."""
         while True:
             at = stream.find(b"\r\n", self._searched)
-            line_bytes = (at if at >= 0 else len(stream)) - begin - self._literal_bytes
-            if line_bytes > self._longest_line_bytes:
+            end = at if at >= 0 else len(stream)
+            if end - begin - self._literal_bytes > self._longest_line_bytes:
                 raise ProtocolError("IMAP line too long", f"more than {self._longest_line_bytes} bytes")
             if at < 0:
                 # A CR at the end may be the first half of what is looked for; a literal may reach beyond the end.
-                self._searched = max(self._searched, len(stream) - 1)
+                self._searched = max(self._searched, end - 1)
                 return -1
             if stream[at - 1] != _CLOSING_BRACE:
                 return at
             mark = _LITERAL_AT_END.search(stream[max(self._line, at - _LONGEST_MARK) : at])
             if mark is None or _HAS_NO_LITERAL.match(stream, begin):
                 return at
-            self._literal_bytes += int(mark[1])
+            literal_bytes = int(mark[1])
+            self._literal_bytes += literal_bytes
             if self._literal_bytes > self._largest_literal_bytes:
                 raise ProtocolError("IMAP literal too large", f"more than {self._largest_literal_bytes} bytes")
-            self._searched = self._line = at + 2 + int(mark[1])
+            self._searched = self._line = at + 2 + literal_bytes
