@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
@@ -38,28 +38,16 @@ class LoopClock:
         return self._loop.now_ns
 
 
-class _Jump(selectors.SelectSelector):
-    """A selector that never waits: when nothing is ready it asks its loop to move the clock instead."""
-
-    jump: Callable[[], None]
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """No input, ever. `timeout` is 0 while something is ready, else None: the loop keeps timers to itself."""
-        if timeout is None:
-            self.jump()
-        return []
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time, without input or output: an eight-hour day in seconds.
 
     Timers stand in a heap of tuples, which compare at the speed of C; asyncio's own compare in Python.
     """
 
+    _ready: deque[asyncio.Handle]  # asyncio's own: what is to be called now
+
     def __init__(self) -> None:
-        selector = _Jump()
-        selector.jump = self._jump
-        super().__init__(selector)
+        super().__init__()
         self.now_ns = 0
         self._now_s = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -83,18 +71,34 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """As in every loop."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
+    def call_soon(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As in every loop."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def _run_once(self) -> None:
+        """What asyncio's loop does over and over, without input and output: when nothing is ready, the clock jumps."""
+        ready = self._ready
+        if not ready:
+            self._jump()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
     def _jump(self) -> None:
         timers = self._timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
         if not timers:
             raise RuntimeError("every coroutine waits for something that can never happen")
-        self._now_s = max(self._now_s, timers[0][0])
-        self.now_ns = round(self._now_s * 1e9)
-        while timers and timers[0][0] <= self._now_s:
-            timer = heapq.heappop(timers)[2]
-            if not timer.cancelled():
-                self._ready.append(timer)  # type: ignore[attr-defined]  # what asyncio's own loop does with its timers
+        self._now_s = now_s = max(self._now_s, timers[0][0])
+        self.now_ns = round(now_s * 1e9)
+        while timers and timers[0][0] <= now_s:
+            self._ready.append(heapq.heappop(timers)[2])
 
 
 def run_virtual(main: Callable[[LoopClock], Coroutine[Any, Any, T]]) -> T:

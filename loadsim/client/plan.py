@@ -29,66 +29,93 @@ TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
 
 HOUR_S = 3600.0
 
-Counts = defaultdict[tuple[int, str], int]
-
-
-def _counts() -> Counts:
-    return defaultdict(int)
-
 
 @dataclass(slots=True)
+class Hour:
+    """What is counted of one hour, by name."""
+
+    tasks: Counter[str] = field(default_factory=Counter)
+    traffic: Counter[str] = field(default_factory=Counter)
+    commands: Counter[str] = field(default_factory=Counter)
+
+
 class Tally:
     """Counts what an engine records (`engine.RunLog`), by user and by hour of the profiles' day.
 
-    Hours count from 0; what comes before the common start is in hour -1, what comes after the end in hour `hours`.
-    A whole day of many users passes through these few lines, so each counts under one key and no more.
+    Hours count from 0; what comes before the common start is in hour -1, what comes after the end in hour `last`.
+    A whole day of many users passes through these few lines.
     """
 
-    hour_ns: int
-    hours: int
-    duration_ns: int
-    start_ns: int | None = None
-    tasks: Counts = field(default_factory=_counts)  # by user
-    traffic: Counts = field(default_factory=_counts)  # by user
-    hourly_tasks: Counts = field(default_factory=_counts)
-    hourly_traffic: Counts = field(default_factory=_counts)
-    hourly_commands: Counts = field(default_factory=_counts)
-    failures: Counter[str] = field(default_factory=Counter)
-    _data_bytes: int = 0
-    _last: int = -1
-    _begin_ns: int = 0
-    _end_ns: int = 0
+    def __init__(self, users: int, hour_ns: int, last: int, duration_ns: int) -> None:
+        self.hour_ns = hour_ns
+        self.last = last
+        self.duration_ns = duration_ns
+        self.start_ns: int | None = None
+        self.hours = {hour: Hour() for hour in range(-1, last + 1)}
+        # How often, or how much, by name and then by user; the first place of each list is nobody's.
+        self.tasks: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (users + 1))
+        self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
+        self.failures: Counter[str] = Counter()
+        self._data_bytes = 0
+        self._hour = self.hours[-1]  # the one that was asked for last
+        self._begin_ns = self._end_ns = 0
 
-    def task(self, *, task: str, user: int, scheduled_ns: int, outcome: str, error: str, **_: Any) -> None:
+    def task(
+        self,
+        *,
+        task: str,
+        user: int,
+        profile: str,
+        protocol: str,
+        scheduled_ns: int,
+        started_ns: int | None,
+        ended_ns: int | None,
+        late_busy_s: float,
+        late_down_s: float,
+        late_generator_s: float,
+        outcome: str,
+        error: str,
+        moved_bytes: int,
+    ) -> None:
         """Count a task by its user, and by the hour in which it was due."""
         if outcome != "ok":
             self.failures[f"{task}: {outcome} {error}".strip()] += 1
             return
-        self.tasks[user, task] += 1
-        hour = self._last if self._begin_ns <= scheduled_ns < self._end_ns else self._hour(scheduled_ns)
-        self.hourly_tasks[hour, task] += 1
+        self.tasks[task][user] += 1
+        hour = self._hour if self._begin_ns <= scheduled_ns < self._end_ns else self._hour_of(scheduled_ns)
+        hour.tasks[task] += 1
 
-    def mail(self, *, event: str, user: int, sender: int, at_ns: int, **_: Any) -> None:
+    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
         """Count deliveries."""
         if event != "accepted":
             return
-        hour = self._last if self._begin_ns <= at_ns < self._end_ns else self._hour(at_ns)
-        traffic, hourly = self.traffic, self.hourly_traffic
-        traffic[sender, "reached"] += 1
-        traffic[user, "messages_received"] += 1
-        traffic[user, "bytes_received"] += self._data_bytes
-        hourly[hour, "messages_received"] += 1
-        hourly[hour, "bytes_received"] += self._data_bytes
+        self.traffic["recipients"][sender] += 1
+        self.traffic["messages_received"][user] += 1
+        self.traffic["bytes_received"][user] += self._data_bytes
+        hour = self._hour if self._begin_ns <= at_ns < self._end_ns else self._hour_of(at_ns)
+        hour.traffic["messages_received"] += 1
+        hour.traffic["bytes_received"] += self._data_bytes
 
-    def command(self, *, command: str, user: int, started_ns: int, sent_bytes: int, **_: Any) -> None:
+    def command(
+        self,
+        *,
+        command: str,
+        user: int,
+        started_ns: int,
+        ended_ns: int,
+        outcome: str,
+        sent_bytes: int,
+        received_bytes: int,
+    ) -> None:
         """Count a protocol command; DATA carries the message whose acceptance is told next."""
-        hour = self._last if self._begin_ns <= started_ns < self._end_ns else self._hour(started_ns)
-        self.hourly_commands[hour, command] += 1
+        hour = self._hour if self._begin_ns <= started_ns < self._end_ns else self._hour_of(started_ns)
+        hour.commands[command] += 1
         if command == "SMTP DATA":
             self._data_bytes = sent_bytes
-            for counts, key in ((self.traffic, user), (self.hourly_traffic, hour)):
-                counts[key, "messages_sent"] += 1
-                counts[key, "bytes_sent"] += sent_bytes
+            self.traffic["messages_sent"][user] += 1
+            self.traffic["bytes_sent"][user] += sent_bytes
+            hour.traffic["messages_sent"] += 1
+            hour.traffic["bytes_sent"] += sent_bytes
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """Learn when the common start is."""
@@ -100,17 +127,18 @@ class Tally:
     def flush(self) -> None:
         """Nothing is written."""
 
-    def _hour(self, at_ns: int) -> int:
-        """The hour of an instant; `_last` is that hour until `_end_ns`, so that most need not ask."""
+    def _hour_of(self, at_ns: int) -> Hour:
+        """The hour of an instant; `_hour` is that hour until `_end_ns`, so that most need not ask."""
         if self.start_ns is None or at_ns < self.start_ns:
-            return -1
+            return self.hours[-1]
         since_ns = at_ns - self.start_ns
         if since_ns >= self.duration_ns:
-            return self.hours
-        self._last = min(since_ns // self.hour_ns, self.hours - 1)
-        self._begin_ns = self.start_ns + self._last * self.hour_ns
-        self._end_ns = self.start_ns + min((self._last + 1) * self.hour_ns, self.duration_ns)
-        return self._last
+            return self.hours[self.last]
+        number = min(since_ns // self.hour_ns, self.last - 1)
+        self._hour = self.hours[number]
+        self._begin_ns = self.start_ns + number * self.hour_ns
+        self._end_ns = self.start_ns + min((number + 1) * self.hour_ns, self.duration_ns)
+        return self._hour
 
 
 class PlannedContents(Contents):
@@ -147,7 +175,7 @@ def make_plan(scenario: Scenario) -> Plan:
     workload = Workload(scenario)
     contents = PlannedContents(scenario.run.seed)
     hours = math.ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
-    tally = Tally(round(HOUR_S * 1e9 / scenario.compression), hours, workload.duration_us * 1000)
+    tally = Tally(scenario.users, round(HOUR_S * 1e9 / scenario.compression), hours, workload.duration_us * 1000)
 
     async def live(clock: LoopClock) -> None:
         nowhere = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
@@ -182,12 +210,9 @@ def make_plan(scenario: Scenario) -> Plan:
     return Plan(scenario, tally, plan_digest(workload), shares.pop(""), shares)
 
 
-def _total(counts: Mapping[tuple[int, str], int]) -> Counter[str]:
-    """Counts by name, whatever the user or the hour."""
-    total: Counter[str] = Counter()
-    for (_, name), times in counts.items():
-        total[name] += times
-    return total
+def _commands(tally: Tally) -> Counter[str]:
+    """Protocol commands by name, whatever the hour."""
+    return sum((hour.commands for hour in tally.hours.values()), Counter())
 
 
 def _shares(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, Share]:
@@ -197,12 +222,12 @@ def _shares(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, S
     for group in scenario.topology:
         users.update({group.profile.name: group.users, "": group.users})
         calculated[group.profile.name] = group.profile.calculated
-    names = {user: workload.profile(user).name for user in range(1, scenario.users + 1)}
+    names = ["", *(workload.profile(user).name for user in range(1, scenario.users + 1))]
     done: dict[str, Counter[str]] = {name: Counter() for name in calculated}
-    for counts in (tally.tasks, tally.traffic):
-        for (user, figure), times in counts.items():
-            done[names[user]][figure] += times
-            done[""][figure] += times
+    for figure, by_user in (*tally.tasks.items(), *tally.traffic.items()):
+        done[""][figure] = sum(by_user)
+        for name, times in zip(names[1:], by_user[1:], strict=True):
+            done[name][figure] += times
     return {name: _share(users[name], scenario.run.days, done[name], calculated[name]) for name in done}
 
 
@@ -215,7 +240,7 @@ def _share(users: int, days: int, done: Counter[str], calculated: Calculated | N
         **{way: done[task] * each for way, task in SENDING.items()},
         "read": done["READ"] * each,
         "browsed": done["BROWSE"] * each,
-        "recipients_per_message": done["reached"] / sent if sent else 0.0,
+        "recipients_per_message": done["recipients"] / sent if sent else 0.0,
     }
     return Share(users, per_user, calculated)
 
@@ -223,7 +248,7 @@ def _share(users: int, days: int, done: Counter[str], calculated: Calculated | N
 def to_json(plan: Plan) -> dict[str, Any]:
     """The plan as `loadsim plan --json` prints it."""
     tally, scenario = plan.tally, plan.scenario
-    traffic = _total(tally.traffic)
+    totals = {figure: sum(tally.traffic[figure]) for figure in TRAFFIC}
     by_hour = _by_hour(tally)
     inside = [hour for hour in by_hour if hour["seconds"]]
     return {
@@ -231,9 +256,9 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "day_s": scenario.run.day_length_s,
         "days": scenario.run.days,
         "compression": scenario.compression,
-        "totals": {figure: traffic[figure] for figure in TRAFFIC},
+        "totals": totals,
         "per_user": plan.whole.per_user,
-        "tasks": _in_order(_total(tally.tasks)),
+        "tasks": _in_order({task: sum(by_user) for task, by_user in tally.tasks.items()}),
         "plan_digest": plan.digest,
         "by_profile": {
             name: {
@@ -245,11 +270,11 @@ def to_json(plan: Plan) -> dict[str, Any]:
         },
         "by_user": _by_user(scenario, tally),
         "by_hour": by_hour,
-        "commands": dict(_total(tally.hourly_commands)),
+        "commands": dict(_commands(tally)),
         "rates_per_s": {
             "log_ons": scenario.users / scenario.run.ramp_up_s if scenario.run.ramp_up_s else None,
             "imap_commands": sum(hour["imap_commands"] for hour in inside) / scenario.duration_s,
-            "messages": traffic["messages_sent"] / scenario.duration_s,
+            "messages": totals["messages_sent"] / scenario.duration_s,
         },
         "failures": dict(tally.failures),
     }
@@ -261,16 +286,12 @@ def _in_order(tasks: Mapping[str, int]) -> dict[str, int]:
 
 
 def _by_user(scenario: Scenario, tally: Tally) -> dict[str, dict[str, Any]]:
-    tasks: dict[int, dict[str, int]] = {user: {} for user in range(1, scenario.users + 1)}
-    for (user, task), times in tally.tasks.items():
-        tasks[user][task] = times
     return {
         str(user): {
-            **{figure: tally.traffic.get((user, figure), 0) for figure in TRAFFIC},
-            "recipients": tally.traffic.get((user, "reached"), 0),
-            "tasks": done,
+            **{figure: by_user[user] for figure, by_user in tally.traffic.items()},
+            "tasks": {task: by_user[user] for task, by_user in tally.tasks.items() if by_user[user]},
         }
-        for user, done in tasks.items()
+        for user in range(1, scenario.users + 1)
     }
 
 
@@ -279,29 +300,20 @@ def _by_hour(tally: Tally) -> list[dict[str, Any]]:
 
     `seconds` is how long the hour takes in the run, None for those two.
     """
-    tasks, commands = _by_first(tally.hourly_tasks), _by_first(tally.hourly_commands)
     records: list[dict[str, Any]] = []
-    for hour in range(-1, tally.hours + 1):
-        left_ns = tally.duration_ns - hour * tally.hour_ns
-        seconds = min(tally.hour_ns, left_ns) * 1e-9 if 0 <= hour < tally.hours else None
-        imap = sum(times for name, times in commands.get(hour, {}).items() if name.startswith("IMAP "))
+    for number, hour in tally.hours.items():
+        left_ns = tally.duration_ns - number * tally.hour_ns
+        seconds = min(tally.hour_ns, left_ns) * 1e-9 if 0 <= number < tally.last else None
+        imap = sum(times for name, times in hour.commands.items() if name.startswith("IMAP "))
         records.append(
             {
-                "hour": hour,
+                "hour": number,
                 "seconds": seconds,
-                "tasks": _in_order(tasks.get(hour, {})),
-                **{figure: tally.hourly_traffic.get((hour, figure), 0) for figure in TRAFFIC},
+                "tasks": _in_order(hour.tasks),
+                **{figure: hour.traffic[figure] for figure in TRAFFIC},
                 "imap_commands": imap,
                 "imap_commands_per_s": imap / seconds if seconds else None,
-                "commands": commands.get(hour, {}),
+                "commands": dict(sorted(hour.commands.items())),
             }
         )
     return records
-
-
-def _by_first(counts: Mapping[tuple[int, str], int]) -> dict[int, dict[str, int]]:
-    """Counts by (hour, name) as counts by name for each hour."""
-    found: dict[int, dict[str, int]] = {}
-    for (hour, name), times in sorted(counts.items()):
-        found.setdefault(hour, {})[name] = times
-    return found
