@@ -7,10 +7,10 @@ Commands are reported under the names that the `imap` and SMTP drivers report th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.content import Contents
@@ -45,35 +45,42 @@ NO_FLAGS: frozenset[Flag] = frozenset()
 SEEN = frozenset({Flag.SEEN})
 
 
-class _Ref(NamedTuple):
-    folder: str
-    uid: int
-
-
 class _Message:
-    """A message in a folder. Of the start state nothing is known (None) until somebody looks at it."""
+    """A message in a folder, and the reference to it."""
 
-    __slots__ = ("flags", "mail")
+    __slots__ = ("flags", "folder", "mail", "uid")
 
-    def __init__(self, mail: Mail | None, flags: frozenset[Flag]) -> None:
+    def __init__(self, folder: _Folder, uid: int, mail: Mail, flags: frozenset[Flag]) -> None:
+        self.folder = folder
+        self.uid = uid
         self.mail = mail
         self.flags = flags
 
+    @property
+    def there(self) -> bool:
+        """Whether it is still where it was."""
+        return self.folder.messages.get(self.uid) is self
+
 
 class _Folder:
-    """Messages by UID, in order of arrival; the first `initial` UIDs are those of the start state, in its order."""
+    """Messages by UID, in order of arrival; the first `initial` UIDs are those of the start state, in its order.
 
-    __slots__ = ("messages", "next_uid")
+    Of the start state nothing is known (None) until somebody looks at it, but that all have the same flags.
+    """
 
-    def __init__(self, initial: int, flags: frozenset[Flag]) -> None:
-        self.messages = {uid: _Message(None, flags) for uid in range(1, initial + 1)}
+    __slots__ = ("initial_flags", "messages", "name", "next_uid")
+
+    def __init__(self, name: str, initial: int, flags: frozenset[Flag]) -> None:
+        self.name = name
+        self.messages: dict[int, _Message | None] = dict.fromkeys(range(1, initial + 1))
         self.next_uid = initial + 1
+        self.initial_flags = flags
 
-    def add(self, mail: Mail, flags: frozenset[Flag]) -> int:
+    def add(self, mail: Mail, flags: frozenset[Flag]) -> _Message:
         uid = self.next_uid
         self.next_uid += 1
-        self.messages[uid] = _Message(mail, flags)
-        return uid
+        message = self.messages[uid] = _Message(self, uid, mail, flags)
+        return message
 
 
 Fault = Callable[[int, str, int], TaskFailed | None]
@@ -144,10 +151,11 @@ class FakeModule:
         reached: dict[str, FakeMailbox] = {}
         for address in recipients:
             for member in self.lists.get(address, (address,)):
-                mailbox = self.mailboxes.get(member.lower())
+                name = member.lower()
+                mailbox = self.mailboxes.get(name)
                 if mailbox is None:
                     raise ServerRefused("550 RCPT", f"550 5.1.1 <{member}> unknown")
-                reached[member.lower()] = mailbox
+                reached[name] = mailbox
         mail = examine(message)
         for mailbox in reached.values():
             mailbox.receive(mail)
@@ -179,7 +187,7 @@ class FakeMailbox:
             if name not in self._names:
                 raise ServerRefused("NO SELECT", f"no folder {name}")
             flags = NO_FLAGS if name == INBOX else SEEN
-            folder = self._folders[name] = _Folder(self._initial.get(name, 0), flags)
+            folder = self._folders[name] = _Folder(name, self._initial.get(name, 0), flags)
         return folder
 
     def receive(self, mail: Mail) -> None:
@@ -226,6 +234,9 @@ class FakeMailbox:
         """Take the service time of one command of any protocol, report it, and fail where that is its lot."""
         system, observer = self._system, self._observer
         since = observer.now()
+        if self._instant:
+            observer.command(name, since, "ok", sent_bytes, received_bytes)
+            return
         number = self._commands
         self._commands += 1
         failure = system.fault(self._account.number, name, number) if system.fault is not None else None
@@ -254,20 +265,20 @@ class FakeMailbox:
 
     async def open(self, folder: str) -> None:
         """SELECT, unless the folder is open. What came to the Inbox while it was not is announced."""
-        if await self._select(folder) and folder == INBOX:
-            self._announce()
+        if self._open != folder:
+            await self._select(folder)
+            if folder == INBOX:
+                self._announce()
 
-    async def _select(self, folder: str) -> bool:
-        if self._open == folder:
-            return False
+    async def _select(self, folder: str) -> None:
         self.folder(folder)
         await self._command("IMAP SELECT", 40, 300)
         self._open = folder
-        return True
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """The newest headers of a folder."""
-        await self._select(folder)
+        if self._open != folder:
+            await self._select(folder)
         found = self.folder(folder)
         uids = list(found.messages)
         if newest is not None:
@@ -282,12 +293,14 @@ class FakeMailbox:
 
     async def arrived(self) -> Sequence[Header]:
         """What came to the Inbox since the last time."""
-        await self._select(INBOX)
+        if self._open != INBOX:
+            await self._select(INBOX)
         inbox = self.folder(INBOX)
         new = [uid for uid in range(self._shown_uid + 1, inbox.next_uid) if uid in inbox.messages]
         self._announced_uid = inbox.next_uid - 1
         await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
-        self._shown_uid = max(self._shown_uid, *new) if new else self._shown_uid
+        if new:
+            self._shown_uid = new[-1]
         return [self.header(INBOX, uid) for uid in new]
 
     async def watch(self) -> None:
@@ -299,9 +312,9 @@ class FakeMailbox:
 
     async def structure(self, ref: MessageRef) -> Structure:
         """BODYSTRUCTURE."""
-        folder, (message,) = await self._messages((ref,))
+        (message,) = await self._messages((ref,))
         await self._command("IMAP UID FETCH", 50, 200)
-        return self._mail(folder, _place(ref).uid, message).structure
+        return message.mail.structure
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         """As many bytes as the part has."""
@@ -311,39 +324,39 @@ class FakeMailbox:
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
         """Set or clear a flag."""
-        _, messages = await self._messages(refs)
+        messages = await self._messages(refs)
         await self._command("IMAP UID STORE")
         for message in messages:
             message.flags = message.flags | {flag} if on else message.flags - {flag}
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Out of one folder, into another."""
-        await self._copy("IMAP UID MOVE", refs, folder)
-        self._remove(refs)
+        _remove(await self._copy("IMAP UID MOVE", refs, folder))
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
         """Into another folder as well."""
         await self._copy("IMAP UID COPY", refs, folder)
 
-    async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> None:
+    async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> list[_Message]:
         target = self.folder(folder)
-        source, messages = await self._messages(refs)
+        messages = await self._messages(refs)
         await self._command(command, 60, 100)
-        for ref, message in zip(refs, messages, strict=True):
-            target.add(self._mail(source, _place(ref).uid, message), message.flags)
+        for message in messages:
+            target.add(message.mail, message.flags)
+        return messages
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
         """A message that the user has made."""
         target = self.folder(folder)
         await self._command("IMAP APPEND", len(message) + 60, 60)
-        return _Ref(folder, target.add(examine(message), frozenset(flags)))
+        return target.add(examine(message), frozenset(flags))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         """Gone for good."""
-        await self._messages(refs)
+        messages = await self._messages(refs)
         await self._command("IMAP UID STORE")
         await self._command("IMAP UID EXPUNGE")
-        self._remove(refs)
+        _remove(messages)
 
     async def log_off(self) -> None:
         """LOGOUT."""
@@ -357,38 +370,26 @@ class FakeMailbox:
 
     def header(self, folder: str, uid: int) -> Header:
         """What a list shows of a message that is in the folder."""
-        message = self.folder(folder).messages[uid]
-        mail = self._mail(folder, uid, message)
+        place = self.folder(folder)
+        message = place.messages[uid]
+        if message is None:
+            mail = self._system.initial(self._account, folder, uid - 1)
+            message = place.messages[uid] = _Message(place, uid, mail, place.initial_flags)
+        mail, seen = message.mail, Flag.SEEN in message.flags
         return Header(
-            ref=_Ref(folder, uid),
-            seen=Flag.SEEN in message.flags,
-            size_bytes=mail.size_bytes,
-            sender=mail.sender,
-            to=mail.to,
-            subject=mail.subject,
-            message_id=mail.message_id,
-            evidence=mail.evidence,
+            message, seen, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence
         )
 
-    def _mail(self, folder: str, uid: int, message: _Message) -> Mail:
-        if message.mail is None:
-            message.mail = self._system.initial(self._account, folder, uid - 1)
-        return message.mail
-
-    async def _messages(self, refs: Sequence[MessageRef]) -> tuple[str, list[_Message]]:
+    async def _messages(self, refs: Sequence[MessageRef]) -> list[_Message]:
         """Open the one folder in which these messages are. Raises `ServerRefused` when one is not there."""
-        folder = _place(refs[0]).folder
+        messages = [_message(ref) for ref in refs]
+        folder = messages[0].folder.name
         if self._open != folder:
             await self.open(folder)
-        messages = self.folder(folder).messages
-        try:
-            return folder, [messages[_place(ref).uid] for ref in refs]
-        except KeyError:
-            raise ServerRefused("FETCH without data") from None
-
-    def _remove(self, refs: Sequence[MessageRef]) -> None:
-        for folder, uid in map(_place, refs):
-            del self.folder(folder).messages[uid]
+        for message in messages:
+            if not message.there:
+                raise ServerRefused("FETCH without data")
+        return messages
 
 
 class _Headers(Sequence[Header]):
@@ -440,10 +441,15 @@ def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
     return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
 
 
-def _place(ref: MessageRef) -> _Ref:
-    if not isinstance(ref, _Ref):
+def _message(ref: MessageRef) -> _Message:
+    if not isinstance(ref, _Message):
         raise TypeError(f"expected a reference that this mailbox gave out, found {ref!r}")
     return ref
+
+
+def _remove(messages: Iterable[_Message]) -> None:
+    for message in messages:
+        del message.folder.messages[message.uid]
 
 
 @lru_cache(maxsize=64)

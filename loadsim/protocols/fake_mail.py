@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import Part, Structure
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(NamedTuple):
     """What is kept of a message; shared by all mailboxes that hold it."""
 
     sender: str
