@@ -94,7 +94,7 @@ def own_mail(load: Workload, user: int) -> list[tuple[Activity, str]]:
     """What a user sets out to do, and the kinds of his new messages."""
     profile = load.profile(user)
     return [
-        (each, load.message_kind(user, profile, "new.kind", each.index) if each.kind == NEW_MAIL else "")
+        (each, load.message_kind(user, profile, "new.kind", each.number) if each.kind == NEW_MAIL else "")
         for each in load.activities(user)
     ]
 
@@ -143,7 +143,7 @@ def test_due_times_rise_in_whole_microseconds_within_the_run() -> None:
         assert plan == sorted(plan)
         assert all(type(each.due_us) is int and 0 <= each.due_us < load.duration_us for each in plan)
         for kind in PER_DAY["light"]:
-            indices = [each.index for each in plan if each.kind == kind]
+            indices = [each.number for each in plan if each.kind == kind]
             assert indices == list(range(len(indices)))
     assert any(each.due_us >= 28_800_000_000 for each in load.activities(1))
 
@@ -155,10 +155,10 @@ def test_a_day_of_another_length_scales_the_due_times(day_length: str, faster: f
     assert scaled.compression == pytest.approx(faster, rel=1e-15)
     for user in range(1, 16):
         plan, other = list(full.activities(user)), list(scaled.activities(user))
-        assert sorted((each.kind, each.index) for each in plan) == sorted((each.kind, each.index) for each in other)
-        due_us = {(each.kind, each.index): each.due_us for each in plan}
+        assert sorted((each.kind, each.number) for each in plan) == sorted((each.kind, each.number) for each in other)
+        due_us = {(each.kind, each.number): each.due_us for each in plan}
         for each in other:
-            assert abs(each.due_us - due_us[each.kind, each.index] / faster) <= 0.5 + 0.5 / faster + 1e-6
+            assert abs(each.due_us - due_us[each.kind, each.number] / faster) <= 0.5 + 0.5 / faster + 1e-6
 
 
 # --- what it depends on -----------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ or None when it failed.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadsim.client import tasks
 from loadsim.client.tasks import Read, Task
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from loadsim.client.user import User
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A task to be done, what it is about, and how long (ms of the profile's day) to wait after the last step."""
 
     task: Task
@@ -36,13 +34,13 @@ def begin(user: User, activity: workload.Activity) -> Steps:
     """The steps of a planned activity."""
     match activity.kind:
         case workload.NEW_MAIL:
-            return _send(tasks.SEND, activity.index, user)
+            return _send(tasks.SEND, activity.number, user)
         case workload.PROCESS_INBOX:
             return process_inbox(user)
         case workload.BROWSE:
-            return browse(user, activity.index)
+            return browse(user, activity.number)
         case workload.SCHEDULE:
-            return only(Step(tasks.SCHEDULE, activity.index))
+            return only(Step(tasks.SCHEDULE, activity.number))
     raise ValueError(activity.kind)
 
 

@@ -189,7 +189,7 @@ class User:
             await self._log_on(on_ns)
             while not self._closing:
                 try:
-                    await self._do_next()
+                    await self._work()
                 except asyncio.CancelledError:
                     if not self._was_only_cut_off():
                         raise
@@ -257,36 +257,33 @@ class User:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    async def _work(self) -> None:
+        """Do what is due, one thing after the other, and watch for mail meanwhile, until the engine closes."""
+        while not self._closing:
+            now_ns = self.now()
+            due_ns = self._agenda[0][0] if self._agenda and not self._ending else None
+            sync_due_ns = self._sync_due_ns
+            if sync_due_ns is not None and due_ns is not None and due_ns < sync_due_ns:
+                sync_due_ns = None
+            if not self.is_on:
+                await self._log_on(now_ns)
+            elif sync_due_ns is not None and sync_due_ns <= now_ns:
+                await self._sync(sync_due_ns)
+            elif due_ns is not None and due_ns <= now_ns:
+                await self._do_next()
+            elif not self._watching:
+                await self._watch()
+            else:
+                await self._sleep_until(due_ns if sync_due_ns is None else sync_due_ns)
+
     async def _do_next(self) -> None:
-        now_ns = self.now()
-        due_ns = self._agenda[0][0] if self._agenda and not self._ending else None
-        sync_due_ns = self._sync_due_ns
-        if not self.is_on:
-            await self._log_on(now_ns)
-        elif sync_due_ns is not None and sync_due_ns <= now_ns and (due_ns is None or sync_due_ns <= due_ns):
-            await self._sync(sync_due_ns)
-        elif due_ns is not None and due_ns <= now_ns:
-            _, _, steps, step = heappop(self._agenda)
-            if step is None:
-                self._plan_next()
-                step = next(steps, None)
-            if step is not None:
-                await self._do(due_ns, steps, step)
-        elif not self._watching:
-            await self._watch()
-        elif sync_due_ns is not None and (due_ns is None or sync_due_ns <= due_ns):
-            await self._sleep_until(sync_due_ns)
-        else:
-            await self._sleep_until(due_ns)
-
-    def _plan_next(self) -> None:
-        activity = self._next_activity
-        if activity is not None:
-            self._next_activity = next(self._plan, None)
-            due_ns = self.engine.start_ns + activity.due_us * 1000
-            heappush(self._agenda, (due_ns, next(self._order), activities.begin(self, activity), None))
-
-    async def _do(self, due_ns: int, steps: Steps, step: Step) -> None:
+        """Do the first step of the agenda; what follows from it takes its place there."""
+        due_ns, _, steps, step = heappop(self._agenda)
+        if step is None:
+            self._plan_next()
+            step = next(steps, None)
+        if step is None:
+            return
         following = _following(steps, await self._perform(due_ns, step))
         if following is None:
             return
@@ -295,6 +292,13 @@ class User:
         else:
             due_ns = self._free_ns + self._delay_ns(following)
             heappush(self._agenda, (due_ns, next(self._order), steps, following))
+
+    def _plan_next(self) -> None:
+        activity = self._next_activity
+        if activity is not None:
+            self._next_activity = next(self._plan, None)
+            due_ns = self.engine.start_ns + activity.due_us * 1000
+            heappush(self._agenda, (due_ns, next(self._order), activities.begin(self, activity), None))
 
     def _delay_ns(self, step: Step) -> int:
         return round(step.delay_ms * 1e6 / self.workload.compression)

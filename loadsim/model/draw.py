@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 _TO_UNIT = 2.0**-53
+_number = int.from_bytes  # the most significant byte first
 
 _LN_2 = 0.6931471805599453
 _ODD_INVERSES = tuple(1 / odd for odd in range(23, 0, -2))
@@ -24,7 +25,7 @@ def draw(seed: int, user: int, stream: str, index: int | str) -> float:
     `index` counts a user's own draws of one stream, or names the message that the draw is about.
     """
     digest = blake2b(f"{seed}/{user}/{stream}/{index}".encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 11) * _TO_UNIT
+    return (_number(digest) >> 11) * _TO_UNIT
 
 
 def pick(u: float, count: int) -> int:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol, runtime_checkable
+from enum import StrEnum
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.evidence import Evidence
 
@@ -24,7 +24,7 @@ DELETED_ITEMS = "Deleted Items"
 CALENDAR = "Calendar"
 
 
-class Flag(Enum):
+class Flag(StrEnum):
     """What a message can be marked with; the values are IMAP's (RFC 9051 section 2.3.2)."""
 
     SEEN = "\\Seen"
@@ -32,8 +32,7 @@ class Flag(Enum):
     FORWARDED = "$Forwarded"
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What a message list shows of one message. `evidence` is None when loadsim did not make it."""
 
     ref: MessageRef

@@ -7,11 +7,11 @@ drawn from the message's id, so it is as fixed as the plan, although nobody know
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from heapq import merge
 from itertools import accumulate
+from typing import NamedTuple
 
 from loadsim.errors import ConfigError
 from loadsim.model.draw import draw, due_times, pick, weighted
@@ -27,25 +27,22 @@ BROWSE = "browse"
 SCHEDULE = "schedule"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Activity:
-    """Something a user sets out to do by himself. `due_us` counts microseconds from the common start."""
+class Activity(NamedTuple):
+    """The `number`th (from 0) of a kind that a user sets out to do; `due_us` microseconds after the common start."""
 
     due_us: int
     kind: str
-    index: int
+    number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Addressing:
+class Addressing(NamedTuple):
     """Who a message goes to: individual users (never the sender), and a distribution list or None."""
 
     users: tuple[int, ...]
     list_index: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Initial:
+class Initial(NamedTuple):
     """A message of the start state: its id, who seems to have sent it, what it is, and whether it was read."""
 
     id: str
@@ -96,11 +93,11 @@ class Workload:
         )
 
     def _process(self, user: int, kind: str, rate_per_s: float) -> Iterator[Activity]:
-        for index, due_s in enumerate(due_times(rate_per_s, self.seed, user, kind)):
+        for number, due_s in enumerate(due_times(rate_per_s, self.seed, user, kind)):
             due_us = round(due_s * 1e6)
             if due_us >= self.duration_us:
                 return
-            yield Activity(due_us, kind, index)
+            yield Activity(due_us, kind, number)
 
     def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
         """Which of the profile's messages is sent."""
@@ -186,10 +183,10 @@ class Workload:
         profile = self.profile(user)
         digest = sha256()
         for activity in self.activities(user):
-            line = f"{activity.due_us} {activity.kind} {activity.index}"
+            line = f"{activity.due_us} {activity.kind} {activity.number}"
             if activity.kind == NEW_MAIL:
-                to = self.addressing(user, profile, NEW_MAIL, activity.index)
-                kind = self.message_kind(user, profile, "new.kind", activity.index)
+                to = self.addressing(user, profile, NEW_MAIL, activity.number)
+                kind = self.message_kind(user, profile, "new.kind", activity.number)
                 line += f" {kind} {' '.join(map(str, to.users))} {to.list_index}"
             digest.update(line.encode() + b"\n")
         return digest.digest()
