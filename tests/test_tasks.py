@@ -395,9 +395,8 @@ def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path
 
     async def spoil(_: Any, module: Any) -> None:
         for address, mailbox in module.mailboxes.items():
-            mail = module.initial(mailbox._account, "INBOX", 0)
-            object.__setattr__(mail, "message_id", "secret nonsense")
-            mailbox.folder("INBOX").messages[1].mail = mail
+            message = mailbox.header("INBOX", 1).ref
+            message.mail = message.mail._replace(message_id="secret nonsense")
             assert address
 
     lived = live(scenario_of(tmp_path, (profile, 2), day="8h"), tmp_path, during=spoil)

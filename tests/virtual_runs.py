@@ -39,6 +39,9 @@ QUIET: dict[str, Any] = {
 }
 """A profile whose user does nothing; tests say what he does. A day is 8 hours."""
 
+COMMAND = ("command", "user", "started_ns", "ended_ns", "outcome", "sent_bytes", "received_bytes")
+"""What a recorder is told of a protocol command, in this order."""
+
 NOWHERE = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
 
 
@@ -103,8 +106,9 @@ class Tape:
         self._log.mail(**record)
         self.mails.append(record)
 
-    def command(self, **record: Any) -> None:
-        self._log.command(**record)
+    def command(self, *figures: Any) -> None:
+        self._log.command(*figures)
+        record = dict(zip(COMMAND, figures, strict=True))
         self.commands.append(record)
         self._recent[record["user"]].append(record)
 

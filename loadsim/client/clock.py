@@ -95,9 +95,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             heapq.heappop(timers)
         if not timers:
             raise RuntimeError("every coroutine waits for something that can never happen")
-        self._now_s = now_s = max(self._now_s, timers[0][0])
-        self.now_ns = round(now_s * 1e9)
-        while timers and timers[0][0] <= now_s:
+        when, _, timer = heapq.heappop(timers)
+        if when > self._now_s:
+            self._now_s = when
+            self.now_ns = round(when * 1e9)
+        self._ready.append(timer)
+        while timers and timers[0][0] <= self._now_s:
             self._ready.append(heapq.heappop(timers)[2])
 
 

@@ -52,13 +52,13 @@ class Inbox:
             evidence = header.evidence
             if evidence is None or header.ref in self._lying or not self.knows(header):
                 continue
-            if evidence.run not in (self._run_id, INITIAL_RUN):
+            if evidence.run == self._run_id:
+                new.append((evidence, at_ns))
+            elif evidence.run != INITIAL_RUN:
                 continue  # still under way when an earlier run ended; ids repeat, and so would those of answers to it
             self._lying[header.ref] = header
             if not header.seen:
                 self.unread.append(header)
-            if evidence.run == self._run_id:
-                new.append((evidence, at_ns))
         return new
 
     def _stamps(self, listed: int, announced: int, now_ns: int) -> list[int]:

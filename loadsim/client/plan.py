@@ -98,7 +98,6 @@ class Tally:
 
     def command(
         self,
-        *,
         command: str,
         user: int,
         started_ns: int,

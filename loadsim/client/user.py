@@ -116,15 +116,17 @@ class User:
 
     def read_note_delay_ms(self, header: Header) -> float:
         """How long the user looks at a message before he opens the next."""
+        delay_ms = self.profile.process_inbox.read_note_delay_ms
+        if delay_ms.min == delay_ms.max:
+            return delay_ms.min
         name = header.evidence.id if header.evidence else ""
-        return self.profile.process_inbox.read_note_delay_ms.at(
-            draw(self.workload.seed, self.number, "read note delay", name)
-        )
+        return delay_ms.at(draw(self.workload.seed, self.number, "read note delay", name))
 
     def note(self, event: str, header: Header, folder: str) -> None:
         """Something happened to a message that was received."""
-        if header.evidence is not None:
-            self._note(event, header.evidence.id, self.number, header.evidence.sender, folder, self.now())
+        evidence = header.evidence
+        if evidence is not None:
+            self._note(event, evidence.id, self.number, evidence.sender, folder, self.now())
 
     def note_sent(self, event: str, message_id: str, folder: str) -> None:
         """Something happened to a message that this user made."""
@@ -150,15 +152,7 @@ class User:
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         """A protocol command has ended."""
         self._moved_bytes += sent_bytes + received_bytes
-        self._recorder.command(
-            command=name,
-            user=self.number,
-            started_ns=since,
-            ended_ns=self.now(),
-            outcome=outcome,
-            sent_bytes=sent_bytes,
-            received_bytes=received_bytes,
-        )
+        self._recorder.command(name, self.number, since, self.now(), outcome, sent_bytes, received_bytes)
 
     def arrived(self, messages: int) -> None:
         """The server announced new messages."""
@@ -185,7 +179,7 @@ class User:
         self._down_since_ns = on_ns
         try:
             while self.now() < on_ns and not self._closing:
-                await self._sleep_until(on_ns)
+                await self._until(on_ns)
             await self._log_on(on_ns)
             while not self._closing:
                 try:
@@ -274,7 +268,7 @@ class User:
             elif not self._watching:
                 await self._watch()
             else:
-                await self._sleep_until(due_ns if sync_due_ns is None else sync_due_ns)
+                await self._until(due_ns if sync_due_ns is None else sync_due_ns)
 
     async def _do_next(self) -> None:
         """Do the first step of the agenda; what follows from it takes its place there."""
@@ -316,7 +310,7 @@ class User:
             if self._failed_log_ons:
                 due_ns = self.now() + self._back_off_ns()
                 while self.now() < due_ns and not self._closing:
-                    await self._sleep_until(due_ns)
+                    await self._until(due_ns)
                 if self._closing:
                     return
             self._broke_at_log_on = None
@@ -340,27 +334,26 @@ class User:
     async def _watch(self) -> None:
         self._watching = True  # also where it is refused: to ask again at once would not help
         try:
-            await self.watch()
+            await self.mailbox.watch()
         except TaskFailed as failure:
             self.engine.failed(self, "IDLE", failure)
             if failure.outcome != "refused":
                 self._session_lost()
         self._free_ns = self.now()
 
-    async def _sleep_until(self, due_ns: int | None) -> None:
-        """Sleep until then (None: for ever), or until woken."""
+    def _until(self, due_ns: int | None) -> asyncio.Future[None]:
+        """What is over at this instant (None: never), or when the user is woken."""
         loop = asyncio.get_running_loop()
         if due_ns != self._alarm_ns:  # a user who is woken by mail sleeps on until the same instant
             if self._alarm is not None:
                 self._alarm.cancel()
             self._alarm_ns = due_ns
-            left_ns = 0 if due_ns is None else max(0, due_ns - self.now())
-            self._alarm = None if due_ns is None else loop.call_later(left_ns * 1e-9, self._ring)
-        self._waiter = loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+            self._alarm = None
+            if due_ns is not None:
+                left_ns = max(0, due_ns - self.now())
+                self._alarm = loop.call_later(left_ns * 1e-9, self._ring)
+        self._waiter = waiter = loop.create_future()
+        return waiter
 
     def _ring(self) -> None:
         self._alarm = self._alarm_ns = None

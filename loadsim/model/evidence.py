@@ -68,7 +68,7 @@ class Evidence(NamedTuple):
 
         A header is mail, and mail may say anything: numbers that no record could hold are not ours either.
         """
-        fields = dict(part.strip().partition("=")[::2] for part in value.split(";"))
+        fields = dict([part.strip().partition("=")[::2] for part in value.split(";")])
         try:
             return cls(
                 run=fields["run"],

@@ -293,7 +293,6 @@ class Recorder(Protocol):
 
     def command(
         self,
-        *,
         command: str,
         user: int,
         started_ns: int,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.content import Contents
@@ -55,11 +55,6 @@ class _Message:
         self.uid = uid
         self.mail = mail
         self.flags = flags
-
-    @property
-    def there(self) -> bool:
-        """Whether it is still where it was."""
-        return self.folder.messages.get(self.uid) is self
 
 
 class _Folder:
@@ -170,7 +165,8 @@ class FakeMailbox:
         self._observer = observer
         self._names = _folders(own_folders(system.workload.profile(account.number)))
         self._initial = {} if system.empty else system.workload.start_state(account.number)
-        self._folders: dict[str, _Folder] = {}
+        self._inbox = _Folder(INBOX, self._initial.get(INBOX, 0), NO_FLAGS)
+        self._folders = {INBOX: self._inbox}
         self._instant = not system.service_s and system.fault is None
         self._commands = 0
         self._sessions = 0  # how many were made
@@ -186,13 +182,12 @@ class FakeMailbox:
         if folder is None:
             if name not in self._names:
                 raise ServerRefused("NO SELECT", f"no folder {name}")
-            flags = NO_FLAGS if name == INBOX else SEEN
-            folder = self._folders[name] = _Folder(name, self._initial.get(name, 0), flags)
+            folder = self._folders[name] = _Folder(name, self._initial.get(name, 0), SEEN)
         return folder
 
     def receive(self, mail: Mail) -> None:
         """A message has come."""
-        self.folder(INBOX).add(mail, NO_FLAGS)
+        self._inbox.add(mail, NO_FLAGS)
         if self._open == INBOX:
             self._announce()
 
@@ -204,7 +199,7 @@ class FakeMailbox:
                 self._observer.lost(failure)
 
     def _announce(self) -> None:
-        newest = self.folder(INBOX).next_uid - 1
+        newest = self._inbox.next_uid - 1
         if newest > self._announced_uid:
             count = newest - self._announced_uid
             self._announced_uid = newest
@@ -295,17 +290,18 @@ class FakeMailbox:
         """What came to the Inbox since the last time."""
         if self._open != INBOX:
             await self._select(INBOX)
-        inbox = self.folder(INBOX)
+        inbox = self._inbox
         new = [uid for uid in range(self._shown_uid + 1, inbox.next_uid) if uid in inbox.messages]
         self._announced_uid = inbox.next_uid - 1
         await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
         if new:
             self._shown_uid = new[-1]
-        return [self.header(INBOX, uid) for uid in new]
+        return [self._header(inbox, uid) for uid in new]
 
     async def watch(self) -> None:
         """IDLE."""
-        await self.open(INBOX)
+        if self._open != INBOX:
+            await self.open(INBOX)
         if not self._on:
             raise ServerLost("not logged on")
         self._observer.command("IMAP IDLE", self._observer.now(), "ok", 12, 10)
@@ -337,7 +333,7 @@ class FakeMailbox:
         """Into another folder as well."""
         await self._copy("IMAP UID COPY", refs, folder)
 
-    async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> list[_Message]:
+    async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[_Message]:
         target = self.folder(folder)
         messages = await self._messages(refs)
         await self._command(command, 60, 100)
@@ -370,24 +366,28 @@ class FakeMailbox:
 
     def header(self, folder: str, uid: int) -> Header:
         """What a list shows of a message that is in the folder."""
-        place = self.folder(folder)
-        message = place.messages[uid]
+        return self._header(self.folder(folder), uid)
+
+    def _header(self, folder: _Folder, uid: int) -> Header:
+        message = folder.messages[uid]
         if message is None:
-            mail = self._system.initial(self._account, folder, uid - 1)
-            message = place.messages[uid] = _Message(place, uid, mail, place.initial_flags)
+            mail = self._system.initial(self._account, folder.name, uid - 1)
+            message = folder.messages[uid] = _Message(folder, uid, mail, folder.initial_flags)
         mail, seen = message.mail, Flag.SEEN in message.flags
         return Header(
             message, seen, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence
         )
 
-    async def _messages(self, refs: Sequence[MessageRef]) -> list[_Message]:
+    async def _messages(self, refs: Sequence[MessageRef]) -> Sequence[_Message]:
         """Open the one folder in which these messages are. Raises `ServerRefused` when one is not there."""
-        messages = [_message(ref) for ref in refs]
-        folder = messages[0].folder.name
-        if self._open != folder:
-            await self.open(folder)
+        if not isinstance(refs[0], _Message):
+            raise TypeError(f"expected references that this mailbox gave out, found {refs[0]!r}")
+        messages = cast("Sequence[_Message]", refs)
+        folder = messages[0].folder
+        if self._open != folder.name:
+            await self.open(folder.name)
         for message in messages:
-            if not message.there:
+            if folder.messages.get(message.uid) is not message:
                 raise ServerRefused("FETCH without data")
         return messages
 
@@ -439,12 +439,6 @@ class FakeSubmission:
 def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
     """The folders of a mailbox."""
     return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
-
-
-def _message(ref: MessageRef) -> _Message:
-    if not isinstance(ref, _Message):
-        raise TypeError(f"expected a reference that this mailbox gave out, found {ref!r}")
-    return ref
 
 
 def _remove(messages: Iterable[_Message]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from loadsim.model.evidence import Evidence
+from loadsim.model.evidence import HEADER, Evidence
 from loadsim.model.ports import Part, Structure
 
 
@@ -24,30 +24,26 @@ class Mail(NamedTuple):
 
 @lru_cache(maxsize=16)
 def examine(message: bytes) -> Mail:
-    """What is kept of a message (as loadsim makes them: ASCII headers, at most one level of parts).
+    """What is kept of a message (as loadsim makes them: ASCII headers, bare addresses, at most one level of parts).
 
     A message is sent, and then a copy of it is saved: the last ones are remembered.
     """
     head, _, body = message.partition(b"\r\n\r\n")
     fields = _fields(head)
     return Mail(
-        sender=_bare(fields.get("from", "")),
-        to=tuple(_bare(address) for address in fields.get("to", "").split(",")),
-        subject=fields.get("subject", ""),
-        message_id=fields.get("message-id", ""),
-        evidence=Evidence.parse(fields.get("x-loadsim", "")),
+        sender=fields.get("From", ""),
+        to=tuple(fields.get("To", "").split(", ")),
+        subject=fields.get("Subject", ""),
+        message_id=fields.get("Message-ID", ""),
+        evidence=Evidence.parse(fields.get(HEADER, "")),
         size_bytes=len(message),
-        structure=_structure(fields.get("content-type", "text/plain"), body),
+        structure=_structure(fields.get("Content-Type", "text/plain"), body),
     )
 
 
 def _fields(head: bytes) -> dict[str, str]:
-    lines = head.decode("ascii", "replace").replace("\r\n ", " ").replace("\r\n\t", " ").split("\r\n")
-    return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _bare(address: str) -> str:
-    return address[address.rfind("<") + 1 :].strip(" >")
+    lines = head.decode("ascii", "replace").replace("\r\n ", " ").split("\r\n")
+    return {name: value for name, _, value in [line.partition(": ") for line in lines]}
 
 
 def _structure(content_type: str, body: bytes) -> Structure:
@@ -60,11 +56,11 @@ def _structure(content_type: str, body: bytes) -> Structure:
     for number, piece in enumerate((b"\r\n" + body).split(b"\r\n" + boundary)[1:-1], start=1):
         head, _, content = piece.partition(b"\r\n\r\n")
         fields = _fields(head)
-        part = _part(str(number), fields.get("content-type", "text/plain").partition(";")[0], len(content))
+        part = _part(str(number), fields.get("Content-Type", "text/plain").partition(";")[0], len(content))
         if text is None and part.content_type.startswith("text/"):
             text = part
         else:
-            encoding = fields.get("content-transfer-encoding", "7bit")
+            encoding = fields.get("Content-Transfer-Encoding", "7bit")
             attachments.append(replace(part, encoding=encoding, filename=f"part{number}"))
     return Structure(text, tuple(attachments))
 

@@ -151,7 +151,6 @@ class TimingLogWriter:
 
     def command(
         self,
-        *,
         command: str,
         user: int,
         started_ns: int,

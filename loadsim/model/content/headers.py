@@ -49,7 +49,12 @@ def message_id(value: str) -> str:
 
 def date(sent_us: int) -> str:
     """Microseconds since 1970 as RFC 5322 section 3.3 has it, in UTC."""
-    at = datetime.fromtimestamp(sent_us // 1_000_000, UTC)
+    return _date(sent_us // 1_000_000)
+
+
+@lru_cache(maxsize=16)
+def _date(sent_s: int) -> str:
+    at = datetime.fromtimestamp(sent_s, UTC)
     return (
         f"{_DAYS[at.weekday()]}, {at.day:02} {_MONTHS[at.month - 1]} {at.year} "
         f"{at.hour:02}:{at.minute:02}:{at.second:02} +0000"
