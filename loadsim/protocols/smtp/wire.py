@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,7 +13,8 @@ LONGEST_LINE_BYTES = 4096
 LONGEST_REPLY_BYTES = 1 << 16
 """All lines of one reply together; EHLO's are a few dozen."""
 
-_LINE = re.compile(rb"([2-5][0-9][0-9])(?:([ -])(.*))?", re.DOTALL)
+_CODES = {b"%d" % code: code for code in range(200, 600)}
+_CR, _SPACE, _HYPHEN = b"\r -"
 
 
 class Reply(NamedTuple):
@@ -58,40 +58,42 @@ class Wire:
         stream = self._held + data if self._held else data
         begin = 0
         while (end := stream.find(b"\n", begin)) >= 0:
-            reply = self._line(stream[begin:end], end + 1 - begin)
+            code = _CODES.get(stream[begin : begin + 3])
+            if end - begin >= LONGEST_LINE_BYTES:
+                raise self._refuse(stream[begin:end], f"a line of more than {LONGEST_LINE_BYTES} bytes")
+            if code is None:
+                raise self._refuse(stream[begin:end], "no reply code")
+            last = end - 1 if stream[end - 1] == _CR else end
+            mark = stream[begin + 3] if last > begin + 3 else _SPACE
+            if mark == _SPACE and not self._begun:  # nearly all replies
+                yield Reply(code, (stream[begin + 4 : last],), end + 1 - begin)
+            elif mark == _SPACE or mark == _HYPHEN:
+                self._add(code, stream[begin:last], end + 1 - begin)
+                if mark == _SPACE:
+                    yield self._whole()
+            else:
+                raise self._refuse(stream[begin:end], "no reply code")
             begin = end + 1
-            if reply is not None:
-                yield reply
         self._held = stream[begin:]
         if len(self._held) > LONGEST_LINE_BYTES:
             raise self._refuse(self._held, f"a line of more than {LONGEST_LINE_BYTES} bytes")
 
-    def _line(self, line: bytes, size_bytes: int) -> Reply | None:
-        """The reply that this line ends; None when it goes on."""
-        if size_bytes > LONGEST_LINE_BYTES:
-            raise self._refuse(line, f"a line of more than {LONGEST_LINE_BYTES} bytes")
-        found = _LINE.fullmatch(line[:-1] if line.endswith(b"\r") else line)
-        if found is None:
-            raise self._refuse(line, "no reply code")
-        digits, mark, text = found.groups(b"")
-        code = int(digits)
-        if not self._begun:
-            if mark != b"-":
-                return Reply(code, (text,), size_bytes)
-            self._code = code
-        elif code != self._code:
+    def _add(self, code: int, line: bytes, size_bytes: int) -> None:
+        """One line of a reply that has several."""
+        if self._begun and code != self._code:
             raise self._refuse(line, "different codes in one reply")
-        self._begun.append(text)
+        self._code = code
+        self._begun.append(line[4:])
         self._size_bytes += size_bytes
         if self._size_bytes > LONGEST_REPLY_BYTES:
             raise self._refuse(line, f"a reply of more than {LONGEST_REPLY_BYTES} bytes")
-        if mark == b"-":
-            return None
-        reply = Reply(code, tuple(self._begun), self._size_bytes)
+
+    def _whole(self) -> Reply:
+        reply = Reply(self._code, tuple(self._begun), self._size_bytes)
         self._begun.clear()
         self._size_bytes = 0
         return reply
 
     def _refuse(self, line: bytes, found: str) -> ProtocolError:
-        self.stumbled_over = line
+        self.stumbled_over = line.removesuffix(b"\r")
         return ProtocolError("no SMTP", found)
