@@ -18,7 +18,6 @@ PASSWORD = "s3cret-word"
 ACCOUNT = Account(1, "user1", "user1@sim.test", PASSWORD)
 MESSAGE = b"From: user1@sim.test\r\nSubject: dots\r\n\r\n.\r\n..\r\n.leading\r\nnone\r\n\r\n.last\r\n"
 LIMIT_S = 5.0
-TINY_LIMIT_S = 0.05
 
 
 class Observed:
@@ -141,8 +140,12 @@ async def aiosmtpd(
 
 
 @asynccontextmanager
-async def scripted(pipelining: bool = False, **script: str | None) -> AsyncIterator[int]:
+async def scripted(
+    pipelining: bool = False, silent: asyncio.Event | None = None, **script: str | None
+) -> AsyncIterator[int]:
     """A server that answers each command as told: a text, "" for silence from then on, None for closing; else 250.
+
+    `silent` is set when it has fallen silent.
 
     "greeting" and "message" stand for what is not a command. Commands that are not in the script are accepted.
     """
@@ -158,6 +161,8 @@ async def scripted(pipelining: bool = False, **script: str | None) -> AsyncItera
             if answer is None:
                 break
             if not answer:
+                if silent is not None:
+                    silent.set()
                 await reader.read()
                 break
             writer.write(answer.encode() + b"\r\n")

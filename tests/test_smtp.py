@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imap_script import SkippingLoop, skip
 from mailservers import PATIENCE_S, StartDovecotPostfix, idling, inbox
 from smtp_peers import (
     ACCOUNT,
     LIMIT_S,
     MESSAGE,
     PASSWORD,
-    TINY_LIMIT_S,
     Accepting,
     Observed,
     aiosmtpd,
@@ -70,9 +70,9 @@ class Way:
         handler.pipelining = self.offered
         return aiosmtpd(handler, ssl_context, **options)
 
-    def scripted(self, **script: str | None) -> AbstractAsyncContextManager[int]:
+    def scripted(self, silent: asyncio.Event | None = None, **script: str | None) -> AbstractAsyncContextManager[int]:
         """A scripted server that offers PIPELINING, or does not."""
-        return scripted(self.offered, **script)
+        return scripted(self.offered, silent, **script)
 
 
 WAYS = {
@@ -271,19 +271,23 @@ def test_silence_ends_at_the_limit(way: Way, step: str) -> None:
     """When the server says nothing at any step, `send` raises ServerSilent, and no socket stays behind."""
 
     async def scenario() -> None:
-        observer = Observed()
-        async with way.scripted(**{step: ""}) as port:
-            submission = way.submission(endpoint(port), ACCOUNT, observer, TINY_LIMIT_S)
+        observer, silent = Observed(), asyncio.Event()
+        async with way.scripted(silent, **{step: ""}) as port:
+            submission = way.submission(endpoint(port), ACCOUNT, observer, LIMIT_S)
+            sending = asyncio.create_task(submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE))
+            await silent.wait()
+            skip(LIMIT_S)
             with pytest.raises(ServerSilent):
-                await submission.send("user1@sim.test", ["user2@sim.test"], MESSAGE)
+                await sending
             await submission.close()
         assert observer.commands[-1][1] == "timeout"
 
-    asyncio.run(scenario())
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(scenario())
     gc.collect()
 
 
-@pytest.mark.parametrize("step", ["greeting", "EHLO", "MAIL", "RCPT", "DATA", "message"])
+@pytest.mark.parametrize("step", STEPS)
 def test_what_is_no_smtp_is_a_protocol_error(way: Way, step: str) -> None:
     """An answer without a code ends the connection with ProtocolError."""
 

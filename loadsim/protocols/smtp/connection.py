@@ -142,6 +142,8 @@ class Connection(asyncio.Protocol):
         Whatever the server sent in the clear behind its agreement is refused, as somebody may have put it there
         (CVE-2011-0411); what the network still holds is read as part of the handshake, and fails it.
         """
+        if self.failure is not None:
+            raise again(self.failure)
         agreed = self._pending[0]
         assert self._transport is not None
         transport = None

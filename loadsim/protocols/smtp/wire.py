@@ -67,7 +67,7 @@ class Wire:
             mark = stream[begin + 3] if last > begin + 3 else _SPACE
             if mark == _SPACE and not self._begun:  # nearly all replies
                 yield Reply(code, (stream[begin + 4 : last],), end + 1 - begin)
-            elif mark == _SPACE or mark == _HYPHEN:
+            elif mark in (_SPACE, _HYPHEN):
                 self._add(code, stream[begin:last], end + 1 - begin)
                 if mark == _SPACE:
                     yield self._whole()

@@ -1,0 +1,644 @@
+"""What only the pipelining SMTP driver does: packets, refusals in the midst of them, ends of connections, STARTTLS."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from base64 import b64encode
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from imap_script import PATIENCE_S, Peer, Script, SkippingLoop, certificate, playing, skip
+from smtp_peers import ACCOUNT, LIMIT_S, MESSAGE, PASSWORD, Observed
+
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import Endpoint
+from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
+from loadsim.protocols.smtp.connection import FAREWELL_LIMIT_S
+from loadsim.protocols.smtp.pipelining import PipeliningSubmission
+
+SENDER, FIRST, SECOND = "user1@sim.test", "user2@sim.test", "user3@sim.test"
+STUFFED = MESSAGE.replace(b"\r\n.", b"\r\n..")
+ENVELOPE = b"MAIL FROM:<user1@sim.test> SIZE=%d\r\nRCPT TO:<user2@sim.test>\r\n" % len(MESSAGE)
+ONE_PACKET = ENVELOPE + b"DATA\r\n"
+FOR_TWO = ENVELOPE + b"RCPT TO:<user3@sim.test>\r\nDATA\r\n"
+OFFERED = (b"250-mail.sim.test", b"250-PIPELINING", b"250 SIZE 1000000")
+
+LOOPS = ["asyncio", "uvloop"]
+
+
+def run(loop: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run on one of the loops; what it leaves open is told here."""
+    factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(scenario())
+    gc.collect()
+
+
+def submission(target: Endpoint, observer: Observed | None = None) -> PipeliningSubmission:
+    """The driver, for the one account."""
+    return PipeliningSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S)
+
+
+async def expect(peer: Peer, packet: bytes) -> None:
+    """What arrives next is this, in one piece."""
+    assert await peer.packet() == packet
+
+
+async def hello(peer: Peer, *offered: bytes) -> None:
+    """Greeting and EHLO."""
+    peer.say(b"220 mail.sim.test ESMTP")
+    await expect(peer, b"EHLO [127.0.0.1]\r\n")
+    peer.say(*(offered or OFFERED))
+
+
+async def message(peer: Peer, behind: bytes = b"") -> None:
+    """A whole message to one recipient, all accepted."""
+    await expect(peer, ONE_PACKET)
+    peer.say(b"250 sender", b"250 recipient", b"354 go on")
+    await expect(peer, STUFFED + b".\r\n" + behind)
+    peer.say(b"250 queued")
+
+
+# --- packets ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_message_takes_two_packets(loop: str) -> None:
+    """Sender, recipients and DATA in one, the body with QUIT in the other; sub-timings are those of each command."""
+    observer = Observed()
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await expect(peer, FOR_TWO)
+        peer.say(b"250 sender", b"250 first", b"250 second", b"354 go on")
+        await expect(peer, STUFFED + b".\r\nQUIT\r\n")
+        peer.say(b"250 queued", b"221 bye")
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(endpoint, observer)
+            await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
+            await driver.close()
+
+    run(loop, scenario)
+    assert [each[:2] for each in observer.commands] == [
+        ("SMTP CONNECT", "ok"),
+        ("SMTP EHLO", "ok"),
+        ("SMTP MAIL", "ok"),
+        ("SMTP RCPT", "ok"),
+        ("SMTP RCPT", "ok"),
+        ("SMTP DATA", "ok"),
+    ]
+    assert sum(sent for _, _, sent, _ in observer.commands) == len(
+        b"EHLO [127.0.0.1]\r\n" + FOR_TWO + STUFFED + b".\r\n"
+    )
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_kept_connection_carries_message_after_message(loop: str) -> None:
+    """Two packets each, and QUIT alone at the end."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        for _ in range(3):
+            await message(peer)
+        await expect(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(replace(endpoint, connection="kept"))
+            for _ in range(3):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run(loop, scenario)
+
+
+def test_the_times_of_a_packet_count_from_its_write() -> None:
+    """MAIL, RCPT and DATA began at the same instant, after EHLO was answered."""
+    begun: dict[str, int] = {}
+
+    class Timed(Observed):
+        def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+            super().command(name, since, outcome, sent_bytes, received_bytes)
+            begun[name] = since
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await message(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(endpoint, Timed())
+            await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+    assert begun["SMTP CONNECT"] < begun["SMTP EHLO"] < begun["SMTP MAIL"]
+    assert begun["SMTP MAIL"] == begun["SMTP RCPT"] == begun["SMTP DATA"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([b".", b"..", b"a", b"\r", b"\n", b"\r\n", b"\xc3\xa9", b"x" * 2000])).map(b"".join))
+def test_both_drivers_send_the_same_bytes(odd: bytes) -> None:
+    """Dots, long lines, 8-bit signs, lone CR and LF, no end of line, nothing at all: a server gets the same by both."""
+
+    async def script(peer: Peer, taken: list[bytes]) -> None:
+        peer.say(b"220 mail.sim.test")
+        for answer in (b"250 mail.sim.test", b"250 sender", b"250 recipient", b"354 go on"):
+            await peer.packet()
+            peer.say(answer)
+        taken.append(await peer.reader.readuntil(b"\r\n.\r\n"))
+        peer.say(b"250 queued")
+        await expect(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        taken: list[bytes] = []
+        for driver in (LibrarySubmission, PipeliningSubmission):
+            async with playing(lambda peer: script(peer, taken)) as endpoint:
+                one = driver(endpoint, ACCOUNT, Observed(), LIMIT_S)
+                await one.send(SENDER, [FIRST], b"Subject: odd\r\n\r\n" + odd)
+                await one.close()
+        assert taken[0] == taken[1]
+
+    asyncio.run(scenario())
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("connection", ["per-message", "kept"])
+@pytest.mark.parametrize(
+    ("replies", "kind"),
+    [
+        ((b"250 sender", b"250 first", b"550 unknown", b"354 go on"), "550 RCPT"),
+        ((b"250 sender", b"550 unknown", b"250 second", b"354 go on"), "550 RCPT"),
+        ((b"250 sender", b"550 unknown", b"451 later", b"354 go on"), "550 RCPT"),
+        ((b"451 later", b"503 no", b"503 no", b"354 go on"), "451 MAIL"),
+    ],
+)
+def test_a_message_that_is_awaited_after_a_refusal_is_never_sent(
+    replies: tuple[bytes, ...], kind: str, connection: str
+) -> None:
+    """Not even an empty one (RFC 2920 section 3.1 would deliver it to the accepted): the connection ends instead."""
+    left: list[bytes] = []
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await expect(peer, FOR_TWO)
+        peer.say(*replies)
+        left.append(await peer.reader.read())
+
+    async def next_one(peer: Peer) -> None:
+        await hello(peer)
+        await message(peer, b"QUIT\r\n" if connection == "per-message" else b"")
+        if connection == "kept":
+            await expect(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        observer = Observed()
+        async with playing(script, next_one) as endpoint:
+            driver = submission(replace(endpoint, connection=connection), observer)
+            with pytest.raises(ServerRefused) as refusal:
+                await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
+            assert refusal.value.kind == kind
+            assert observer.commands[-1][:2] == ("SMTP DATA", "refused")
+            await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+    assert left == [b""]
+
+
+@pytest.mark.parametrize("connection", ["per-message", "kept"])
+@pytest.mark.parametrize(
+    ("replies", "kind"),
+    [
+        ((b"451 later", b"503 no", b"503 no", b"503 no"), "451 MAIL"),
+        ((b"250 sender", b"550 unknown", b"450 busy", b"554 no recipients"), "550 RCPT"),
+        ((b"250 sender", b"250 first", b"250 second", b"452 no room"), "452 DATA"),
+    ],
+)
+def test_a_transaction_that_was_refused_is_reset_or_left(
+    replies: tuple[bytes, ...], kind: str, connection: str
+) -> None:
+    """The first refusal is told when all answers are there; a kept connection serves on after RSET."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await expect(peer, FOR_TWO)
+        for reply in replies:
+            peer.say(reply)
+        if connection == "per-message":
+            await expect(peer, b"QUIT\r\n")
+        else:
+            await expect(peer, b"RSET\r\n")
+            peer.say(b"250 flushed")
+            await message(peer)
+            await expect(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(replace(endpoint, connection=connection))
+            with pytest.raises(ServerRefused) as refusal:
+                await driver.send(SENDER, [FIRST, SECOND], MESSAGE)
+            assert refusal.value.kind == kind
+            if connection == "kept":
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+
+
+def test_a_reset_that_fails_costs_the_connection_only() -> None:
+    """The refusal is told all the same, and the message is not sent a second time."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await message(peer)
+        await expect(peer, ONE_PACKET)
+        peer.say(b"250 sender", b"550 unknown", b"554 no recipients")
+        await expect(peer, b"RSET\r\n")
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(replace(endpoint, connection="kept"))
+            await driver.send(SENDER, [FIRST], MESSAGE)
+            with pytest.raises(ServerRefused, match="550 RCPT"):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+
+
+def test_a_refused_log_on_is_not_kept() -> None:
+    """After a refused AUTH the connection is left; the next message meets a new one."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer, b"250-mail.sim.test", b"250-PIPELINING", b"250 AUTH PLAIN")
+        await peer.packet()
+        peer.say(b"535 5.7.8 wrong")
+        await expect(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        async with playing(script, script) as endpoint:
+            driver = submission(replace(endpoint, connection="kept"))
+            for _ in range(2):
+                with pytest.raises(ServerRefused, match="535 AUTH"):
+                    await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+
+
+def test_mechanisms_that_nobody_here_knows_are_refused() -> None:
+    """Where AUTH is offered it is wanted: nothing goes out without it."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer, b"250-mail.sim.test", b"250 AUTH GSSAPI NTLM")
+        await expect(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(endpoint)
+            with pytest.raises(ServerRefused, match="no AUTH: neither PLAIN nor LOGIN among GSSAPI NTLM"):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+
+
+# --- ends of connections ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answered", range(4))
+def test_what_is_under_way_fails_with_the_connection(answered: int) -> None:
+    """After any number of answers to a packet: the loss is told at once, and each command still out is counted lost."""
+    replies = (b"250 sender", b"250 recipient", b"354 go on")
+    observer = Observed()
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await expect(peer, ONE_PACKET)
+        peer.say(*replies[:answered])
+        if answered == len(replies):
+            await peer.packet()
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint, asyncio.timeout(PATIENCE_S):
+            driver = PipeliningSubmission(endpoint, ACCOUNT, observer, 3600.0)
+            with pytest.raises(ServerLost, match=f"lost at {('MAIL', 'RCPT', 'DATA', 'DATA')[answered]}"):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+    done = min(answered, 2)
+    assert [outcome for _, outcome, _, _ in observer.commands[2:]] == ["ok"] * done + ["lost"] * (3 - done)
+
+
+def test_each_answer_has_the_whole_time_limit() -> None:
+    """A packet's answers may take longer than one command may, if each of them keeps within its own time."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await expect(peer, ONE_PACKET)
+        for reply in (b"250 sender", b"250 recipient", b"354 go on"):
+            await turns()
+            skip(0.6 * LIMIT_S)
+            peer.say(reply)
+        await expect(peer, STUFFED + b".\r\nQUIT\r\n")
+        await turns()
+        skip(LIMIT_S)
+        await peer.end()
+
+    async def scenario() -> None:
+        observer = Observed()
+        async with playing(script) as endpoint:
+            driver = submission(endpoint, observer)
+            with pytest.raises(ServerSilent, match="no answer to DATA"):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+        assert [each[:2] for each in observer.commands[2:]] == [
+            ("SMTP MAIL", "ok"),
+            ("SMTP RCPT", "ok"),
+            ("SMTP DATA", "timeout"),
+        ]
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(scenario())
+
+
+async def turns() -> None:
+    """Let the other side read what was sent: on loopback it is there in the loop's next turns."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_a_server_that_does_not_close_after_quit_is_dropped() -> None:
+    """When its time is up; nobody waits for it but `close`."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await message(peer, b"QUIT\r\n")
+        peer.say(b"221 but not yet")
+        await peer.end()
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(endpoint)
+            await driver.send(SENDER, [FIRST], MESSAGE)
+            skip(FAREWELL_LIMIT_S)
+            await driver.close()
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(scenario())
+
+
+@pytest.mark.parametrize("said", [b"421 4.3.2 shutting down", b"250 for nothing", b"nonsense"])
+def test_what_a_kept_connection_says_unasked_ends_it(said: bytes) -> None:
+    """Whatever it is: the next message takes a new connection."""
+    heard = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await message(peer)
+        await heard.wait()
+        peer.say(said)
+        await peer.end()
+
+    async def next_one(peer: Peer) -> None:
+        await hello(peer)
+        await message(peer)
+        await expect(peer, b"QUIT\r\n")
+
+    async def scenario() -> None:
+        async with playing(script, next_one) as endpoint:
+            driver = submission(replace(endpoint, connection="kept"))
+            await driver.send(SENDER, [FIRST], MESSAGE)
+            first = driver._kept
+            assert first is not None
+            heard.set()
+            await first.wait_closed()
+            await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        (b"354 go on",),
+        (b"250 sender", b"354 go on"),
+        (b"250 sender", b"250 recipient", b"250 delivered"),
+        (b"250 sender", b"250 recipient", b"250-yes\r\n251 no"),
+    ],
+)
+def test_answers_that_fit_no_command_are_protocol_errors(replies: tuple[bytes, ...]) -> None:
+    """The server and we have lost each other: the connection ends before a message is sent."""
+    left: list[bytes] = []
+
+    async def script(peer: Peer) -> None:
+        await hello(peer)
+        await expect(peer, ONE_PACKET)
+        peer.say(*replies)
+        left.append(await peer.reader.read())
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(replace(endpoint, connection="kept"))
+            with pytest.raises(ProtocolError):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run("asyncio", scenario)
+    assert left == [b""]
+
+
+@pytest.mark.parametrize("step", ["greeting", "MAIL"])
+def test_cancelling_closes(step: str) -> None:
+    """Whoever gives up waiting leaves no connection behind."""
+    reached = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        if step == "MAIL":
+            await hello(peer)
+            await expect(peer, ONE_PACKET)
+        reached.set()
+        await peer.end()
+
+    async def scenario() -> None:
+        async with playing(script) as endpoint:
+            driver = submission(endpoint)
+            sending = asyncio.create_task(driver.send(SENDER, [FIRST], MESSAGE))
+            await reached.wait()
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            await driver.close()
+            assert not driver._open
+
+    run("asyncio", scenario)
+
+
+@pytest.mark.parametrize("answer", [b"what is %b", b"334 %b", b"535-%b\r\n250 %b"])
+def test_no_answer_to_auth_shows_the_password(answer: bytes) -> None:
+    """Refused or garbled, in every form in which it was sent."""
+    forms = (PASSWORD.encode(), b64encode(PASSWORD.encode()), b64encode(f"\0user1\0{PASSWORD}".encode()))
+
+    async def scenario(form: bytes) -> TaskFailed:
+        async def script(peer: Peer) -> None:
+            await hello(peer, b"250-mail.sim.test", b"250 AUTH PLAIN")
+            await peer.packet()
+            peer.say(answer.replace(b"%b", form))
+            await peer.packet()
+
+        async with playing(script) as endpoint:
+            driver = submission(endpoint)
+            with pytest.raises((ServerRefused, ProtocolError)) as failure:
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+        return failure.value
+
+    for form in forms:
+        failure = asyncio.run(scenario(form))
+        assert form.decode() not in str(failure)
+        assert "***" in str(failure)
+
+
+# --- STARTTLS ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A certificate for 127.0.0.1, and a server's context with it."""
+    return certificate(tmp_path_factory.mktemp("smtp"), "IP:127.0.0.1")
+
+
+def to_starttls(then: Script) -> Script:
+    """A server's script up to STARTTLS."""
+
+    async def script(peer: Peer) -> None:
+        await hello(peer, b"250-mail.sim.test", b"250-AUTH PLAIN", b"250 STARTTLS")
+        await expect(peer, b"STARTTLS\r\n")
+        await then(peer)
+
+    return script
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("tls", ["starttls", "implicit"])
+def test_over_tls_a_message_takes_two_packets_too(loop: str, tls: str, localhost: tuple[Path, Any]) -> None:
+    """What was offered in the clear is forgotten; the password goes through TLS only."""
+    ca_file, context = localhost
+    observer = Observed()
+
+    async def inside(peer: Peer) -> None:
+        await hello_again(peer)
+        await message(peer, b"QUIT\r\n")
+
+    async def hello_again(peer: Peer) -> None:
+        await expect(peer, b"EHLO [127.0.0.1]\r\n")
+        peer.say(*OFFERED[:2], b"250-AUTH PLAIN", OFFERED[2])
+        await expect(peer, b"AUTH PLAIN " + b64encode(f"\0user1\0{PASSWORD}".encode()) + b"\r\n")
+        peer.say(b"235 welcome")
+
+    async def upgrade(peer: Peer) -> None:
+        peer.say(b"220 go ahead")
+        await peer.writer.start_tls(context)
+        await inside(peer)
+
+    async def greeted(peer: Peer) -> None:
+        peer.say(b"220 mail.sim.test")
+        await inside(peer)
+
+    async def scenario() -> None:
+        script = to_starttls(upgrade) if tls == "starttls" else greeted
+        async with playing(script, context=context if tls == "implicit" else None, tls=tls) as endpoint:
+            driver = submission(replace(endpoint, ca_file=str(ca_file)), observer)
+            await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run(loop, scenario)
+    before = ["CONNECT", "EHLO", "STARTTLS"] if tls == "starttls" else ["CONNECT"]
+    assert observer.names == [*before, "EHLO", "AUTH", "MAIL", "RCPT", "DATA"]
+    assert {outcome for _, outcome, _, _ in observer.commands} == {"ok"}
+
+
+@pytest.mark.parametrize("behind", [b"250 injected\r\n", b"250-", b"x"])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_stands_behind_the_answer_to_starttls_is_refused(
+    loop: str, behind: bytes, localhost: tuple[Path, Any]
+) -> None:
+    """Somebody may have put it there: it is not taken for what the server says inside (CVE-2011-0411)."""
+    observer = Observed()
+
+    async def injecting(peer: Peer) -> None:
+        peer.writer.write(b"220 go ahead\r\n" + behind)
+        await peer.end()
+
+    async def scenario() -> None:
+        async with playing(to_starttls(injecting), tls="starttls") as endpoint:
+            driver = submission(replace(endpoint, ca_file=str(localhost[0])), observer)
+            with pytest.raises(ProtocolError, match="data in the clear behind the answer at STARTTLS"):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+
+    run(loop, scenario)
+    assert observer.commands[-1][:2] == ("SMTP STARTTLS", "lost")
+    assert observer.names.count("AUTH") == 0
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("answer", [b"220 go ahead\r\n", b""])
+def test_a_connection_lost_at_starttls_is_lost(loop: str, answer: bytes, localhost: tuple[Path, Any]) -> None:
+    """Before the answer, or in the handshake: it is told at once, and nothing stays open."""
+    observer = Observed()
+
+    async def closing(peer: Peer) -> None:
+        peer.writer.write(answer)
+        if answer:
+            await peer.packet()
+
+    async def scenario() -> None:
+        async with playing(to_starttls(closing), tls="starttls") as endpoint:
+            driver = submission(replace(endpoint, ca_file=str(localhost[0])), observer)
+            with pytest.raises(ServerLost, match=r"lost at STARTTLS|TLS handshake"):
+                await driver.send(SENDER, [FIRST], MESSAGE)
+            await driver.close()
+            assert not driver._open
+
+    run(loop, scenario)
+    assert observer.commands[-1][:2] == ("SMTP STARTTLS", "lost")
+
+
+def test_a_handshake_that_nobody_answers_ends_at_the_limit(localhost: tuple[Path, Any]) -> None:
+    """STARTTLS includes it, and has one time limit."""
+    observer = Observed()
+    begun = asyncio.Event()
+
+    async def silent(peer: Peer) -> None:
+        peer.say(b"220 go ahead")
+        await peer.packet()  # the beginning of the handshake
+        begun.set()
+        await peer.end()
+
+    async def scenario() -> None:
+        async with playing(to_starttls(silent), tls="starttls") as endpoint:
+            driver = submission(replace(endpoint, ca_file=str(localhost[0])), observer)
+            sending = asyncio.create_task(driver.send(SENDER, [FIRST], MESSAGE))
+            await begun.wait()
+            skip(LIMIT_S)
+            with pytest.raises(ServerSilent, match="no answer to STARTTLS"):
+                await sending
+            await driver.close()
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(scenario())
+    assert observer.commands[-1][:2] == ("SMTP STARTTLS", "timeout")
