@@ -15,8 +15,10 @@ import pytest
 import yaml
 
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
+from loadsim.cli.run import seen_server
 from loadsim.client.tasks import TASKS
 from loadsim.errors import ConfigError
+from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.report.answer import summarise
 from loadsim.report.answer_text import COLUMNS as TABLE_COLUMNS
@@ -261,13 +263,18 @@ def test_every_event_is_described_with_its_fields():
 
 
 def test_every_fact_of_the_timing_log_is_described():
-    """The facts that an engine tells its log are those of the last table of the timing log's page."""
+    """The facts that an engine and a machine tell their logs are those of the last table of the timing log's page."""
     said = {
         key.value
-        for node in ast.walk(ast.parse((ROOT / "loadsim" / "client" / "engine.py").read_text()))
+        for module in ("client/engine.py", "monitor/machine.py")
+        for node in ast.walk(ast.parse((ROOT / "loadsim" / module).read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "facts"
-        for key in node.args[0].keys
+        for told in node.args
+        if isinstance(told, ast.Dict)
+        for key in told.keys
     }
+    with seen_server(Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1)), engines=1, pin=False) as seen:
+        said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said
 

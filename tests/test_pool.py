@@ -211,9 +211,9 @@ def test_snapshots_add_up(parts: list[LiveSnapshot]) -> None:
 def test_as_many_engines_as_cores_and_users_ask_for() -> None:
     """At least one a core, no more than users, and one more with every 15,000 users."""
     cores = os.cpu_count() or 1
-    assert engines_for(1) == 1
-    assert engines_for(1000) == cores
-    assert engines_for(15_000 * cores + 1) == cores + 1
+    assert engines_for(1, cores) == 1
+    assert engines_for(1000, cores) == cores
+    assert engines_for(15_000 * cores + 1, cores) == cores + 1
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"a": 1, "b": 2}', b"7"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -96,11 +97,11 @@ def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.C
 
 
 def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    """Scenario, score, answer, events, the logs of the engines and the server's log are there, and nothing else."""
+    """Scenario, score, answer, events, the logs of engines, machine and server are there, and nothing else."""
     out, run = small_run
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     logs = [name for name in found if name.startswith("logs/")]
-    assert [name.split(".", 1)[1] for name in logs] == ["1.tlog", "2.tlog"]
+    assert [name.split(".", 1)[1] for name in logs] == ["1.tlog", "2.tlog", "machine.tlog"]
     assert set(found) - set(logs) == {
         "answer.txt",
         "embedded-server.log",
@@ -127,6 +128,29 @@ def test_score_json_has_the_documented_keys(small_run: tuple[Path, subprocess.Co
     assert score["score_ms"] == pytest.approx(weighted)
     for task in score["tasks"]:
         assert {"task", "weight", "hits", "failed", "p50_ms", "p95_ms", "mean_ms", "stddev_ms"} <= task.keys()
+
+
+def test_the_machine_was_watched(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """Its samples are placed on the run's time, and it is known that the embedded server is on it."""
+    out, run = small_run
+    log = read_logs([*(out / "logs").glob("*.machine.tlog")])
+    assert 15 <= sum(0 <= sample["at_s"] < 20 for sample in log.health) <= 21
+    (machine,) = json.loads((out / "score.json").read_text())["machines"]
+    assert (machine["server_here"], machine["shares_cpus"], machine["pinned"]) == (True, True, False)
+    assert machine["cores"] == os.cpu_count()
+    assert f"Machine {machine['name']}: " in run.stdout
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_server_and_load_can_be_kept_apart(tmp_path: Path) -> None:
+    """With --pin: it says what it did, the log has it, and the cores of the two are different ones."""
+    run = {"day_length": "5s", "ramp_up": "1s", "warm_up": "0s", "window": "5s"}
+    told = loadsim("run", written(tmp_path / "small.yaml", run=run), "--pin", "--out", tmp_path / "out")
+    assert "Pinned: the generator to core" in told.stderr, told.stderr + told.stdout
+    facts = read_logs([*(tmp_path / "out" / "logs").glob("*.machine.tlog")]).facts
+    assert facts["pinned"] and not facts["shares_cpus"]
+    assert not set(facts["generator_cpus"]) & set(facts["server_cpus"])
+    assert facts["generator_cpus"] and facts["server_cpus"]
 
 
 def test_hits_are_those_of_the_exported_records(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -246,7 +270,7 @@ def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
     assert any("early" in reason for reason in score["verdict"]["reasons"])
     assert "ended early" in printed
     log = read_logs([out])
-    assert {source.facts["ended"] for source in log.sources} == {"early"}
+    assert {source.facts["ended"] for source in log.sources if source.simulates} == {"early"}
     assert len(log.tasks)
 
 
@@ -268,7 +292,7 @@ def test_the_engines_of_a_killed_run_end_by_themselves(tmp_path: Path) -> None:
     assert answer.returncode == 3
     assert "the run was ended early" in answer.stdout
     log = read_logs([out])
-    assert [source.ended for source in log.sources] == [True, True]
+    assert [source.ended for source in log.sources if source.simulates] == [True, True]
     assert len(log.tasks)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import resource
 import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from loadsim import __version__
 from loadsim.cli import VERBS
 from loadsim.cli.live import shown_run
 from loadsim.cli.progress import shown_progress
+from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
 from loadsim.client.loops import fastest_loop
@@ -33,7 +35,11 @@ from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server, load_scenario
 from loadsim.model.workload import Workload, plan_digest
+from loadsim.monitor.machine import open_machine_log, watched_machine
+from loadsim.monitor.pin import describe, kept_apart
+from loadsim.monitor.server import find_server
 from loadsim.report.answer import Summary, summarise
+from loadsim.results.timinglog import TimingLogWriter
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.initialise import prepare
 from loadsim.topology.mailboxes import services_of
@@ -53,6 +59,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.add_argument("--engines", type=int, metavar="N", help="processes that make the load; default: one a core")
     parser.add_argument("--json", action="store_true", help="print score.json instead of the answer")
+    parser.add_argument(
+        "--pin", action="store_true", help="keep a server on this machine and the load apart, on cores of their own"
+    )
     parser.set_defaults(run=run_scenario)
 
 
@@ -61,7 +70,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
     workload = Workload(scenario)
-    engines = how_many_engines(scenario, args.engines)
+    engines = how_many_engines(scenario, args.engines, args.pin)
     check_open_files(ceil(scenario.users / engines))
     began = datetime.now(UTC)
     out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
@@ -70,9 +79,10 @@ def run_scenario(args: argparse.Namespace) -> int:
     try:
         with (
             shown_server(scenario, out) as (services, server),
+            seen_server(services, engines, args.pin) as seen,
             asyncio.Runner(loop_factory=fastest_loop()) as runner,
         ):
-            summary = runner.run(Run(scenario, workload, services, server, began, out, engines).live())
+            summary = runner.run(Run(scenario, workload, services, server, seen, began, out, engines).live())
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out, made)
@@ -81,11 +91,12 @@ def run_scenario(args: argparse.Namespace) -> int:
     return summary.exit_status
 
 
-def how_many_engines(scenario: Scenario, wanted: int | None) -> int:
-    """As many as the user wants, or as suits the machine. Raises `ConfigError`."""
+def how_many_engines(scenario: Scenario, wanted: int | None, pin: bool) -> int:
+    """As many as the user wants, or as suits the machine, or half of it with `pin`. Raises `ConfigError`."""
     alone = needs_one_engine(scenario)
     if wanted is None:
-        return 1 if alone else engines_for(scenario.users)
+        cores = os.cpu_count() or 1
+        return 1 if alone else engines_for(scenario.users, cores // 2 if pin else cores)
     most = 1 if alone else scenario.users
     if not 1 <= wanted <= most:
         why = f" with protocol {alone}, whose mail system lives in the engine" if alone else ""
@@ -144,14 +155,31 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
         yield services, server.describe()
 
 
+@contextmanager
+def seen_server(services: Services, engines: int, pin: bool) -> Iterator[dict[str, Any]]:
+    """Facts about where the server is, for the machine's log; with `pin`, it and the load are kept apart meanwhile."""
+    place = find_server(services.imap, services.smtp)
+    seen = {"server_here": place.here, "server_processes": len(place.processes)}
+    if pin and place.here:
+        with kept_apart(place, engines) as cores:
+            print(describe(cores, place), file=sys.stderr)
+            kept = {"generator_cpus": cores.generator, "server_cpus": cores.server}
+            yield {**seen, **kept, "shares_cpus": False, "pinned": True}
+        return
+    if pin:
+        print("--pin: the server is not on this machine: there is nothing to keep apart", file=sys.stderr)
+    yield {**seen, "shares_cpus": place.shares(os.sched_getaffinity(0)), "pinned": False}
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a scenario on a server that is there."""
+    """One run of a scenario on a server that is there; `seen` are facts about where it is."""
 
     scenario: Scenario
     workload: Workload
     services: Services
     server: str
+    seen: Mapping[str, Any]
     began: datetime
     out: Path
     engines: int
@@ -172,30 +200,34 @@ class Run:
             (self.out / "logs").mkdir()
             (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
             told = (self.out / "events.jsonl").open("w", encoding="utf-8")
+            machine_log = open_machine_log(self.out / "logs", begins[0].header)
         except OSError as failure:
             raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
         with told:
             events = Events(told)
             try:
-                await self._make_load(begins, events)
+                await self._make_load(begins, events, machine_log)
             finally:
+                with suppress(OSError):  # a full disk; no figure of the answer but the machine's is from it
+                    machine_log.close()
                 if events.unwritten:
                     print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
         try:
-            summary = summarise([path for begin in begins if (path := Path(begin.log)).exists()])
+            summary = summarise([self.out])
         except LogError as failure:
             raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
         _write(self.out / "score.json", json.dumps(summary.score, indent=2))
         _write(self.out / "answer.txt", summary.text)
         return summary
 
-    async def _make_load(self, begins: Sequence[Begin], events: Events) -> None:
+    async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
         """Run the engines until their end, or until the user has had enough."""
         with shown_run(self.scenario) as watch:
             pool = Pool(begins, events, watch)
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, pool.stop)
-            await pool.run()
+            async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen):
+                await pool.run()
 
     def _begins(self, start_state: str | None) -> list[Begin]:
         """What each engine is told to begin with."""

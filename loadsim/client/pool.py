@@ -7,7 +7,6 @@ has measured is in its log, and the verdict counts its users as lost.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections import Counter
@@ -42,9 +41,9 @@ START_AHEAD_S = 0.25
 ENGINE = (sys.executable, "-m", "loadsim.client.engine_process")
 
 
-def engines_for(users: int) -> int:
+def engines_for(users: int, cores: int) -> int:
     """How many engines a machine starts unless it is told: one for each core, and enough for the users."""
-    return min(users, max(os.cpu_count() or 1, ceil(users / USERS_PER_ENGINE)))
+    return min(users, max(cores, 1, ceil(users / USERS_PER_ENGINE)))
 
 
 def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
@@ -127,7 +126,7 @@ class _Member:
 class Pool:
     """Runs the engines that `begins` describe. What happens to them, and what they say happened, goes to `events`.
 
-    `watch` hears where all of them together stand, once a second.
+    `watch` hears where all of them together stand, once a second. `start_ns` is the common start, 0 before it is known.
     """
 
     def __init__(
@@ -142,7 +141,7 @@ class Pool:
         self._command = command
         self._members: list[_Member] = []
         self._changed = asyncio.Event()
-        self._start_ns: int | None = None
+        self.start_ns = 0
         self._begun = False  # the engines log on, and are heard of once a second
         self._stops = 0
         self._events = events
@@ -201,8 +200,8 @@ class Pool:
         self._tell(encode(**{"log on": True}))
         await self._until(lambda member: bool(member.said & {"on", "over"}))
         if not self._stops:
-            self._start_ns = time.monotonic_ns() + round(START_AHEAD_S * 1e9)
-            self._tell(encode(start=self._start_ns))
+            self.start_ns = time.monotonic_ns() + round(START_AHEAD_S * 1e9)
+            self._tell(encode(start=self.start_ns))
         await self._until(lambda member: member.delivered)
         self._tell(encode(drained=True))
         await self._until(lambda member: "over" in member.said)
@@ -294,4 +293,4 @@ class Pool:
             self._changed.set()
 
     def _seconds(self) -> float | None:
-        return None if self._start_ns is None else (time.monotonic_ns() - self._start_ns) * 1e-9
+        return (time.monotonic_ns() - self.start_ns) * 1e-9 if self.start_ns else None

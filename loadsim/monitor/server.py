@@ -1,0 +1,150 @@
+"""Whether the server under test is on this machine, which processes it is made of, and on which cores they may run.
+
+Asked once, before there is load. Without the right to look into other users' processes not all can be known; what is
+not known is None.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+from loadsim.model.ports import Endpoint
+
+LISTENING = "0A"
+"""TCP_LISTEN in /proc/net/tcp."""
+
+FIRST_PROCESS = 1
+"""It may hold the sockets of services that it has not started yet; all that runs descends from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
+    """Where the server is. `here`: on this machine; None when its name leads nowhere.
+
+    `processes`: what listens at its ports, and all that descends from it, with their names; empty when they cannot be
+    seen. `cpus`: the cores that any of them may use.
+    """
+
+    here: bool | None
+    processes: Mapping[int, str]
+    cpus: frozenset[int]
+
+    @property
+    def names(self) -> str:
+        """What the processes are called, each once."""
+        return ", ".join(sorted(set(self.processes.values())))
+
+    def shares(self, cpus: Iterable[int]) -> bool | None:
+        """Whether it may run on one of these cores; None when that cannot be known."""
+        if not self.here:
+            return self.here
+        if self.cpus:
+            return bool(self.cpus & set(cpus))
+        return True if len(set(cpus)) == os.cpu_count() else None  # on whichever it runs, it is one of these
+
+
+def find_server(*endpoints: Endpoint) -> ServerPlace:
+    """Where the server behind these endpoints is: here when any of them is."""
+    known = [(addresses_of(endpoint.host), endpoint.port) for endpoint in endpoints]
+    local = [(addresses, port) for addresses, port in known if any(map(is_own, addresses))]
+    if not local:
+        return ServerPlace(False if all(addresses for addresses, _ in known) else None, {}, frozenset())
+    holders = processes_holding({inode for addresses, port in local for inode in listening(addresses, port)})
+    processes = with_descendants(holders - {FIRST_PROCESS})
+    cpus: set[int] = set()
+    for process in processes:
+        with suppress(ProcessLookupError):
+            cpus |= os.sched_getaffinity(process)
+    return ServerPlace(True, processes, frozenset(cpus))
+
+
+def addresses_of(host: str) -> frozenset[IPv4Address | IPv6Address]:
+    """The addresses that a host's name stands for; none when it stands for nothing."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return frozenset()
+    return frozenset(ip_address(str(address[0]).partition("%")[0]) for *_, address in found)
+
+
+def is_own(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is this machine's: it lets nobody use another's."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as asked:
+            asked.bind((str(address), 0))
+    except OSError:
+        return False
+    return True
+
+
+def listening(addresses: Iterable[IPv4Address | IPv6Address], port: int) -> Iterator[int]:
+    """The inodes of the sockets that listen at one of the addresses, or at all."""
+    wanted = {*addresses, IPv4Address(0), IPv6Address(0)}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(FileNotFoundError):  # no IPv6 here
+            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                fields = line.split()
+                local, _, local_port = fields[1].partition(":")
+                if fields[3] == LISTENING and int(local_port, 16) == port and _address(local) in wanted:
+                    yield int(fields[9])
+
+
+def _address(digits: str) -> IPv4Address | IPv6Address:
+    """An address as the kernel prints it: words of 32 bits, as this machine would read them as numbers."""
+    words = [int(digits[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(digits), 8)]
+    address = ip_address(b"".join(words))
+    if address.version == 6 and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def processes_holding(inodes: set[int]) -> set[int]:
+    """The processes that have one of these sockets open, as far as we may look into them."""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    holding = set()
+    for process in _processes():
+        with suppress(OSError):  # gone, or not ours to look into
+            if any(_target(file) in wanted for file in Path(f"/proc/{process}/fd").iterdir()):
+                holding.add(process)
+    return holding
+
+
+def _target(file: Path) -> str:
+    with suppress(OSError):
+        return str(file.readlink())
+    return ""
+
+
+def with_descendants(processes: Iterable[int]) -> dict[int, str]:
+    """These processes and all that descend from them, with their names."""
+    names: dict[int, str] = {}
+    children = defaultdict(list)
+    for process in _processes():
+        with suppress(OSError):
+            stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+            found = re.fullmatch(r"\d+ \((.*)\) \S (\d+) .*", stat, re.DOTALL)  # proc_pid_stat(5)
+            assert found is not None, stat
+            names[process] = found[1]
+            children[int(found[2])].append(process)
+    family: dict[int, str] = {}
+    waiting = [process for process in processes if process in names]
+    while waiting:
+        process = waiting.pop()
+        if process not in family:
+            family[process] = names[process]
+            waiting += children[process]
+    return family
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]

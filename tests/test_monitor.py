@@ -1,0 +1,297 @@
+"""The machine under the generator: what /proc says about it, where the server is, and keeping the two apart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from timing_samples import HEADER
+
+from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Endpoint
+from loadsim.monitor.machine import Machine, OpenFiles, watched_machine
+from loadsim.monitor.pin import Cores, describe, kept_apart, split
+from loadsim.monitor.server import ServerPlace, addresses_of, find_server, is_own, listening
+from loadsim.results.timinglog import TimingLogWriter, read_log
+
+SEVERAL_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+
+FIRST = {
+    "/proc/stat": (
+        "cpu  300 20 100 1000 40 5 15 10 7 0\n"
+        "cpu0 100 20 60 500 40 5 10 5 7 0\n"
+        "cpu1 200 0 40 500 0 0 5 5 0 0\n"
+        "intr 12345 0 1\nctxt 99\n"
+    ),
+    "/proc/net/snmp": (
+        "Ip: Forwarding DefaultTTL\nIp: 1 64\n"
+        "Tcp: RtoAlgorithm MaxConn InSegs OutSegs RetransSegs\nTcp: 1 -1 70 1000 20\n"
+    ),
+    "/proc/loadavg": "1.25 0.50 0.25 3/400 999\n",
+    "/proc/meminfo": "MemTotal:       2000 kB\nMemFree:         300 kB\nMemAvailable:    500 kB\n",
+    "/proc/net/sockstat": "sockets: used 50\nTCP: inuse 7 orphan 0 tw 3 alloc 8 mem 1\n",
+}
+LATER = FIRST | {
+    "/proc/stat": (
+        "cpu  380 30 110 1080 50 6 19 20 90 0\n"
+        "cpu0 150 30 65 520 50 6 14 5 90 0\n"
+        "cpu1 230 0 45 560 0 0 5 15 0 0\n"
+        "intr 12345 0 1\nctxt 99\n"
+    ),
+    "/proc/net/snmp": FIRST["/proc/net/snmp"].replace("70 1000 20", "170 1200 23"),
+}
+
+
+def machine_of(*texts: dict[str, str]) -> Machine:
+    """A machine whose files have these texts, one after the other."""
+    left = {path: iter([text[path] for text in texts]) for path in ("/proc/stat", "/proc/net/snmp")}
+    return Machine(lambda path: next(left[path]) if path in left else texts[-1][path])
+
+
+def test_a_sample_is_what_changed_since_the_last() -> None:
+    """Worked out by hand: core 0 did 70 + 4 + ... ticks of 100; guests are part of `user`, a waiting disk is idle."""
+    # cpu0: user 50, nice 10, system 5, irq 1, softirq 4 = 70 busy; idle 20 + iowait 10 = 30; steal 0
+    # cpu1: user 30, system 5 = 35 busy; idle 60; steal 10 (of 105)
+    assert machine_of(FIRST, LATER).take() == {
+        "core_shares": [0.7, 0.3333],
+        "cpu_share": pytest.approx((80 + 10 + 10 + 1 + 4) / (105 + 90 + 10), abs=5e-5),
+        "stolen_share": pytest.approx(10 / 205, abs=5e-5),
+        "load_1min": 1.25,
+        "memory_available_bytes": 500 * 1024,
+        "tcp_sockets": 7,
+        "segments_sent": 200,
+        "segments_sent_again": 3,
+    }
+
+
+def test_a_core_that_was_switched_on_meanwhile_is_not_compared() -> None:
+    """It has no past; the others have."""
+    alone = FIRST | {"/proc/stat": "\n".join(FIRST["/proc/stat"].splitlines()[:2])}
+    assert machine_of(alone, LATER).take()["core_shares"] == [0.7]
+    assert machine_of(FIRST, FIRST).take()["core_shares"] == [0.0, 0.0]
+
+
+def test_this_machine_can_be_seen() -> None:
+    """Its own files are as they are expected, and nothing stays open."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with OpenFiles() as read:
+        sample = Machine(read).take()
+    assert len(sample["core_shares"]) == os.cpu_count()
+    assert all(0 <= share <= 1 for share in (*sample["core_shares"], sample["cpu_share"], sample["stolen_share"]))
+    assert sample["memory_available_bytes"] > 1_000_000
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
+    """A sample a second from the common start on, its facts, and no users: an answer does not count it as an engine."""
+    path = tmp_path / "c1.machine.tlog"
+
+    async def watch(clock: LoopClock) -> None:
+        log = TimingLogWriter(path, HEADER | {"engine": "machine", "engine_users": 0}, clock.now_ns())
+        started: list[int] = []
+        async with watched_machine(log, clock, lambda: sum(started), {"server_here": True}):
+            await asyncio.sleep(2)
+            started.append(clock.now_ns())
+            await asyncio.sleep(3.5)
+        log.close()
+
+    run_virtual(watch)
+    log = read_log(path)
+    (source,) = log.sources
+    assert [sample["at_s"] for sample in log.health] == [-1, 0, 1, 2, 3]
+    assert source.facts == {"server_here": True, "start_ns": 2_000_000_000, "ended": "completed"}
+    assert not source.simulates
+
+
+# --- where the server is ---
+
+
+@pytest.mark.parametrize(
+    ("address", "own"), [("127.0.0.1", True), ("127.8.8.8", True), ("0.0.0.0", True), ("192.0.2.7", False)]
+)
+def test_an_address_is_own_when_it_can_be_listened_at(address: str, own: bool) -> None:
+    """All of 127.0.0.0/8 is; an address for documentation (RFC 5737) is nobody's."""
+    assert is_own(ip_address(address)) is own
+
+
+def test_names_stand_for_addresses() -> None:
+    """Or for nothing (RFC 6761 section 6.4 has a name that never does)."""
+    assert ip_address("127.0.0.1") in addresses_of("localhost")
+    assert addresses_of("192.0.2.7") == {ip_address("192.0.2.7")}
+    assert addresses_of("nowhere.invalid") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("bound", "asked", "found"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "127.0.0.2", False),
+        ("0.0.0.0", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("::", "127.0.0.1", True),
+        ("::1", "127.0.0.1", False),
+    ],
+)
+def test_listening_sockets_are_found_by_address_and_port(bound: str, asked: str, found: bool) -> None:
+    """By the inode that the kernel shows for the socket; who listens everywhere listens here."""
+    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+    try:
+        listener = socket.create_server((bound, 0), family=family)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with closing(listener):
+        port = listener.getsockname()[1]
+        inode = os.fstat(listener.fileno()).st_ino
+        assert (inode in listening([ip_address(asked)], port)) is found
+        assert inode not in listening([ip_address(asked)], port - 1)
+
+
+SERVER = """
+import socket, subprocess, sys
+listener = socket.create_server(("127.0.0.1", 0))
+wait = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+children = [subprocess.Popen(wait, stdin=subprocess.PIPE)]
+print(listener.getsockname()[1], children[0].pid, flush=True)
+for line in sys.stdin:
+    children.append(subprocess.Popen(wait, stdin=subprocess.PIPE))
+    print(children[-1].pid, flush=True)
+for child in children:
+    child.communicate()
+"""
+
+
+class Server:
+    """A process that listens at a port and has children; `fork` makes one more."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        port, child = self.process.stdout.readline().split()
+        self.endpoint = Endpoint("127.0.0.1", int(port))
+        self.pids = [self.process.pid, int(child)]
+
+    def fork(self) -> None:
+        """One more child."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.pids.append(int(self.process.stdout.readline()))
+
+    def cpus(self) -> list[set[int]]:
+        """The cores that each of its processes may use."""
+        return [os.sched_getaffinity(pid) for pid in self.pids]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """One of its own for each test."""
+    started = Server()
+    yield started
+    started.process.communicate()
+
+
+def test_a_server_on_this_machine_is_found_with_all_its_processes(server: Server) -> None:
+    """What listens, and what descends from it; their cores are ours unless somebody says otherwise."""
+    place = find_server(server.endpoint)
+    assert place.here is True
+    assert place.processes.keys() == set(server.pids)
+    assert place.names.startswith("python")
+    assert place.cpus == os.sched_getaffinity(0)
+    assert place.shares(os.sched_getaffinity(0)) is True
+    assert place.shares({max(os.sched_getaffinity(0)) + 1}) is False
+
+
+@pytest.mark.parametrize(("host", "here"), [("192.0.2.7", False), ("nowhere.invalid", None)])
+def test_a_server_elsewhere_is_not_here(host: str, here: bool | None) -> None:
+    """By its address; a name that leads nowhere leaves it open."""
+    place = find_server(Endpoint(host, 143), Endpoint(host, 25))
+    assert (place.here, place.processes, place.shares({0})) == (here, {}, here)
+
+
+def test_of_processes_that_cannot_be_seen_it_is_known_where_they_must_be() -> None:
+    """On some core of this machine: ours, if we may use them all."""
+    hidden = ServerPlace(True, {}, frozenset())
+    assert hidden.shares(range(os.cpu_count() or 1)) is True
+    assert hidden.shares([]) is None
+
+
+# --- keeping apart ---
+
+
+@pytest.mark.parametrize(
+    ("cpus", "engines", "ours", "servers"),
+    [
+        ([0, 1], 1, [1], [0]),
+        ([0, 1], 4, [1], [0]),
+        ([0, 1, 2, 3], 1, [3], [0, 1, 2]),
+        ([4, 2, 7], 2, [7], [2, 4]),
+        (list(range(8)), 3, [5, 6, 7], [0, 1, 2, 3, 4]),
+    ],
+)
+def test_the_last_cores_are_the_generators(cpus: list[int], engines: int, ours: list[int], servers: list[int]) -> None:
+    """One for each engine, never more than half."""
+    assert split(cpus, engines) == (ours, servers)
+
+
+def test_one_core_is_refused() -> None:
+    """In one line that names the option."""
+    with pytest.raises(ConfigError, match=r"^--pin: expected at least 2 cores .*, found 1$"):
+        split([3], 1)
+
+
+@SEVERAL_CORES
+def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
+    """Children that the server starts meanwhile stay with it; afterwards everybody may run anywhere again."""
+    own = os.sched_getaffinity(0)
+    scheduling = os.sched_getscheduler(0)
+    with kept_apart(find_server(server.endpoint), engines=1) as cores:
+        server.fork()
+        assert os.sched_getaffinity(0) == set(cores.generator) == {max(own)}
+        assert server.cpus() == [own - {max(own)}] * 3
+        assert (os.sched_getscheduler(0) == os.SCHED_RR) is cores.first
+    assert os.sched_getaffinity(0) == own
+    assert os.sched_getscheduler(0) == scheduling
+    assert server.cpus() == [own] * 3
+
+
+@SEVERAL_CORES
+def test_what_fails_in_between_lets_go_as_well(server: Server) -> None:
+    """However the run ends."""
+    own = os.sched_getaffinity(0)
+    with pytest.raises(ZeroDivisionError), kept_apart(find_server(server.endpoint), engines=1):
+        raise ZeroDivisionError
+    assert [os.sched_getaffinity(0), *server.cpus()] == [own] * 3
+
+
+@SEVERAL_CORES
+def test_processes_that_cannot_be_seen_cannot_be_kept_apart() -> None:
+    """Said before anything is moved."""
+    own = os.sched_getaffinity(0)
+    with (
+        pytest.raises(ConfigError, match=r"^--pin: expected to see the server's processes, found none"),
+        kept_apart(ServerPlace(True, {}, frozenset()), engines=1),
+    ):
+        pass
+    assert os.sched_getaffinity(0) == own
+
+
+def test_what_was_done_is_told() -> None:
+    """On one line, with names and cores."""
+    place = ServerPlace(True, {7: "dovecot", 8: "imap", 9: "imap"}, frozenset({0, 1}))
+    assert describe(Cores([3], [0, 1, 2], True), place) == (
+        "Pinned: the generator to core 3, with real-time precedence; dovecot, imap (3 processes) to cores 0, 1, 2"
+    )
+    assert describe(Cores([2, 3], [0], False), place) == (
+        "Pinned: the generator to cores 2, 3; dovecot, imap (3 processes) to core 0"
+    )
