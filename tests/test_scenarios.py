@@ -355,6 +355,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("run.warm_up=4s", "run.warm_up_s", 4),
         ("run.window=90s", "run.window_s", 90),
         ("run.seed=12", "run.seed", 12),
+        ("run.mode=stress", "run.mode", "stress"),
         ("client.submission=pipelining", "client.submission", "pipelining"),
         ("initialise=always", "initialise", "always"),
         ("weights.READ=2", "weights.READ", 2),
@@ -415,6 +416,7 @@ def test_settings_apply_in_their_order() -> None:
         ("topology.0.users=[", "--set topology.0.users: line 1: expected YAML, found an error: "),
         ("server.imap.tls=ssl", "--set server.imap.tls: expected none or starttls or implicit, found 'ssl'"),
         ("server={imap: {host: h}}", "--set server.smtp: expected a value, found nothing"),
+        ("run.mode=fast", "--set run.mode: expected canonical or stress, found 'fast'"),
         ("run.seed=-1", "--set run.seed: expected a whole number of at least 0, found -1"),
         (
             "run.window=2h",
@@ -728,6 +730,7 @@ def test_what_changes_the_load_changes_the_digest() -> None:
         "run.days=2",
         "run.ramp_up=9s",
         "run.seed=2",
+        "run.mode=stress",
         "client.submission=pipelining",
         "initialise=never",
     ]

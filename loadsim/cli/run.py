@@ -254,6 +254,7 @@ class Run:
             "server": self.server,
             "embedded": not isinstance(scenario.server, Server),
             "submission": scenario.client.submission,
+            "mode": run.mode,
             "scenario_digest": scenario.digest(),
             "plan_digest": plan_digest(self.workload),
             "start_state_digest": start_state,

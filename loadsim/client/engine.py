@@ -124,6 +124,7 @@ class Engine:
         self.sessions_lost = 0
         self.sessions_restored = 0
         self.arriving = asyncio.Semaphore(LOG_ONS_AT_ONCE)
+        self.silent_activities = 0  # of closed loops: those in which nothing was said to the server
         self.leaving = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
         self._events = events
         self._epoch_ns = clock.now_ns()
@@ -359,6 +360,7 @@ class Engine:
                 "ended": ended,
                 "sessions_lost": self.sessions_lost,
                 "sessions_restored": self.sessions_restored,
+                "silent_activities": self.silent_activities,
             }
         )
         self._flush()

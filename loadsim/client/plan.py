@@ -15,11 +15,12 @@ from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module
 from loadsim.client.tasks import TASKS
+from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
 from loadsim.model.evidence import HEADER, Evidence
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.profile import Calculated
-from loadsim.model.scenario import Scenario
+from loadsim.model.scenario import CANONICAL, STRESS, Scenario
 from loadsim.model.workload import Workload, plan_digest
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
@@ -170,7 +171,12 @@ class Plan:
 
 
 def make_plan(scenario: Scenario) -> Plan:
-    """Run the scenario without a server, in virtual time."""
+    """Run the scenario without a server, in virtual time. Raises `ConfigError` for a closed loop, which has no plan."""
+    if scenario.run.mode == STRESS:
+        raise ConfigError(
+            f"{scenario.name}: run.mode: expected {CANONICAL} (how much a closed loop does, the server decides),"
+            f" found {STRESS}"
+        )
     workload = Workload(scenario)
     contents = PlannedContents(scenario.run.seed)
     hours = math.ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)

@@ -1,7 +1,8 @@
 """One simulated user: an agenda of what is due, one thing at a time, and a record of how each went.
 
 The agenda holds activities; each yields one step after the other (`activities`). What is late is done late: due
-times are absolute and do not move when the server is slow.
+times are absolute and do not move when the server is slow. In stress mode it is a closed loop instead: the plan's next
+activity is due when the last one, and all that follows from it, is done.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from loadsim.client.inbox import Inbox
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.ports import INBOX, Account, ClientModule, Header
+from loadsim.model.scenario import STRESS
 from loadsim.model.workload import Activity, own_folders
 
 if TYPE_CHECKING:
@@ -32,6 +34,11 @@ STEADY_S = 10.0
 
 SYNC_AGAIN_S = 5.0
 """When to ask again for announced mail that the server refused to show."""
+
+PAUSE_AFTER = 16
+PAUSE_S = 0.1
+"""In a closed loop, after so many activities in a row in which nothing was said to the server, the user waits so long,
+or until there is mail: the loop must not spin."""
 
 ON_TIME = (0.0, 0.0, 0.0)
 
@@ -63,6 +70,9 @@ class User:
 
         self._agenda: list[tuple[int, int, Steps, Step | None]] = []  # due, order, activity, its step if known
         self._order = count()
+        self._closed_loop = engine.workload.scenario.run.mode == STRESS
+        self._talked = True  # to the server, in the activity that is under way
+        self._silent = 0  # activities of a closed loop in a row that did not
         self._plan: Iterator[Activity] = iter(())
         self._next_activity: Activity | None = None
         self._sync_due_ns: int | None = None
@@ -199,7 +209,7 @@ class User:
 
     def plan_day(self) -> None:
         """Look up the first activity, which may take a while for thousands of users, before the common start."""
-        self._plan = self.workload.activities(self.number)
+        self._plan = self.workload.activities(self.number, endless=self._closed_loop)
         self._next_activity = next(self._plan, None)
 
     def begin_day(self) -> None:
@@ -209,9 +219,12 @@ class User:
         self.wake()
 
     def end_day(self, end_ns: int) -> None:
-        """Begin no planned task any more; those that were due before `end_ns` are recorded as skipped."""
+        """Begin no planned task any more; those that were due before `end_ns` are recorded as skipped.
+
+        A closed loop has none: what it could not do any more was never due.
+        """
         self._ending = True
-        while self._agenda and self._agenda[0][0] < end_ns:
+        while self._agenda and self._agenda[0][0] < end_ns and not self._closed_loop:
             due_ns, _, steps, step = heappop(self._agenda)
             if step is None:
                 self._plan_next()
@@ -274,14 +287,18 @@ class User:
         """Do the first step of the agenda; what follows from it takes its place there."""
         due_ns, _, steps, step = heappop(self._agenda)
         if step is None:
-            self._plan_next()
+            if not self._closed_loop:
+                self._plan_next()
             step = next(steps, None)
-        if step is None:
-            return
-        following = _following(steps, await self._perform(due_ns, step))
+        following = None
+        if step is not None:
+            result = await self._perform(due_ns, step)
+            self._talked = self._talked or self._moved_bytes > 0
+            following = _following(steps, result)
         if following is None:
-            return
-        if self._ending:
+            if self._closed_loop:
+                self._plan_next()
+        elif self._ending:
             steps.close()
         else:
             due_ns = self._free_ns + self._delay_ns(following)
@@ -291,16 +308,26 @@ class User:
         activity = self._next_activity
         if activity is not None:
             self._next_activity = next(self._plan, None)
-            due_ns = self.engine.start_ns + activity.due_us * 1000
+            due_ns = self._next_turn_ns() if self._closed_loop else self.engine.start_ns + activity.due_us * 1000
             heappush(self._agenda, (due_ns, next(self._order), activities.begin(self, activity), None))
 
+    def _next_turn_ns(self) -> int:
+        """When the next activity of a closed loop is due: now, unless those before it had nothing to do."""
+        self._silent = 0 if self._talked else self._silent + 1
+        self.engine.silent_activities += not self._talked
+        self._talked = False
+        pauses = self._silent and self._silent % PAUSE_AFTER == 0
+        return self.now() + (round(PAUSE_S * 1e9) if pauses else 0)
+
     def _delay_ns(self, step: Step) -> int:
-        return round(step.delay_ms * 1e6 / self.workload.compression)
+        return 0 if self._closed_loop else round(step.delay_ms * 1e6 / self.workload.compression)
 
     async def _sync(self, due_ns: int) -> None:
         self._sync_due_ns = None
         await self._perform(due_ns, Step(tasks.SYNC, self.looking))
         self.looking = False
+        if self._closed_loop and self._agenda and self._agenda[0][0] > self._free_ns:  # mail ends a pause
+            self._agenda[0] = (self._free_ns, *self._agenda[0][1:])
         if self.inbox.announced and self._sync_due_ns is None and self.is_on:
             self._sync_due_ns = self.now() + round(SYNC_AGAIN_S * 1e9)
 

@@ -51,6 +51,9 @@ EMBEDDED: Literal["embedded"] = "embedded"
 MASK = "***"
 """What stands for a password in a scenario that is written down."""
 
+CANONICAL, STRESS = "canonical", "stress"
+"""What a run is made for: a score, with each task when the plan has it due; or throughput, in a closed loop."""
+
 UNSCORED = ("LOGON", "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", "LOGOFF")
 """Tasks that have no weight unless the scenario gives them one."""
 
@@ -87,7 +90,8 @@ class Lists:
 class Run:
     """How long: `days` of `day_length_s`; log-ons spread over `ramp_up_s` before the common start.
 
-    What is due from `warm_up_s` on, for `window_s`, both from the common start, is scored.
+    What is due from `warm_up_s` on, for `window_s`, both from the common start, is scored. In `mode` stress every
+    user does his plan's activities one after the other, without a pause.
     """
 
     day_length_s: float
@@ -96,6 +100,7 @@ class Run:
     warm_up_s: float
     window_s: float
     seed: int = 1
+    mode: str = CANONICAL
 
 
 @strict
@@ -152,6 +157,7 @@ class _Run:
     warm_up_s: Duration | None = None
     window_s: SomeDuration | None = None
     seed: Count = 1
+    mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
 
 
 # --- the scenario -----------------------------------------------------------------------------------------------
@@ -247,10 +253,13 @@ class Scenario:
             }
             for group in self.topology
         ]
+        run = {key: value for key, value in asdict(self.run).items() if key not in ("warm_up_s", "window_s")}
+        if run["mode"] == CANONICAL:  # as it was before there was another
+            del run["mode"]
         load = {
             "groups": groups,
             "lists": asdict(self.lists),
-            "run": {key: value for key, value in asdict(self.run).items() if key not in ("warm_up_s", "window_s")},
+            "run": run,
             "submission": self.client.submission,
             "empty_start": self.initialise == "never",
         }
@@ -287,6 +296,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "warm_up": _seconds(run.warm_up_s),
             "window": _seconds(run.window_s),
             "seed": run.seed,
+            "mode": run.mode,
         },
         "client": asdict(scenario.client),
         "initialise": scenario.initialise,
@@ -456,4 +466,5 @@ def _resolve_run(shape: _Run, users: int, origin: Origin) -> Run:
         warm_up_s=warm_up_s,
         window_s=window_s,
         seed=shape.seed,
+        mode=shape.mode,
     )

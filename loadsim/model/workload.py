@@ -6,6 +6,7 @@ drawn from the message's id, so it is as fixed as the plan, although nobody know
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -76,13 +77,14 @@ class Workload:
         """The profile that a user follows."""
         return self.population.group(user).profile
 
-    def activities(self, user: int) -> Iterator[Activity]:
-        """Everything a user sets out to do until the end of the run, in order of its due time."""
+    def activities(self, user: int, *, endless: bool = False) -> Iterator[Activity]:
+        """Everything a user sets out to do until the end of the run (or beyond, for ever), in order of its due time."""
+        end_us = math.inf if endless else self.duration_us
         profile = self.profile(user)
         day_s = profile.day_s / self.compression
         return merge(
             *(
-                self._process(user, kind, per_day / day_s)
+                self._process(user, kind, per_day / day_s, end_us)
                 for kind, per_day in (
                     (NEW_MAIL, profile.new_mail.per_day),
                     (PROCESS_INBOX, profile.process_inbox.per_day),
@@ -92,10 +94,10 @@ class Workload:
             )
         )
 
-    def _process(self, user: int, kind: str, rate_per_s: float) -> Iterator[Activity]:
+    def _process(self, user: int, kind: str, rate_per_s: float, end_us: float) -> Iterator[Activity]:
         for number, due_s in enumerate(due_times(rate_per_s, self.seed, user, kind)):
             due_us = round(due_s * 1e6)
-            if due_us >= self.duration_us:
+            if due_us >= end_us:
                 return
             yield Activity(due_us, kind, number)
 

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
 from loadsim.results.delivery import Delivery, delivery
 from loadsim.results.generator import EngineHealth, engines_health, late_seconds, machines_health
 from loadsim.results.generator_limits import Generator, lag_limit_ms
-from loadsim.results.merge import check_window, find_logs, merge, window_of
+from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, window_of
 from loadsim.results.score import (
     DEFAULT_WEIGHTS,
     CommandStatistics,
@@ -22,6 +23,7 @@ from loadsim.results.score import (
     lost_users,
     score_protocols,
 )
+from loadsim.results.throughput import throughput
 from loadsim.results.timinglog import TimingLog, read_log
 from loadsim.results.verdict import DEFAULT_LIMITS, Facts, Totals, Verdict, judge
 
@@ -55,7 +57,7 @@ def summarise(
 
     `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
     given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`.
-    Raises `LogError` for what cannot be read or merged, or an impossible window.
+    Raises `LogError` for what cannot be read or merged, an impossible window, or weights for a run without a score.
     """
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
@@ -70,6 +72,11 @@ def _summarise(
     window = window_of(log)
     window_s = (window[0] if begin_s is None else begin_s, window[1] if end_s is None else end_s)
     check_window(log, window_s)
+    stress = mode_of(log) == STRESS
+    if stress:
+        if weights is not None:
+            raise LogError("weights: expected a log of a canonical run, found a stress run's: it has no score")
+        weights = {}
     weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
     protocols = score_protocols(log, weights, window_s)
     delivered = delivery(log, window_s)
@@ -92,11 +99,13 @@ def _summarise(
             event_loop=log.header.get("event_loop"),
         ),
         incomplete=_incomplete(log),
+        stress=stress,
     )
     verdict = judge(facts, log.header.get("criteria") or {}, limits)
     score = _score(log, protocols, weights, window_s, verdict, users)
     score["delivery"] = _delivery(delivered)
-    score["lateness_p95_ms"] = late_ms
+    score["lateness_p95_ms"] = dict.fromkeys(late_ms) if stress else late_ms
+    score["throughput"] = asdict(throughput(log, window_s, protocols, delivered)) if stress else None
     lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
     score["generator"] = _generator(facts.generator.engines, lag_ms)
     score["machines"] = [asdict(machine) for machine in facts.generator.machines]
@@ -121,6 +130,7 @@ def _score(
     return {
         "run": ", ".join(sorted({source.run for source in log.sources if source.run})) or None,
         "name": log.header.get("name"),
+        "mode": mode_of(log),
         "score_ms": only.get("score_ms"),
         "users": users,
         "clients": len({source.client for source in log.sources}),
@@ -135,7 +145,7 @@ def _score(
         "submission": log.header.get("submission"),
         "day_s": day_s,
         "compression": compression,
-        "load_equivalent_users": round(users * compression),
+        "load_equivalent_users": None if mode_of(log) == STRESS else round(users * compression),
         "tasks_per_s": totals.done / (window_s[1] - window_s[0]),
         **asdict(totals),
         **{fact: sum(int(source.facts.get(fact, 0)) for source in log.sources) for fact in SESSIONS},

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from loadsim.results.merge import WITHOUT_WINDOW
+
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Failed")
 TIMES = ("p50_ms", "p95_ms", "mean_ms", "stddev_ms")
 
@@ -17,7 +19,10 @@ def answer_text(score: Mapping[str, Any]) -> str:
             lines.append(
                 f"Client module {name}, {_count(protocol['users'], 'user')} (not to be mixed with another's score)"
             )
-        lines += [*_table(_rows(protocol)), *_covers(protocol["covers"]), ""]
+        if score["throughput"]:
+            lines += [*_table(_stress_rows(protocol, score["window_s"])), ""]
+        else:
+            lines += [*_table(_rows(protocol)), *_covers(protocol["covers"]), ""]
     if score.get("commands"):
         lines += [*_table(_command_rows(score["commands"])), ""]
     return "\n".join([*lines, *_beside(score), *_verdict(score)]) + "\n"
@@ -32,6 +37,8 @@ def _head(score: Mapping[str, Any]) -> list[str]:
         lines.append(f"Server: {score['server']}")
     if score["embedded"]:
         lines.append("The embedded server shares the machine with the generator: this is no measurement of a server.")
+    if score["throughput"]:
+        lines.append("Mode: stress: throughput, no LoadSim score")
     lines.append(
         f"Load: {_count(users, 'user')} and as many sessions, from {_count(clients, 'client')} with"
         f" {_count(engines, 'engine')}; {score['tasks_per_s']:.1f} tasks/s"
@@ -41,7 +48,9 @@ def _head(score: Mapping[str, Any]) -> list[str]:
         f"Client module{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
         + (f"; submission by {score['submission']}" if score["submission"] else "")
     )
-    if score["compression"] == 1:
+    if score["throughput"]:
+        lines += _throughput(score["throughput"])
+    elif score["compression"] == 1:
         lines.append(f"Day: {_length(score['day_s'])}, not compressed")
     else:
         lines.append(
@@ -51,6 +60,32 @@ def _head(score: Mapping[str, Any]) -> list[str]:
     lines.append(f"Window: {_clock(begin_s)} to {_clock(end_s)} from the common start ({_length(end_s - begin_s)})")
     lines.append(f"Plan: {score.get('plan_digest') or 'unknown'}")
     return lines
+
+
+def _throughput(found: Mapping[str, Any]) -> list[str]:
+    commands = ", ".join(f"{per_s:.1f} {service} commands/s" for service, per_s in found["commands"].items())
+    return [
+        "Closed loop: each user does the next activity as soon as the last is done, without pauses",
+        f"Throughput: {found['tasks_per_s']:.1f} successful tasks/s, {found['messages_per_s']:.1f} messages/s,"
+        f" {found['deliveries_per_s']:.1f} deliveries/s, {commands}",
+    ]
+
+
+def _stress_rows(protocol: Mapping[str, Any], window_s: Sequence[float]) -> list[Sequence[str]]:
+    """No weights and no score; LOGON and LOGOFF, which have no window, have no rate."""
+    length_s = window_s[1] - window_s[0]
+    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *COLUMNS[3:])]
+    rows += [
+        (
+            task["task"],
+            str(task["hits"]),
+            "-" if task["task"] in WITHOUT_WINDOW else f"{task['hits'] / length_s:.1f}",
+            *(_ms(task[time]) for time in TIMES),
+            str(task["failed"]),
+        )
+        for task in protocol["tasks"]
+    ]
+    return rows
 
 
 def _rows(protocol: Mapping[str, Any]) -> list[Sequence[str]]:
@@ -113,21 +148,41 @@ def _covers(covers: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _beside(score: Mapping[str, Any]) -> list[str]:
-    mail, late_ms = score["delivery"], score["lateness_p95_ms"]
+    mail = score["delivery"]
     beyond = mail["undelivered_at_end"] - mail["undelivered"]
     return [
-        f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
-        f" {score['unfinished']} unfinished, {score['skipped']} skipped",
+        _tasks(score),
         *_sessions(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
         + (f"; {mail['unwatched']} to users of engines that were lost" if mail["unwatched"] else ""),
-        f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
-        f" generator {_ms(late_ms['generator'])} ms",
+        *_lateness(score),
         *_generator(score["generator"], score["engines"]),
         *(_machine(machine) for machine in score["machines"]),
         *(f"Warning: {warning}" for warning in score["warnings"]),
+    ]
+
+
+def _tasks(score: Mapping[str, Any]) -> str:
+    if score["throughput"]:  # nothing was planned
+        return (
+            f"Tasks: {score['done']} done, {score['failed']} of them failed; {score['unfinished']} unfinished;"
+            f" {score['throughput']['silent_activities']} times there was nothing to do"
+        )
+    return (
+        f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
+        f" {score['unfinished']} unfinished, {score['skipped']} skipped"
+    )
+
+
+def _lateness(score: Mapping[str, Any]) -> list[str]:
+    if score["throughput"]:
+        return []
+    late_ms = score["lateness_p95_ms"]
+    return [
+        f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
+        f" generator {_ms(late_ms['generator'])} ms"
     ]
 
 

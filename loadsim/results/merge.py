@@ -29,6 +29,9 @@ WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 SAME = ("submission", "scenario_digest", "plan_digest")
 """Header keys on which logs that are merged must agree."""
 
+CANONICAL, STRESS = "canonical", "stress"
+"""What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
+
 OF_ONE_ENGINE = ("client", "engine", "engine_users", "first_user", "epoch_ns", "wall_clock_start")
 """Header keys that say nothing about a merged log; its sources have them."""
 
@@ -60,6 +63,11 @@ def window_of(log: TimingLog) -> tuple[float, float]:
     """The window [begin, end) in seconds that the log's header asks for; LsLog's when it asks for none."""
     window = log.header.get("window_s")
     return (float(window[0]), float(window[1])) if window else LSLOG_WINDOW_S
+
+
+def mode_of(log: TimingLog) -> str:
+    """`CANONICAL` or `STRESS`; canonical, where the log's header does not say it."""
+    return str(log.header.get("mode", CANONICAL))
 
 
 def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.bool_]:
@@ -112,8 +120,8 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     wall clock, the earliest start being t = 0; with `rebase` each log's own start is t = 0. An engine that never came
     to the common start is placed by the wall clock, too. Names are numbered anew, in alphabetical order.
 
-    Raises `LogError` for no logs, for an engine's log that comes twice, and, unless `force`, for logs of different
-    scenarios or plans.
+    Raises `LogError` for no logs, for an engine's log that comes twice, for logs of different modes, and, unless
+    `force`, for logs of different scenarios or plans.
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
@@ -122,8 +130,10 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         if _identity(one) == _identity(following):
             raise LogError(f"merge: expected each log once, found {one.client}.{one.engine} of run {one.run!r} twice")
     first = min(logs, key=lambda log: min(map(_identity, log.sources)))
-    if not force:
-        for log in logs:
+    for log in logs:
+        if mode_of(log) != mode_of(first):
+            raise LogError(f"merge: mode: expected the same in all logs, found {mode_of(first)} and {mode_of(log)}")
+        if not force:
             _check_same(first, log)
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}

@@ -39,7 +39,8 @@ are always under way."""
 class Facts:
     """What the verdict is about. `users` and `lost_users` count users, `generator` is how we were ourselves.
 
-    `incomplete` says of each log that is damaged or has no end what is wrong with it.
+    `incomplete` says of each log that is damaged or has no end what is wrong with it. `stress`: the run was a closed
+    loop, in which nothing was planned and nothing is scored.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -51,6 +52,7 @@ class Facts:
     embedded: bool
     generator: Generator = field(default_factory=Generator)
     incomplete: Sequence[str] = ()
+    stress: bool = False
 
     @property
     def fastest_p95_ms(self) -> float | None:
@@ -93,11 +95,19 @@ def judge(facts: Facts, criteria: Mapping[str, Any], limits: Mapping[str, Any]) 
     """The verdict on a run; what `criteria` and `limits` do not say is taken from the defaults."""
     criteria = {**DEFAULT_CRITERIA, **criteria}
     limits = {**DEFAULT_LIMITS, **limits}
+    if facts.stress:
+        criteria["score_ms_max"] = limits["generator_lateness_p95_ms"] = None
     own = exceeded(facts.generator, limits, facts.fastest_p95_ms)
     warnings = suspicious(facts.generator, facts.embedded)
-    if facts.embedded:  # it shares the machine with us by its nature
+    if facts.stress and own:
+        own.append("client and server were measured together: the server alone may do more than this throughput")
+    if facts.embedded or facts.stress:  # which share the machine with us, or are as fast as both sides together
         own, warnings = [], [*own, *warnings]
-    invalid = [*_too_little(facts, limits), *own]
+    invalid = [
+        *_too_little(facts, limits),
+        *(_no_throughput(facts) if facts.stress else _no_score(facts, limits)),
+        *own,
+    ]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
     missed = _missed(facts, criteria)
     return Verdict(
@@ -156,11 +166,21 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
             f"{facts.lost_users} of {facts.users} users were lost, at most {_percent(limits['lost_users'])} allowed"
         )
     totals = Totals.of(facts.protocols)
-    if totals.done_share is not None and totals.done_share < limits["done"]:
+    if not facts.stress and totals.done_share is not None and totals.done_share < limits["done"]:
         reasons.append(f"{_done(totals)}, at least {_percent(limits['done'])} needed")
     length_s = facts.window_s[1] - facts.window_s[0]
     if length_s < limits["window_s"]:
         reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
+    return reasons
+
+
+def _no_throughput(facts: Facts) -> list[str]:
+    return [] if Totals.of(facts.protocols).done else ["no task was done in the window: there is no throughput"]
+
+
+def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+    """Why there is no score, or none to be believed."""
+    reasons = []
     for protocol in facts.protocols:
         few = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]]
         reasons += [
@@ -183,7 +203,7 @@ def _missing(facts: Facts) -> list[str]:
     if facts.lost_users:
         reasons.append(f"{facts.lost_users} of {facts.users} users were lost")
     totals = Totals.of(facts.protocols)
-    if totals.done_share is not None and totals.done_share < FULL_SHARE:
+    if not facts.stress and totals.done_share is not None and totals.done_share < FULL_SHARE:
         reasons.append(_done(totals))
     return reasons
 

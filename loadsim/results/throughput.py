@@ -1,0 +1,59 @@
+"""What a closed loop came to: tasks, messages and protocol commands per second of the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadsim.results.delivery import Delivery
+from loadsim.results.merge import in_window
+from loadsim.results.records import EVENT, OUTCOME
+from loadsim.results.score import ProtocolStatistics
+from loadsim.results.timinglog import TimingLog
+
+SERVICES = ("IMAP", "SMTP")
+"""What the names of commands begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """All per second. Tasks are those that succeeded, by name; commands those that succeeded, by service.
+
+    A message counts once however many its recipients are, a delivery for each of them. `silent_activities` counts, over
+    the whole run, how often a user's turn came and there was nothing to do.
+    """
+
+    tasks_per_s: float
+    messages_per_s: float
+    deliveries_per_s: float
+    by_task: Mapping[str, float]
+    commands: Mapping[str, float]
+    silent_activities: int
+
+
+def throughput(
+    log: TimingLog, window_s: tuple[float, float], protocols: Sequence[ProtocolStatistics], delivered: Delivery
+) -> Throughput:
+    """Of the log whose statistics these are: tasks due in the window, messages accepted and commands begun in it."""
+    length_s = window_s[1] - window_s[0]
+    hits: dict[str, int] = {}
+    for protocol in protocols:
+        for task in protocol.tasks:
+            if task.windowed:
+                hits[task.task] = hits.get(task.task, 0) + task.hits
+    accepted = log.mails[(log.mails["event"] == EVENT["accepted"]) & in_window(log.mails["at_us"], window_s)]
+    succeeded = log.commands["outcome"] == OUTCOME["ok"]
+    commands = log.names(log.commands[succeeded & in_window(log.commands["started_us"], window_s)], "command")
+    return Throughput(
+        tasks_per_s=sum(hits.values()) / length_s,
+        messages_per_s=len(np.unique(accepted[["run", "message"]])) / length_s,
+        deliveries_per_s=delivered.delivered / length_s,
+        by_task={task: times / length_s for task, times in sorted(hits.items())},
+        commands={
+            service: int(np.count_nonzero(np.char.startswith(commands, f"{service} "))) / length_s
+            for service in SERVICES
+        },
+        silent_activities=sum(int(source.facts.get("silent_activities", 0)) for source in log.sources),
+    )

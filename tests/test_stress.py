@@ -1,0 +1,250 @@
+"""Stress mode: a closed loop of the plan's own activities, its throughput, and that it is never called a score."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_run import loadsim, written
+from timing_samples import done, event, sample_log
+from virtual_runs import Lived, live, quiet, scenario_of
+
+from loadsim.errors import LogError
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
+from loadsim.report.answer import summarise
+from loadsim.results.merge import merge
+
+BUSY = {"new_mail": {"per_day": 20}, "browse": {"per_day": 30}, "schedule": {"per_day": 10}}
+READS = {"process_inbox": {"per_day": 40}, "after_reading": {"reply": 0.2, "move": 0.2, "copy": 0.1, "delete": 0.2}}
+UNTIMED = "IMAP IDLE"
+"""The one command that the in-memory mail system answers at once."""
+
+
+def stressed(place: Path, *groups: tuple[dict[str, Any], int], day: str = "60s", **options: Any) -> Lived:
+    """A run in stress mode."""
+    run = {"day_length": day, "ramp_up": "1s", "warm_up": "0s", "window": day, "mode": "stress"}
+    return live(scenario_of(place, *groups, run=run), place, **options)
+
+
+def since_start(lived: Lived, user: int) -> list[dict[str, Any]]:
+    """A user's tasks from the common start to the end, in their order."""
+    first_ns = lived.engine.start_ns
+    last_ns = first_ns + lived.engine.workload.duration_us * 1000
+    return [task for task in lived.tasks(user=user) if first_ns <= task["scheduled_ns"] < last_ns]
+
+
+# --- the closed loop ---
+
+
+def test_n_users_keep_n_commands_at_the_server(tmp_path: Path) -> None:
+    """Without think time and with a mean service time of s, N users get N/s commands a second: the operational law.
+
+    The number in 60 s varies by its root (service times are exponential): five times that is allowed.
+    """
+    users, service_s, length_s = 8, 0.02, 60
+    lived = stressed(tmp_path, (quiet(**BUSY, **READS), users), service_s=service_s)
+    begin_ns, end_ns = lived.engine.start_ns, lived.engine.start_ns + length_s * 10**9
+    served = [
+        command
+        for command in lived.tape.commands
+        if begin_ns <= command["started_ns"] < end_ns and command["command"] != UNTIMED
+    ]
+    expected = users * length_s / service_s
+    assert abs(len(served) - expected) < 5 * math.sqrt(expected)
+
+
+def test_the_activities_are_those_of_the_plan_in_their_order_and_beyond_its_end(tmp_path: Path) -> None:
+    """Each user does what his plan has, one after the other; what he can do more comes from the same processes."""
+    names = {NEW_MAIL: "SEND", BROWSE: "BROWSE", SCHEDULE: "SCHEDULE"}
+    lived = stressed(tmp_path, (quiet(**BUSY), 2))
+    workload = Workload(lived.scenario)
+    for user in (1, 2):
+        acts = [task["task"] for task in since_start(lived, user) if task["task"] in names.values()]
+        plan = islice(workload.activities(user, endless=True), len(acts))
+        assert acts == [names[activity.kind] for activity in plan]
+        assert len(acts) > 2 * len(list(workload.activities(user)))
+
+
+def test_nobody_waits_between_tasks(tmp_path: Path) -> None:
+    """A task begins when the one before it has ended, with no time to look at a message; nothing is left at the end."""
+    lived = stressed(tmp_path, (quiet(**BUSY, **READS), 4), day="30s")
+    for user in range(1, 5):
+        tasks = since_start(lived, user)
+        assert len(tasks) > 50
+        assert {task["outcome"] for task in tasks} == {"ok"}
+        for before, after in pairwise(tasks):
+            assert after["started_ns"] == before["ended_ns"]
+    assert not [task for task in lived.tasks() if task["outcome"] in ("skipped", "unfinished")]
+
+
+def test_what_is_done_with_a_message_is_the_same_as_ever(tmp_path: Path) -> None:
+    """Moved, copied, deleted or left alone: a function of the message and its reader, however fast he works."""
+    profile = quiet(**BUSY, **READS)
+    fates = []
+    for lived in (
+        stressed(tmp_path / "stress", (profile, 4), day="600s", service_s=0.2),
+        live(scenario_of(tmp_path / "canonical", (profile, 4)), tmp_path / "canonical"),
+    ):
+        fate: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        for mail in lived.tape.mails:
+            if mail["event"] in ("read", "moved", "copied", "deleted") and not mail["message"].startswith("i"):
+                fate[mail["message"], mail["user"]].add(f"{mail['event']} {mail['folder']}")
+        fates.append(fate)
+    common = fates[0].keys() & fates[1].keys()
+    assert len(common) > 20
+    assert {key: fates[0][key] for key in common} == {key: fates[1][key] for key in common}
+
+
+def test_users_with_nothing_to_do_do_not_spin(tmp_path: Path) -> None:
+    """An empty Inbox is processed without a command: after sixteen turns of that there is a pause of 0.1 s."""
+    lived = stressed(tmp_path, (quiet(process_inbox={"per_day": 40}), 2), day="10s")
+    turns = 2 * 10 * 16 / 0.1
+    assert turns - 32 <= lived.tape.told["silent_activities"] <= turns + 32
+    assert {task["task"] for task in lived.tasks()} == {"LOGON", "LOGOFF"}
+
+
+def test_tasks_without_a_command_do_not_spin_either(tmp_path: Path) -> None:
+    """Who has no folder to browse fails without asking the server: he is held up as often as who has no mail."""
+    profile = quiet(browse={"per_day": 40}, start_state={"folders": 0, "messages_per_folder": 0})
+    lived = stressed(tmp_path, (profile, 2), day="10s")
+    assert set(lived.outcomes("BROWSE")) == {"refused"}
+    assert len(lived.outcomes("BROWSE")) <= 2 * 10 * 16 / 0.1 + 32
+
+
+def test_mail_ends_a_pause(tmp_path: Path) -> None:
+    """Who waits for something to do reads what comes as soon as it is shown."""
+    writer = quiet(new_mail={"per_day": 40, "save_sent": False})
+    lived = stressed(tmp_path, (writer, 1), (quiet(process_inbox={"per_day": 40}), 1), day="20s", service_s=0.05)
+    tasks = since_start(lived, lived.tasks("READ")[0]["user"])
+    shown = [(sync, read) for sync, read in pairwise(tasks) if (sync["task"], read["task"]) == ("SYNC", "READ")]
+    assert len(shown) > 20
+    assert all(read["started_ns"] == sync["ended_ns"] for sync, read in shown)
+
+
+# --- the scenario and the plan ---
+
+
+def test_the_mode_is_part_of_the_load_only_where_it_is_stress() -> None:
+    """Digests of canonical scenarios are what they were before there was a mode."""
+    assert load_scenario("mixed", ["run.mode=canonical"]) == load_scenario("mixed")
+    assert load_scenario("mixed", ["run.mode=stress"]).digest() != load_scenario("mixed").digest()
+
+
+def test_a_closed_loop_has_no_plan(tmp_path: Path) -> None:
+    """`loadsim plan` refuses it in one line."""
+    refused = loadsim("plan", written(tmp_path / "s.yaml"), "--set", "run.mode=stress")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    expected = "expected canonical (how much a closed loop does, the server decides), found stress"
+    assert refused.stderr == f"loadsim: small: run.mode: {expected}\n"
+
+
+# --- the answer ---
+
+
+def command(name: str, at_ms: float, outcome: str = "ok") -> dict[str, Any]:
+    """A command of user 1."""
+    at_ns = done("READ", at_ms, 1)["started_ns"]
+    return {
+        "command": name,
+        "user": 1,
+        "started_ns": at_ns,
+        "ended_ns": at_ns + 1000,
+        "outcome": outcome,
+        "sent_bytes": 1,
+        "received_bytes": 1,
+    }
+
+
+def closed_loop(path: Path, **header: Any) -> Any:
+    """A log of a stress run with a window of 10 s: 30 READs, 20 SENDs, one of them refused, in one message to two."""
+    return sample_log(
+        path,
+        tasks=[
+            *(done("READ", number * 100, 50) for number in range(30)),
+            *(done("SEND", number * 100, 20) for number in range(19)),
+            done("SEND", 1900, 20, outcome="refused", error="550 RCPT"),
+            done("LOGON", -100, 20),
+            done("READ", 10_001, 20),
+        ],
+        mails=[event(name, "n1.0", user, 20) for name in ("accepted", "seen") for user in (1, 2)],
+        commands=[command("IMAP NOOP", at_ms) for at_ms in range(40)]
+        + [command("SMTP DATA", 1), command("SMTP DATA", 2, "refused"), command("IMAP NOOP", 10_000)],
+        header={"mode": "stress", "window_s": [0, 10], "limits": {"hits": 1, "window_s": 1}} | header,
+        facts={"start_ns": done("READ", 0, 1)["started_ns"], "ended": "completed", "silent_activities": 7},
+    )
+
+
+def test_throughput_is_told_and_no_score(tmp_path: Path) -> None:
+    """Rates found by hand; no weight, no score, nothing that was planned or late."""
+    summary = summarise([closed_loop(tmp_path / "c1.1.tlog")])
+    score = summary.score
+    assert (score["mode"], score["score_ms"], score["load_equivalent_users"]) == ("stress", None, None)
+    assert score["by_protocol"]["imap"]["score_ms"] is None
+    assert {task["weight"] for task in score["tasks"]} == {0}
+    assert set(score["lateness_p95_ms"].values()) == {None}
+    assert score["throughput"] == {
+        "tasks_per_s": pytest.approx(4.9),
+        "messages_per_s": pytest.approx(0.1),
+        "deliveries_per_s": pytest.approx(0.2),
+        "by_task": {"READ": pytest.approx(3.0), "SEND": pytest.approx(1.9)},
+        "commands": {"IMAP": pytest.approx(4.0), "SMTP": pytest.approx(0.1)},
+        "silent_activities": 7,
+    }
+    assert "Mode: stress: throughput, no LoadSim score\n" in summary.text
+    assert "Weighted Avg" not in summary.text
+    assert "Lateness" not in summary.text
+    assert json.dumps(score)
+
+
+def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
+    """No hit of a scored task, no share of a plan and no lateness is missed; failures are."""
+    verdict = summarise([closed_loop(tmp_path / "c1.1.tlog")]).score["verdict"]
+    assert verdict == {
+        "validity": "valid",
+        "passed": False,
+        "reasons": ["1 of 50 tasks failed (2 %), at most 1 % wanted"],
+    }
+
+
+def test_a_loop_in_which_nothing_was_done_is_invalid(tmp_path: Path) -> None:
+    """There is no throughput to be told."""
+    log = sample_log(tmp_path / "c1.1.tlog", [done("LOGON", -100, 20)], header={"mode": "stress"})
+    verdict = summarise([log]).score["verdict"]
+    assert (verdict["validity"], verdict["passed"]) == ("invalid", True)
+    assert verdict["reasons"] == ["no task was done in the window: there is no throughput"]
+
+
+def test_modes_are_never_mixed_not_even_by_force(tmp_path: Path) -> None:
+    """Logs of a closed loop and of a plan have nothing to say together; a log without a mode is canonical."""
+    stress = closed_loop(tmp_path / "a.tlog")
+    canonical = sample_log(tmp_path / "b.tlog", [done("READ", 1, 1)], header={"client": "c2"})
+    for force in (False, True):
+        with pytest.raises(LogError, match="merge: mode: expected the same in all logs, found stress and canonical"):
+            merge([stress, canonical], force=force)
+
+
+def test_a_stress_run_takes_no_weights(tmp_path: Path) -> None:
+    """Whoever brings weights wants a score, and there is none."""
+    with pytest.raises(LogError, match="weights: expected a log of a canonical run"):
+        summarise([closed_loop(tmp_path / "c1.1.tlog")], weights={"READ": 1})
+
+
+def test_a_stress_run_on_the_embedded_server(tmp_path: Path) -> None:
+    """From the command line: labelled everywhere, with more done than the plan of those seconds has."""
+    scenario = written(tmp_path / "s.yaml", criteria={"undelivered": None})
+    run = loadsim(
+        "run", scenario, "--set", "run.mode=stress", "--set", "run.day_length=8s", "--set", "run.window=6s",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    score = json.loads((tmp_path / "out" / "score.json").read_text())
+    assert (score["mode"], score["score_ms"], score["embedded"]) == ("stress", None, True)
+    assert score["throughput"]["commands"]["IMAP"] > score["throughput"]["tasks_per_s"] > 0
+    assert "Mode: stress: throughput, no LoadSim score" in (tmp_path / "out" / "answer.txt").read_text()
+    assert load_scenario(str(tmp_path / "out" / "scenario.yaml")).run.mode == "stress"
