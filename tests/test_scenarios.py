@@ -357,6 +357,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("run.seed=12", "run.seed", 12),
         ("run.mode=stress", "run.mode", "stress"),
         ("client.submission=pipelining", "client.submission", "pipelining"),
+        ("client.source_addresses=[127.0.0.9]", "client.source_addresses", ("127.0.0.9",)),
         ("initialise=always", "initialise", "always"),
         ("weights.READ=2", "weights.READ", 2),
         ("weights.REPLY ALL=3", "weights.REPLY ALL", 3),
@@ -540,8 +541,23 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
             "client.submission: expected aiosmtplib or pipelining, found 'smtplib'",
         ),
         (
+            "server: embedded\nclient: {source_addresses: 127.0.0.2}\n" + FEW,
+            "client.source_addresses: expected a list, found '127.0.0.2'",
+        ),
+        *(
+            (
+                f"server: embedded\nclient: {{source_addresses: [127.0.0.2, {found}]}}\n" + FEW,
+                f"client.source_addresses[1]: expected an IP address of this machine such as 127.0.0.2, found {found}",
+            )
+            for found in ("'localhost'", "2", "'0.0.0.0'", "'224.0.0.1'")
+        ),
+        (
+            "server: embedded\nclient: {source_addresses: ['::1', '0::1']}\n" + FEW,
+            "client.source_addresses: expected each address once, found one twice",
+        ),
+        (
             "server: embedded\nclient: {submit: pipelining}\n" + FEW,
-            "client.submit: expected one of the keys submission, found 'submit'",
+            "client.submit: expected one of the keys submission, source_addresses, found 'submit'",
         ),
         (
             "server: embedded\ninitialise: yes\n" + FEW,
@@ -706,6 +722,7 @@ def test_passwords_stay_out_of_sight(tmp_path: Path, file: Path) -> None:
         "weights.READ=3",
         "criteria.score_ms=null",
         "limits.hits=1",
+        "client.source_addresses=[127.0.0.2]",
         "allow_hosts=[a.example]",
     ],
 )

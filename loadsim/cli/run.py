@@ -43,7 +43,7 @@ from loadsim.results.timinglog import TimingLogWriter
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.initialise import prepare
 from loadsim.topology.mailboxes import services_of
-from loadsim.topology.preflight import check_submission
+from loadsim.topology.preflight import check_sources, check_submission
 
 FILES_PER_USER = 2
 """A mailbox session, and the connection of a message under way."""
@@ -71,6 +71,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     check_protocols(scenario)
     workload = Workload(scenario)
     engines = how_many_engines(scenario, args.engines, args.pin)
+    check_sources(scenario)
     check_open_files(ceil(scenario.users / engines))
     began = datetime.now(UTC)
     out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
@@ -149,10 +150,8 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
         return
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     with start_embedded(accounts, distribution_lists(scenario), out) as server:
-        services = replace(
-            server.services, command_limit_s=scenario.limits.command_s, submission=scenario.client.submission
-        )
-        yield services, server.describe()
+        services = replace(server.services, command_limit_s=scenario.limits.command_s)
+        yield scenario.client.using(services), server.describe()
 
 
 @contextmanager

@@ -208,6 +208,7 @@ class Endpoint:
     """Where a service listens. `tls` is none, starttls or implicit; `ca_file` None means the system's authorities.
 
     `connection` (SMTP) is per-message or kept; `auth` (SMTP) says whether to authenticate when the server offers it.
+    `sources` are the local addresses to connect from; none leave it to the system.
     """
 
     host: str
@@ -216,6 +217,11 @@ class Endpoint:
     ca_file: str | None = None
     connection: str = "per-message"
     auth: bool = True
+    sources: tuple[str, ...] = ()
+
+    def source(self, user: int) -> str | None:
+        """The local address that this user's connections start from; None leaves it to the system."""
+        return self.sources[user % len(self.sources)] if self.sources else None
 
 
 SUBMISSIONS = ("aiosmtplib", "pipelining")

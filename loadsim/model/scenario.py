@@ -298,7 +298,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "seed": run.seed,
             "mode": run.mode,
         },
-        "client": asdict(scenario.client),
+        "client": {**asdict(scenario.client), "source_addresses": list(scenario.client.source_addresses)},
         "initialise": scenario.initialise,
         "weights": dict(scenario.weights),
         "criteria": {
@@ -321,8 +321,12 @@ def _document(scenario: Scenario) -> dict[str, Any]:
 
 
 def _server_document(server: Server) -> dict[str, Any]:
-    imap = asdict(server.imap)
-    return {"imap": {key: imap[key] for key in ("host", "port", "tls", "ca_file")}, "smtp": asdict(server.smtp)}
+    imap, smtp = asdict(server.imap), asdict(server.smtp)
+    where = ("host", "port", "tls", "ca_file")
+    return {
+        "imap": {key: imap[key] for key in where},
+        "smtp": {key: smtp[key] for key in (*where, "connection", "auth")},
+    }
 
 
 # --- reading ----------------------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ def services_of(scenario: Scenario) -> Services:
             f"{scenario.name}: server: expected a server that is running, found embedded, which lives only during a"
             " run: loadsim run initialises it by itself"
         )
-    return Services(scenario.server.imap, scenario.server.smtp, scenario.limits.command_s, scenario.client.submission)
+    services = Services(scenario.server.imap, scenario.server.smtp, scenario.limits.command_s)
+    return scenario.client.using(services)
 
 
 def accounts_on_server(scenario: Scenario) -> list[Account]:

@@ -16,6 +16,7 @@ from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint, Observer
+from loadsim.protocols.connecting import connect
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
@@ -71,7 +72,9 @@ class _Client(library.IMAP4):
 
     protocol: Any
 
-    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext | None, protocol: _Protocol) -> None:
+    def __init__(self, endpoint: Endpoint, user: int, context: ssl.SSLContext | None, protocol: _Protocol) -> None:
+        self._endpoint = endpoint
+        self._user = user
         self._made = protocol
         super().__init__(
             endpoint.host, endpoint.port, timeout=cast(float, None), ssl_context=cast(ssl.SSLContext, context)
@@ -86,9 +89,8 @@ class _Client(library.IMAP4):
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         self.protocol = self._made
-        running = asyncio.get_running_loop()
-        connecting = running.create_connection(lambda: self._made, host, port, ssl=ssl_context)
-        self._client_task = running.create_task(connecting)
+        connecting = connect(lambda: self._made, self._endpoint, self._user, ssl_context, None)
+        self._client_task = asyncio.get_running_loop().create_task(connecting)
 
     async def hello(self) -> None:
         """Wait for connection, greeting and capabilities. Before 2.0.3 the library forgets a connection that fails."""
@@ -102,6 +104,7 @@ class Connection:
     def __init__(
         self,
         endpoint: Endpoint,
+        user: int,
         context: ssl.SSLContext | None,
         limit_s: float,
         observer: Observer,
@@ -118,7 +121,7 @@ class Connection:
         self._bye: str | None = None
         self._idling: asyncio.Future[library.Response] | None = None
         self.protocol = _Protocol(self._connection_lost, self._untagged)
-        self.client = _Client(endpoint, context, self.protocol)
+        self.client = _Client(endpoint, user, context, self.protocol)
 
     @property
     def capabilities(self) -> set[str]:

@@ -74,7 +74,7 @@ class AioimaplibMailbox:
         """Connect (greeting and CAPABILITY are part of it), LOGIN, CAPABILITY (RFC 9051 section 6.2.3)."""
         self.abandon()
         connection = self._connection = Connection(
-            self._endpoint, self._context, self._limit_s, self._observer, self._clean, self._heard
+            self._endpoint, self._account.number, self._context, self._limit_s, self._observer, self._clean, self._heard
         )
         client, account = connection.client, self._account
         await connection.run("CONNECT", client.hello())

@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.connecting import connect
 from loadsim.protocols.failures import again, failing_as
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
@@ -146,14 +147,7 @@ class Connection(asyncio.Protocol):
         try:
             with failing_as("connect"):
                 async with asyncio.timeout(limit_s):
-                    await connection._loop.create_connection(
-                        lambda: connection,
-                        endpoint.host,
-                        endpoint.port,
-                        ssl=implicit,
-                        server_hostname=endpoint.host if implicit else None,
-                        ssl_handshake_timeout=limit_s if implicit else None,
-                    )
+                    await connect(lambda: connection, endpoint, account.number, implicit, limit_s)
                     greeting = await connection._greeting
             outcome = "ok"
         except TaskFailed as failure:

@@ -17,6 +17,7 @@ from aiosmtplib import SMTPResponse
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.connecting import connected_socket
 from loadsim.protocols.sasl import plain, without_password
 from loadsim.protocols.tls import tls_context as context_of
 
@@ -97,14 +98,13 @@ class LibrarySubmission:
         """Connect, secure and authenticate as the endpoint says."""
         client = _Client(
             hostname=self._endpoint.host,
-            port=self._endpoint.port,
             local_hostname=PLACEHOLDER_NAME,
             timeout=None,  # the limit is ours, see _run
             use_tls=self._endpoint.tls == "implicit",
             start_tls=False,  # not behind our back: it is timed
             tls_context=self._tls,
         )
-        await self._run(client, "CONNECT", client.connect(), 0)
+        await self._run(client, "CONNECT", self._open(client), 0)
         try:
             await self._greet(client)
             if self._endpoint.tls == "starttls":
@@ -118,6 +118,13 @@ class LibrarySubmission:
                 self._leave(client)
             raise
         return client
+
+    async def _open(self, client: _Client) -> SMTPResponse:
+        """Connect, from the user's own address if there is one, and wait for the greeting."""
+        source = self._endpoint.source(self._account.number)
+        if source is None:
+            return await client.connect(port=self._endpoint.port)
+        return await client.connect(sock=await connected_socket(self._endpoint, source))
 
     async def _greet(self, client: _Client) -> None:
         """EHLO with the connection's own address as a literal (RFC 5321 sections 4.1.1.1 and 4.1.3)."""

@@ -19,6 +19,7 @@ from typing import cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.protocols.connecting import connect
 from loadsim.protocols.failures import again, failing_as
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
@@ -112,14 +113,7 @@ class Connection(asyncio.Protocol):
         try:
             with failing_as("CONNECT", "lost at CONNECT"):
                 async with asyncio.timeout(self._limit_s):
-                    await self._loop.create_connection(
-                        lambda: self,
-                        endpoint.host,
-                        endpoint.port,
-                        ssl=implicit,
-                        server_hostname=endpoint.host if implicit else None,
-                        ssl_handshake_timeout=self._limit_s if implicit else None,
-                    )
+                    await connect(lambda: self, endpoint, self._account.number, implicit, self._limit_s)
         except TaskFailed as failure:
             self._fail(failure)
         except asyncio.CancelledError:

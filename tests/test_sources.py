@@ -1,0 +1,235 @@
+"""Where connections start: from the scenario's source addresses, user by user, and from enough of them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from imap_script import PATIENCE_S, Ear
+from mailservers import StartEmbedded, numbered_accounts
+
+from loadsim.client.loops import fastest_loop
+from loadsim.client.modules import open_module
+from loadsim.errors import ConfigError, ServerLost
+from loadsim.model.client import Client
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.protocols.connecting import bound_socket
+from loadsim.topology.preflight import PORT_RANGE, check_sources, too_few_ports
+
+ACCOUNTS = numbered_accounts(3)
+SOURCES = ("127.0.0.2", "127.0.0.3")
+LOOPS = {"asyncio": None, "fastest": fastest_loop()}
+
+
+class Relay:
+    """Passes connections on to a server, and keeps where they came from."""
+
+    def __init__(self, behind: Endpoint) -> None:
+        self.behind = behind
+        self.origins: list[str] = []
+        self.passing: set[asyncio.Task[None]] = set()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass a new connection on."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.passing.add(task)
+        self.origins.append(writer.get_extra_info("peername")[0])
+        inner_reader, inner_writer = await asyncio.open_connection(self.behind.host, self.behind.port)
+        await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+        self.passing.discard(task)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass  # one end is as good as another
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def relayed(behind: Endpoint, host: str) -> AsyncIterator[tuple[Relay, Endpoint]]:
+    """A relay that listens there, and the endpoint to reach it at."""
+    relay = Relay(behind)
+    server = await asyncio.start_server(relay.accept, host, 0)
+    try:
+        yield relay, replace(behind, host=host, port=server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        if relay.passing:
+            await asyncio.wait(relay.passing, timeout=PATIENCE_S)
+
+
+async def visit(protocol: str, services: Services, account: Account) -> None:
+    """Log on and off, and in between do as before a message is submitted."""
+    session = open_module(protocol, services).session(account, Ear())
+    async with asyncio.timeout(PATIENCE_S):
+        await session.mailbox.log_on()
+        await session.submission.check()
+        await session.mailbox.log_off()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("protocol", "submission"), [("imap", "pipelining"), ("aioimaplib", "aiosmtplib")])
+def test_users_connect_from_the_addresses_in_turn(
+    embedded_server: StartEmbedded, protocol: str, submission: str, loop: str
+) -> None:
+    """User i starts from address i modulo their number, with each driver of mailboxes and of submission."""
+    services = embedded_server(ACCOUNTS).services
+
+    async def live() -> None:
+        async with relayed(services.imap, "127.0.0.1") as (imap, at), relayed(services.smtp, "127.0.0.1") as (smtp, to):
+            client = Client(submission=submission, source_addresses=SOURCES)
+            own = client.using(replace(services, imap=at, smtp=to))
+            for account in ACCOUNTS:
+                await visit(protocol, own, account)
+            assert [account.number for account in ACCOUNTS] == [1, 2, 3]
+            assert imap.origins == smtp.origins == ["127.0.0.3", "127.0.0.2", "127.0.0.3"]
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(live())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_addresses_of_ip_version_6(embedded_server: StartEmbedded, loop: str) -> None:
+    """They work alike."""
+    services = embedded_server(ACCOUNTS).services
+
+    async def live() -> None:
+        async with relayed(services.imap, "::1") as (imap, at), relayed(services.smtp, "::1") as (smtp, to):
+            own = Client("pipelining", ("::1",)).using(replace(services, imap=at, smtp=to))
+            await visit("imap", own, ACCOUNTS[0])
+            assert imap.origins == smtp.origins == ["::1"]
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(live())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
+def test_nobody_listens(protocol: str, loop: str) -> None:
+    """From an address of one's own too, a refused connection is the server's loss and leaves nothing open."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    services = Services(Endpoint("127.0.0.1", port), Endpoint("127.0.0.1", port))
+    own = Client(source_addresses=SOURCES).using(services)
+
+    async def live() -> None:
+        with pytest.raises(ServerLost, match="connection refused"):
+            await visit(protocol, own, ACCOUNTS[0])
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(live())
+
+
+@pytest.mark.skipif(not PORT_RANGE.exists(), reason="the port is chosen late on Linux only")
+@pytest.mark.parametrize(("source", "host"), [("127.0.0.2", "127.0.0.1"), ("::1", "::1")])
+def test_a_port_is_chosen_when_the_destination_is_known(source: str, host: str) -> None:
+    """Bound sockets hold no port; a port then serves as many connections as there are destinations."""
+    with bound_socket(source) as own, socket.create_server((host, 0), family=own.family) as listening:
+        assert own.getsockname()[1] == 0
+        own.setblocking(True)
+        own.connect(listening.getsockname())
+        assert own.getsockname()[0] == source
+        assert own.getsockname()[1] > 0
+
+
+# --- before the run ---------------------------------------------------------------------------------------------
+
+
+def scenario(place: Path, users: int = 4, protocol: str = "imap", sources: str = "[]", host: str = "") -> Scenario:
+    """A scenario with these users and source addresses, on the embedded server or on one at `host`."""
+    server = f"{{imap: {{host: '{host}'}}, smtp: {{host: '{host}'}}}}" if host else "embedded"
+    path = place / "small.yaml"
+    path.write_text(
+        f"server: {server}\naccounts: {{user: 'u{{index}}', password: p}}\nclient: {{source_addresses: {sources}}}\n"
+        f"topology: [{{profile: loadsim-5.5/light, users: {users}, protocol: {protocol}}}]\n"
+    )
+    return load_scenario(str(path))
+
+
+def problem(found: Scenario) -> str:
+    """What the preflight says against it."""
+    with pytest.raises(ConfigError) as refusal:
+        check_sources(found)
+    line = str(refusal.value)
+    assert "\n" not in line
+    return line
+
+
+def test_addresses_of_this_machine_are_taken(tmp_path: Path) -> None:
+    """Every one of 127.0.0.0/8 is one on Linux; ::1 is for a server that is reached by IP version 6, or by name."""
+    check_sources(scenario(tmp_path, sources="[127.0.0.1]"))
+    check_sources(scenario(tmp_path, sources="['::1']", host="::1"))
+    check_sources(scenario(tmp_path, sources="['::1']", host="localhost"))
+
+
+def test_addresses_of_others_are_refused(tmp_path: Path) -> None:
+    """An address of a range for documentation is nobody's, and so not this machine's (RFC 5737, RFC 3849)."""
+    line = problem(scenario(tmp_path, sources="[127.0.0.1, 192.0.2.1]"))
+    assert line.startswith(
+        "small: client.source_addresses: expected addresses of this machine, found 192.0.2.1: Cannot assign"
+    )
+    line = problem(scenario(tmp_path, sources="['2001:db8::1']", host="::1"))
+    assert line.startswith("small: client.source_addresses: expected addresses of this machine, found 2001:db8::1: ")
+
+
+@pytest.mark.parametrize(("source", "host"), [("::1", "127.0.0.1"), ("127.0.0.2", "::1")])
+def test_addresses_that_cannot_reach_the_server_are_refused(tmp_path: Path, source: str, host: str) -> None:
+    """IP versions do not mix."""
+    assert problem(scenario(tmp_path, sources=f"['{source}']", host=host)) == (
+        "small: client.source_addresses: expected addresses of the same IP version as the server's"
+        f" {host}, found {source}"
+    )
+
+
+def test_too_many_users_for_the_ports_are_refused(tmp_path: Path) -> None:
+    """There is no machine with more than 65,535 ports, and users of the fake module need none."""
+    line = problem(scenario(tmp_path, users=70_000))
+    assert line.startswith("small: client.source_addresses: expected at least ")
+    assert "addresses for 70000 users, found none: ip_local_port_range has " in line
+    check_sources(scenario(tmp_path, users=70_000, protocol="fake"))
+
+
+@given(users=st.integers(1, 200_000), sources=st.integers(1, 40), ports=st.integers(1, 65_536))
+def test_ports_suffice_when_no_address_has_more_users(users: int, sources: int, ports: int) -> None:
+    """What is expected is right: users take the addresses in turn, and none has more of them than ports."""
+    on_the_fullest = max(len(range(first, users + 1, sources)) for first in range(1, sources + 1))
+    assert (too_few_ports(users, sources, ports) is None) == (on_the_fullest <= ports)
+
+
+@pytest.mark.parametrize(
+    ("users", "sources", "ports", "needed"),
+    [(28_232, 0, 28_232, None), (28_233, 0, 28_232, 2), (50_000, 1, 28_232, 2), (50_000, 2, 28_232, None)],
+)
+def test_how_many_addresses_are_expected(users: int, sources: int, ports: int, needed: int | None) -> None:
+    """Linux has 28,232 ports (32768 to 60999) unless told otherwise; without addresses there is the system's one."""
+    said = too_few_ports(users, sources, ports)
+    if needed is None:
+        assert said is None
+    else:
+        assert said is not None
+        assert said.startswith(f"expected at least {needed} addresses for {users} users, found {sources or 'none'}: ")
+
+
+def test_the_section_is_written_down(tmp_path: Path) -> None:
+    """A run directory's scenario has the addresses, and is read as the same again."""
+    before = scenario(tmp_path, sources="[127.0.0.2, 127.0.0.3]")
+    assert before.client.source_addresses == SOURCES
+    again = tmp_path / "again.yaml"
+    again.write_text(before.to_yaml())
+    assert load_scenario(str(again)).client == before.client
+    assert before.digest() == scenario(tmp_path).digest()  # where users come from is no load
