@@ -86,7 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._jump()
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
 
     def _jump(self) -> None:

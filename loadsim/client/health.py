@@ -46,7 +46,8 @@ class Lateness:
         self.busy_s += busy_s
         self.down_s += down_s
         self.generator_s += generator_s
-        self.generator_most_s = max(self.generator_most_s, generator_s)
+        if generator_s > self.generator_most_s:
+            self.generator_most_s = generator_s
 
 
 class CollectorPauses:

@@ -308,21 +308,17 @@ class FakeMailbox:
 
     async def structure(self, ref: MessageRef) -> Structure:
         """BODYSTRUCTURE."""
-        (message,) = await self._messages((ref,))
-        await self._command("IMAP UID FETCH", 50, 200)
+        (message,) = await self._about("IMAP UID FETCH", (ref,), 50, 200)
         return message.mail.structure
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
         """As many bytes as the part has."""
-        await self._messages((ref,))
-        await self._command("IMAP UID FETCH", 50, part.size_bytes + 60)
+        await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
         return _blank(part.size_bytes)
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
         """Set or clear a flag."""
-        messages = await self._messages(refs)
-        await self._command("IMAP UID STORE")
-        for message in messages:
+        for message in await self._about("IMAP UID STORE", refs):
             message.flags = message.flags | {flag} if on else message.flags - {flag}
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
@@ -335,8 +331,7 @@ class FakeMailbox:
 
     async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[_Message]:
         target = self.folder(folder)
-        messages = await self._messages(refs)
-        await self._command(command, 60, 100)
+        messages = await self._about(command, refs, 60, 100)
         for message in messages:
             target.add(message.mail, message.flags)
         return messages
@@ -349,8 +344,7 @@ class FakeMailbox:
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         """Gone for good."""
-        messages = await self._messages(refs)
-        await self._command("IMAP UID STORE")
+        messages = await self._about("IMAP UID STORE", refs)
         await self._command("IMAP UID EXPUNGE")
         _remove(messages)
 
@@ -378,8 +372,10 @@ class FakeMailbox:
             message, seen, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence
         )
 
-    async def _messages(self, refs: Sequence[MessageRef]) -> Sequence[_Message]:
-        """Open the one folder in which these messages are. Raises `ServerRefused` when one is not there."""
+    async def _about(
+        self, command: str, refs: Sequence[MessageRef], sent_bytes: int = 40, received_bytes: int = 40
+    ) -> Sequence[_Message]:
+        """One command about messages of one folder, which is opened. Raises `ServerRefused` when one is not there."""
         if not isinstance(refs[0], _Message):
             raise TypeError(f"expected references that this mailbox gave out, found {refs[0]!r}")
         messages = cast("Sequence[_Message]", refs)
@@ -389,6 +385,7 @@ class FakeMailbox:
         for message in messages:
             if folder.messages.get(message.uid) is not message:
                 raise ServerRefused("FETCH without data")
+        await self._command(command, sent_bytes, received_bytes)
         return messages
 
 
