@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b32decode
+from base64 import b32decode, b32encode
+from hashlib import blake2b
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,18 @@ def test_fields_are_named() -> None:
     found = Evidence.parse(SAMPLE)
     assert found == Evidence("r-1", 7, "n7.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
     assert found.header() == SAMPLE
+
+
+@given(st.integers(1, 2**32 - 1), WORDS)
+@settings(deadline=None, max_examples=100)
+def test_ids_are_in_base_32(user: int, name: str) -> None:
+    """80 bits of BLAKE2b of what the id follows from, as the standard library writes them, in lower case."""
+
+    def written(address: str) -> str:
+        return b32encode(blake2b(address.encode(), digest_size=10).digest()).decode().lower()
+
+    assert answer_id(user, name, "reply") == "r" + written(f"{user}/{name}/reply")
+    assert initial_id(user, name, 3) == "i" + written(f"{user}/{name}/3")
 
 
 @pytest.mark.parametrize("name", ["run", "from", "id", "kind", "sent", "body"])
