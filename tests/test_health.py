@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -14,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from timing_samples import HEADER, done
 from virtual_runs import live, quiet, scenario_of
 
+from loadsim.cli.live import sentence
 from loadsim.client.clock import MonotonicClock
+from loadsim.client.engine import LiveSnapshot
 from loadsim.client.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
 from loadsim.client.lag import TICK_NS, LoopLag
+from loadsim.report.answer import summarise
+from loadsim.results.timinglog import TimingLogWriter
 
 BLOCKED_S = 0.1
 
@@ -251,3 +257,41 @@ def test_lateness_is_added_up_by_cause(tmp_path: Path) -> None:
         total_s = sum(task[f"late_{cause}_s"] for task in lived.tasks())
         assert getattr(last, f"late_{cause}_s") == pytest.approx(total_s)
         assert lived.log.health[-1][f"late_{cause}_s"] <= total_s + 0.001
+
+
+def test_the_live_view_says_how_the_generator_is() -> None:
+    """Beside the counts, as soon as there is a sample."""
+    told = LiveSnapshot("work", 12.4, 10, 9, {"READ": 5, "SEND": 2}, 1, 0, 3, 0, 0.0)
+    counts = "12 s, 9 of 10 users on, 7 tasks done, 1 failed, 3 messages under way"
+    assert sentence(told) == counts
+    told = replace(told, lag_p99_ms=0.44, lag_max_ms=2.0, cpu_share=0.123, rss_bytes=1)
+    assert sentence(told) == f"{counts}; event loop 0.4 ms late; 12% of a core"
+
+
+def test_a_loop_that_is_blocked_again_and_again_makes_the_run_invalid(tmp_path: Path, runner: asyncio.Runner) -> None:
+    """A real loop that sleeps 0.2 s at a time: from the kernel's timer through the log to the verdict."""
+    path = tmp_path / "a.tlog"
+    clock = MonotonicClock()
+
+    async def run() -> None:
+        epoch_ns = clock.now_ns()
+        log = TimingLogWriter(path, HEADER, epoch_ns)
+        health = Health(clock, Lateness())
+        log.facts({"start_ns": epoch_ns, "ended": "completed"})
+        health.start()
+        for _ in range(3):
+            asyncio.get_running_loop().call_soon(time.sleep, 0.2)  # the very thing that is looked for
+            await asyncio.sleep(0.1)
+            log.health(health.sample())
+        health.stop()
+        log.task(
+            **done("READ", 1, 1) | {"scheduled_ns": epoch_ns, "started_ns": epoch_ns, "ended_ns": epoch_ns + 10**6}
+        )
+        log.close()
+
+    runner.run(run())
+    summary = summarise([path])
+    (reason,) = summary.score["verdict"]["reasons"]
+    assert reason.startswith("the event loop of engine c1.0 was late: 99th percentile ")
+    assert summary.score["generator"]["lag_p99_ms"] >= 180
+    assert summary.exit_status == 3

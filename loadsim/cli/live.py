@@ -38,11 +38,13 @@ def _screen(snapshot: LiveSnapshot, duration_s: float) -> Table:
 
 
 def sentence(snapshot: LiveSnapshot) -> str:
-    """The counts in words."""
+    """The counts in words, and how the generator is: the worst of its engines in the last second."""
     at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
+    lag = "" if snapshot.lag_p99_ms is None else f"; event loop {snapshot.lag_p99_ms:.1f} ms late"
+    busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
     return (
         f"{at}{snapshot.users_on} of {snapshot.users} users on, {sum(snapshot.tasks.values())} tasks done,"
-        f" {snapshot.failed} failed, {snapshot.accepted_undelivered} messages under way"
+        f" {snapshot.failed} failed, {snapshot.accepted_undelivered} messages under way{lag}{busy}"
     )
 
 
