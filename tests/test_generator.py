@@ -284,6 +284,7 @@ SHARED = MachineHealth("c1", cores=2, cpu_share=0.5, stolen_share=0.0, server_he
         ),
         (Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False),)), []),
         (Generator(engines=(ENGINE,), machines=(replace(SHARED, cores=1),)), []),
+        (Generator(engines=(ENGINE,), machines=(replace(SHARED, shares_cpus=False, cpu_share=0.95),)), []),
     ],
 )
 def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: list[str]) -> None:
@@ -321,9 +322,10 @@ def test_that_the_embedded_server_is_near_is_no_news() -> None:
     assert suspicious(Generator(machines=(SHARED,)), embedded=True) == []
 
 
-def test_a_clock_that_was_set_is_told() -> None:
-    """By how much, and when."""
+def test_a_clock_that_was_set_is_told_once_for_each_machine() -> None:
+    """By how much, and when; all engines of a machine see the same clock."""
     engine = replace(ENGINE, clock_steps=((33.2, -5000.0),))
-    assert suspicious(Generator(engines=(engine,)), embedded=False) == [
-        "the wall clock of engine c1.1 was set by -5.000 s, 33 s into the run"
+    engines = (engine, replace(engine, name="c1.2"), replace(ENGINE, name="c2.1"))
+    assert suspicious(Generator(engines=engines), embedded=False) == [
+        "the wall clock of c1 was set by -5.000 s, 33 s into the run"
     ]

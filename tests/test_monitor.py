@@ -266,6 +266,16 @@ def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
 
 
 @SEVERAL_CORES
+def test_a_process_gets_back_what_it_had_itself(server: Server) -> None:
+    """A child that had been confined by somebody else is so again, whatever its parent may do."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(server.pids[1], {max(own)})
+    with kept_apart(find_server(server.endpoint), engines=1):
+        assert server.cpus() == [own - {max(own)}] * 2
+    assert server.cpus() == [own, {max(own)}]
+
+
+@SEVERAL_CORES
 def test_what_fails_in_between_lets_go_as_well(server: Server) -> None:
     """However the run ends."""
     own = os.sched_getaffinity(0)

@@ -64,9 +64,9 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
             os.sched_setscheduler(0, *scheduling)
         os.sched_setaffinity(0, own_cpus)
         for process, cpus in before.items():
-            for each in with_descendants([process]):
+            for each in with_descendants([process]):  # also what was started meanwhile
                 with suppress(OSError):
-                    _move_threads(each, cpus)
+                    _move_threads(each, before.get(each, cpus))
 
 
 def describe(cores: Cores, place: ServerPlace) -> str:

@@ -77,8 +77,8 @@ def advice(generator: Generator) -> str:
         ways.append("uvloop (pip install 'loadsim[fast]')")
     if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
         ways.append("--pin, which keeps server and generator apart")
-    cores = sum(machine.cores or 0 for machine in generator.machines)
-    if not generator.machines or len(generator.engines) < cores:
+    idle = [machine for machine in generator.machines if not _above(machine.cpu_share, BUSY_SHARE)]
+    if not generator.machines or len(generator.engines) < sum(machine.cores or 0 for machine in idle):
         ways.append("more engines")
     return ", ".join([*ways, "fewer users", "another machine for the generator"])
 
@@ -99,12 +99,21 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
         again, sent = machine.segments_sent_again, machine.segments_sent
         if again > SENT_AGAIN_SHARE * sent:
             warnings.append(f"{machine.name} sent {again} of {sent} TCP segments again: the network lost them")
-    for engine in generator.engines:
+    for client, steps in _clock_steps(generator.engines).items():
         warnings += [
-            f"the wall clock of engine {engine.name} was set by {by_ms / 1000:+.3f} s, {at_s:.0f} s into the run"
-            for at_s, by_ms in engine.clock_steps
+            f"the wall clock of {client} was set by {by_ms / 1000:+.3f} s, {at_s:.0f} s into the run"
+            for at_s, by_ms in steps
         ]
     return warnings
+
+
+def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:
+    """By machine: its engines all see the same clock, and the one that saw most steps missed none."""
+    steps: dict[str, Sequence[tuple[float, float]]] = {}
+    for engine in engines:
+        client = engine.name.rpartition(".")[0]
+        steps[client] = max(steps.get(client, ()), engine.clock_steps, key=len)
+    return steps
 
 
 def _moment(seconds: Sequence[Second], limit: float | None) -> str:
