@@ -153,7 +153,7 @@ def test_a_reply_without_end_is_given_up() -> None:
 
 def offers(*lines: bytes) -> dict[str, str]:
     """What an EHLO reply of these lines offers."""
-    return commands.extensions(Reply(250, (b"mail.sim.test Hello", *lines), 0))
+    return dict(commands.extensions((b"mail.sim.test Hello", *lines)))
 
 
 def test_extensions_are_known_by_their_keywords() -> None:
@@ -167,7 +167,7 @@ def test_extensions_are_known_by_their_keywords() -> None:
 
 def test_the_first_line_offers_nothing() -> None:
     """A server's name is no keyword, whatever it is called."""
-    assert commands.extensions(Reply(250, (b"PIPELINING",), 0)) == {}
+    assert commands.extensions((b"PIPELINING",)) == {}
 
 
 # --- commands ---------------------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from loadsim.model.ports import Account
 from loadsim.protocols.sasl import plain
-from loadsim.protocols.smtp.wire import Reply
 
 _CR, _LF = b"\r\n"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -39,16 +40,18 @@ def ehlo(host: str) -> Command:
     return Command("EHLO", b"EHLO [%b]\r\n" % name.encode())
 
 
-def extensions(reply: Reply) -> dict[str, str]:
+@lru_cache(maxsize=16)
+def extensions(lines: tuple[bytes, ...]) -> Mapping[str, str]:
     """What the reply to EHLO offers: keywords in capitals, with their parameters (RFC 5321 section 4.1.1.1).
 
-    "AUTH=PLAIN", as servers wrote it before RFC 4954, counts as "AUTH PLAIN".
+    "AUTH=PLAIN", as servers wrote it before RFC 4954, counts as "AUTH PLAIN". A server says the same to everybody, and
+    all connections share what it says.
     """
     offered: dict[str, str] = {}
-    for line in reply.lines[1:]:
+    for line in lines[1:]:
         keyword, _, parameters = line.decode("utf-8", "replace").upper().replace("AUTH=", "AUTH ").partition(" ")
         offered[keyword] = f"{offered[keyword]} {parameters}" if keyword in offered else parameters
-    return offered
+    return MappingProxyType(offered)
 
 
 def auth_plain(account: Account) -> Command:

@@ -14,7 +14,8 @@ import asyncio
 import math
 import ssl
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
@@ -30,6 +31,9 @@ FAREWELL_LIMIT_S = 10.0
 
 SERVICE_CLOSING = 421
 """The server ends the connection, whatever it was asked (RFC 5321 section 4.2.1)."""
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+"""What is offered before EHLO."""
 
 Conversation = Iterator[Sequence[Command]]
 
@@ -83,7 +87,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """`open_connections` holds this one for as long as it has a socket. The account is here to be kept secret."""
         self.failure: TaskFailed | None = None
-        self.offered: dict[str, str] = {}
+        self.offered: Mapping[str, str] = NOTHING
         self.succeeded = 0
         self._account = account
         self._observer = observer
@@ -155,7 +159,7 @@ class Connection(asyncio.Protocol):
             raise
         self._transport = transport
         self._sealed = False
-        self.offered = {}  # what was said in the clear does not count (RFC 3207 section 4.2)
+        self.offered = NOTHING  # what was said in the clear does not count (RFC 3207 section 4.2)
         self._pending.clear()
         self._report(agreed, "ok")
 
@@ -174,7 +178,8 @@ class Connection(asyncio.Protocol):
         if not self._said_quit:
             self._transport.write(QUIT)
         self._deadline_s = self._loop.time() + FAREWELL_LIMIT_S
-        self._set_timer()
+        if self._timer is None:
+            self._set_timer()
 
     def abort(self) -> None:
         """Close at once. What is under way fails."""
@@ -249,8 +254,9 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _set_timer(self) -> None:
-        self._stop_timer()
-        self._timer = self._loop.call_at(self._deadline_s, self._look_at_the_clock)
+        """Look in time for the deadline as it is now, and for that of a farewell which may come before it."""
+        at_s = min(self._deadline_s, self._loop.time() + FAREWELL_LIMIT_S)
+        self._timer = self._loop.call_at(at_s, self._look_at_the_clock)
 
     def _look_at_the_clock(self) -> None:
         self._timer = None
@@ -294,8 +300,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by asyncio; what is under way fails at once."""
-        why = error.strerror if isinstance(error, OSError) and error.strerror else ""
-        self._fail(ServerLost(f"lost at {self._at}", why))
+        if not self._leaving:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else ""
+            self._fail(ServerLost(f"lost at {self._at}", why))
         self._gone()
 
     def _take(self, reply: Reply) -> None:
@@ -340,7 +347,7 @@ class Connection(asyncio.Protocol):
     def _accepted(self, reply: Reply) -> None:
         pending = self._pending[0]
         if pending.verb == "EHLO":
-            self.offered = extensions(reply)
+            self.offered = extensions(reply.lines)
         elif pending.verb == STARTTLS.verb:  # it stays pending until it is done
             self._sealed = True
             assert self._transport is not None
