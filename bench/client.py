@@ -187,6 +187,7 @@ async def imap(job: Mapping[str, Any]) -> dict[str, float]:
         await client.fetch(place)
         await client.store(place)
 
+    await _cost(clients, max(1, count // 2), lambda client, _: client.noop())  # nothing is measured cold
     found = {"APPEND": await _cost(clients, count, lambda client, _: client.append(text))}
     await _all(clients, lambda client: client.list(count))
     found["NOOP"] = await _cost(clients, count, lambda client, _: client.noop())

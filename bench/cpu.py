@@ -20,6 +20,12 @@ IMAP_CLIENTS = ("imap", "aioimaplib", "aioimaplib library")
 """Two client modules of loadsim, and the library without loadsim around it."""
 
 IMAP_SESSIONS = 100
+OURS = range(1, IMAP_SESSIONS + 1)
+THEIRS = range(IMAP_SESSIONS + 1, 2 * IMAP_SESSIONS + 1)
+APPENDED_TO = range(2 * IMAP_SESSIONS + 1, 3 * IMAP_SESSIONS + 1)
+"""Users of these clients, of imaptest, and of imaptest's APPEND: what it appends, nobody removes."""
+
+INBOX_MESSAGES = 10
 SMTP_SESSIONS = 20
 BODY_BYTES = 1024
 LOOPS = ("asyncio", "uvloop")
@@ -32,33 +38,33 @@ class Effort(NamedTuple):
 
     rounds: int
     null_count: int  # operations of a kind, for each session
+    dovecot_rounds: int
     dovecot_count: int
     smtp_sizes: tuple[tuple[int, int], ...]  # bytes of a body, messages
     imaptest_s: int
 
 
-SHORT = Effort(3, 20, 6, ((1024, 2000), (10_240, 1000), (102_400, 200)), 4)
-FULL = Effort(9, 60, 20, ((1024, 10_000), (10_240, 5000), (102_400, 1000)), 8)
+SHORT = Effort(3, 20, 1, 20, ((1024, 2000), (10_240, 1000), (102_400, 200)), 3)
+FULL = Effort(3, 40, 3, 50, ((1024, 4000), (10_240, 2000), (102_400, 500)), 4)
 
 
 def imap_on_null(cpus: Cpus, effort: Effort) -> Rows:
-    """Every client and loop on the null server."""
-    with started(Shape(body_bytes=BODY_BYTES), cpus.server) as server:
+    """Every client and loop on the null server; imaptest too, where it is."""
+    with started(Shape(messages=INBOX_MESSAGES, body_bytes=BODY_BYTES), cpus.server) as server:
         variants = _imap_variants(cpus, server.services, effort.null_count, LOOPS)
+        variants |= _imaptest_variants(cpus, server.services, effort.imaptest_s, {"imaptest": True})
         return _rows("null", interleave(effort.rounds, variants))
 
 
 def imap_on_dovecot(cpus: Cpus, effort: Effort) -> Rows:
     """Every client with uvloop on a private Dovecot; imaptest too, where it is."""
     with dovecot(cpus) as services:
-        job = {"what": "create", "loop": "asyncio", "append_bytes": BODY_BYTES, "fill": 2 * effort.dovecot_count}
-        run_client(cpus, {**job, "server": _address(services), "sessions": IMAP_SESSIONS})
+        job = {"what": "create", "loop": "asyncio", "append_bytes": BODY_BYTES, "fill": INBOX_MESSAGES}
+        run_client(cpus, {**job, "server": _address(services), "sessions": len(OURS) + len(THEIRS)})
         variants = _imap_variants(cpus, services, effort.dovecot_count, ("uvloop",))
-        program = others.imaptest_path()
-        if program is not None:
-            for kind, plain in (("imaptest", True), ("imaptest, pipelining", False)):
-                variants[(kind, "C")] = partial(_imaptest, program, cpus, services, effort.imaptest_s, plain)
-        return _rows("Dovecot", interleave(effort.rounds, variants))
+        kinds = {"imaptest": True, "imaptest, pipelining": False}
+        variants |= _imaptest_variants(cpus, services, effort.imaptest_s, kinds)
+        return _rows("Dovecot", interleave(effort.dovecot_rounds, variants))
 
 
 def smtp_on_null(cpus: Cpus, effort: Effort) -> Rows:
@@ -80,10 +86,10 @@ def smtp_on_null(cpus: Cpus, effort: Effort) -> Rows:
 
 @contextmanager
 def dovecot(cpus: Cpus) -> Iterator[Services]:
-    """A private Dovecot and Postfix with as many accounts as there are sessions, on the server's CPUs."""
+    """A private Dovecot and Postfix with accounts for all clients, on the server's CPUs."""
     with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as place:
         Path(place).chmod(0o711)
-        accounts = [account(number) for number in range(1, IMAP_SESSIONS + 1)]
+        accounts = [account(number) for number in (*OURS, *THEIRS, *APPENDED_TO)]
         with pinned(cpus.server):
             server = start_dovecot_postfix(accounts, {}, Path(place) / "server")
         with server:
@@ -96,7 +102,7 @@ def _imap_variants(
     job = {
         "what": "imap",
         "server": _address(services),
-        "sessions": IMAP_SESSIONS,
+        "sessions": len(OURS),
         "count": count,
         "append_bytes": BODY_BYTES,
     }
@@ -107,11 +113,23 @@ def _imap_variants(
     }
 
 
-def _imaptest(program: str, cpus: Cpus, services: Services, seconds: int, plain: bool) -> dict[str, float]:
-    return {
-        operation: others.imaptest(program, cpus, services, IMAP_SESSIONS, operation, seconds, plain)
-        for operation in others.IMAPTEST_STATES
-    }
+def _imaptest_variants(
+    cpus: Cpus, services: Services, seconds: int, kinds: Mapping[str, bool]
+) -> dict[tuple[str, ...], Callable[[], Mapping[str, float]]]:
+    """imaptest, where it is; `kinds` says of which it is as we are: without pipelining and tracking of states."""
+    program = others.imaptest_path()
+    if program is None:
+        return {}
+
+    def measure(plain: bool) -> dict[str, float]:
+        return {
+            operation: others.imaptest(
+                program, cpus, services, APPENDED_TO if operation == "APPEND" else THEIRS, operation, seconds, plain
+            )
+            for operation in others.IMAPTEST_STATES
+        }
+
+    return {(kind, "C"): partial(measure, plain) for kind, plain in kinds.items()}
 
 
 def _address(services: Services) -> tuple[str, int, int]:

@@ -18,7 +18,7 @@ from loadsim.model.ports import Services
 
 IMAPTEST_STATES = {"NOOP": "noop", "STORE": "store", "FETCH": "fetch2", "APPEND": "append"}
 """What imaptest calls the operations. Its FETCH2 asks for the whole message, its header or its text, at random; its
-STORE sets or clears random flags of up to a fifth of the messages, every other time without .SILENT."""
+STORE sets or clears random flags of a message in a mailbox of ten, every other time without .SILENT."""
 
 LIBRARIES = "/usr/lib/dovecot"
 """Where Debian has the libraries that imaptest is linked with."""
@@ -50,26 +50,28 @@ def imaptest_path() -> str | None:
 
 
 def imaptest(
-    program: str, cpus: Cpus, services: Services, sessions: int, operation: str, seconds: int, plain: bool
+    program: str, cpus: Cpus, services: Services, users: range, operation: str, seconds: int, plain: bool
 ) -> float:
     """CPU microseconds of imaptest for each command of this kind, from its first full second to its last.
 
-    `plain` is without pipelining and without keeping track of the mailbox's state, as ours.
+    Each of the `users` has one session. `plain` is without pipelining and without keeping track of the mailbox's state, as ours.
     """
-    state = IMAPTEST_STATES[operation]
+    state, sessions = IMAPTEST_STATES[operation], len(users)
     with tempfile.TemporaryDirectory() as place:
         mbox = Path(place) / "mbox"
         mbox.write_bytes(b"From a@b Sat Nov  1 00:00:00 2025\n" + message(1024).replace(b"\r\n", b"\n") + b"\n")
         command = [
             *("stdbuf", "-oL", program, f"host={services.imap.host}", f"port={services.imap.port}"),
-            *("user=" + account(0).login.replace("0", "%d"), f"users=1-{sessions}", f"pass={PASSWORD}"),
+            *("user=" + account(0).login.replace("0", "%d"), f"users={users[0]}-{users[-1]}", f"pass={PASSWORD}"),
             *(f"clients={sessions}", f"secs={seconds}", f"mbox={mbox}", "msgs=1000000"),
             *(("no_pipelining", "no_tracking") if plain else ()),
             *("-", "logout=0", "select=100", f"{state}=100,0"),
         ]
         environment = {**os.environ, "LD_LIBRARY_PATH": LIBRARIES}
         with pinned(cpus.client):
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+            )
         points: list[tuple[float, int]] = []  # CPU seconds, commands so far
         done = 0
         assert process.stdout is not None

@@ -41,7 +41,7 @@ class Load(NamedTuple):
 IDLE_SHORT = (Load(200, "8h", 3), Load(2000, "8h", 4))
 IDLE_FULL = (Load(500, "8h", 5), Load(10_000, "8h", 15))
 BUSY_SHORT = (Load(1000, "1h", 8), Load(1000, "10m", 8))
-BUSY_FULL = (Load(1000, "1h", 20), Load(1000, "20m", 20), Load(1000, "10m", 20), Load(1000, "5m", 20))
+BUSY_FULL = (Load(1000, "1h", 12), Load(1000, "20m", 12), Load(1000, "10m", 12), Load(1000, "5m", 12))
 
 
 def measure(cpus: Cpus, load: Load) -> dict[str, Any]:
