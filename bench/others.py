@@ -54,7 +54,7 @@ def imaptest(
 ) -> float:
     """CPU microseconds of imaptest for each command of this kind, from its first full second to its last.
 
-    Each of the `users` has one session. `plain` is without pipelining and without keeping track of the mailbox's state, as ours.
+    Each of the `users` has one session. `plain` is without pipelining and without tracking the mailbox's state.
     """
     state, sessions = IMAPTEST_STATES[operation], len(users)
     with tempfile.TemporaryDirectory() as place:
