@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -113,6 +114,19 @@ def test_activities_come_at_the_published_rates() -> None:
     expected = [400.0 * PER_DAY[name][kind] for name, kind in keys]
     assert set(counts) == set(keys)
     assert strays([counts[key] for key in keys], expected, degrees=len(keys)) < LIMIT
+
+
+def test_what_happens_zero_times_a_day_never_happens() -> None:
+    """A rate of zero has no due time; the others keep theirs."""
+    load = all_three(3)
+    groups = tuple(
+        replace(group, profile=replace(group.profile, browse=replace(group.profile.browse, per_day=0)))
+        for group in load.scenario.topology
+    )
+    without = Workload(replace(load.scenario, topology=groups))
+    for user in range(1, 10):
+        others = [each for each in load.activities(user) if each.kind != BROWSE]
+        assert list(without.activities(user)) == others
 
 
 def test_the_number_of_activities_is_poisson() -> None:

@@ -117,6 +117,7 @@ class Engine:
         self.contents = contents
         self.recorder = recorder
         self.clock = clock
+        self.now_ns = clock.now_ns
         self.run_id = run_id
         self.start_ns = 0
         self.users_on = 0

@@ -8,10 +8,8 @@ activity is due when the last one, and all that follows from it, is done.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from loadsim.client import activities, tasks
@@ -21,7 +19,7 @@ from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.ports import INBOX, Account, ClientModule, Header
 from loadsim.model.scenario import STRESS
-from loadsim.model.workload import Activity, own_folders
+from loadsim.model.workload import Plan, own_folders
 
 if TYPE_CHECKING:
     from loadsim.client.engine import Engine
@@ -40,11 +38,60 @@ PAUSE_S = 0.1
 """In a closed loop, after so many activities in a row in which nothing was said to the server, the user waits so long,
 or until there is mail: the loop must not spin."""
 
+LAST_DOWNS = 8
+"""How many times without a session are remembered, to tell why a task is late."""
+
 ON_TIME = (0.0, 0.0, 0.0)
 
 
 class User:
     """A user at work. Also the observer of his own drivers: it holds the clock, they have none."""
+
+    __slots__ = (
+        "_agenda",
+        "_alarm",
+        "_alarm_ns",
+        "_begun",
+        "_broke_at_log_on",
+        "_closed_loop",
+        "_closing",
+        "_cut",
+        "_down_since_ns",
+        "_downs",
+        "_ending",
+        "_failed_log_ons",
+        "_free_ns",
+        "_life",
+        "_moved_bytes",
+        "_plan",
+        "_recorder",
+        "_silent",
+        "_sync_due_ns",
+        "_talked",
+        "_up_since_ns",
+        "_waiter",
+        "_watching",
+        "account",
+        "calendar",
+        "contents",
+        "domain",
+        "engine",
+        "folders",
+        "inbox",
+        "is_on",
+        "looking",
+        "mailbox",
+        "now",
+        "number",
+        "performing",
+        "profile",
+        "profile_name",
+        "protocol",
+        "run_id",
+        "submission",
+        "was_on",
+        "workload",
+    )
 
     def __init__(self, engine: Engine, account: Account, module: ClientModule) -> None:
         self.engine = engine
@@ -54,7 +101,7 @@ class User:
         self.contents = engine.contents
         self.run_id = engine.run_id
         self.domain = engine.workload.scenario.domain
-        self.now = engine.clock.now_ns  # ports.Observer: the instant, in nanoseconds
+        self.now = engine.now_ns  # ports.Observer: the instant, in nanoseconds
         self._recorder = engine.recorder
         group = engine.workload.population.group(account.number)
         self.profile = group.profile
@@ -69,12 +116,11 @@ class User:
         self.is_on = False
 
         self._agenda: list[tuple[int, int, Steps, Step | None]] = []  # due, order, activity, its step if known
-        self._order = count()
+        self._begun = 0  # how many have come on the agenda: of what is due together, the first is done first
         self._closed_loop = engine.workload.scenario.run.mode == STRESS
         self._talked = True  # to the server, in the activity that is under way
         self._silent = 0  # activities of a closed loop in a row that did not
-        self._plan: Iterator[Activity] = iter(())
-        self._next_activity: Activity | None = None
+        self._plan: Plan | None = None  # what has not come on the agenda yet
         self._sync_due_ns: int | None = None
         self._life: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -87,7 +133,7 @@ class User:
         self.performing: str | None = None
         self.looking = False  # whether the next SYNC is for mail that nobody has announced
         self._free_ns = 0  # when the last task ended, or the session was up again
-        self._downs: deque[tuple[int, int]] = deque(maxlen=8)  # the last times without a session
+        self._downs: tuple[tuple[int, int], ...] = ()  # the last times without a session
         self._down_since_ns = 0
         self._up_since_ns = 0
         self._failed_log_ons = 0
@@ -103,7 +149,8 @@ class User:
     def folders_found(self, names: Iterable[str]) -> None:
         """The mailbox has these folders; those that the profile made are browsed and moved to."""
         existing = set(names)
-        self.folders = [name for name in own_folders(self.profile) if name in existing]
+        own = own_folders(self.profile)
+        self.folders = own if existing.issuperset(own) else tuple(name for name in own if name in existing)
 
     def random_folder(self, stream: str, header: Header) -> str:
         """The folder where a message goes to: a function of the message."""
@@ -208,9 +255,8 @@ class User:
             self.mailbox.abandon()
 
     def plan_day(self) -> None:
-        """Look up the first activity, which may take a while for thousands of users, before the common start."""
+        """Make the plan, which may take a while for thousands of users, before the common start."""
         self._plan = self.workload.activities(self.number, endless=self._closed_loop)
-        self._next_activity = next(self._plan, None)
 
     def begin_day(self) -> None:
         """The common start has come: the plan's due times count from now."""
@@ -302,14 +348,18 @@ class User:
             steps.close()
         else:
             due_ns = self._free_ns + self._delay_ns(following)
-            heappush(self._agenda, (due_ns, next(self._order), steps, following))
+            self._put(due_ns, steps, following)
 
     def _plan_next(self) -> None:
-        activity = self._next_activity
+        activity = next(self._plan, None) if self._plan is not None else None
         if activity is not None:
-            self._next_activity = next(self._plan, None)
             due_ns = self._next_turn_ns() if self._closed_loop else self.engine.start_ns + activity.due_us * 1000
-            heappush(self._agenda, (due_ns, next(self._order), activities.begin(self, activity), None))
+            self._put(due_ns, activities.begin(self, activity), None)
+
+    def _put(self, due_ns: int, steps: Steps, step: Step | None) -> None:
+        """Put an activity on the agenda, with its next step if that is known."""
+        self._begun += 1
+        heappush(self._agenda, (due_ns, self._begun, steps, step))
 
     def _next_turn_ns(self) -> int:
         """When the next activity of a closed loop is due: now, unless those before it had nothing to do."""
@@ -423,7 +473,7 @@ class User:
         self.engine.sessions_restored += self.was_on
         self.is_on = self.was_on = True
         self._up_since_ns = self._free_ns
-        self._downs.append((self._down_since_ns, self._free_ns))
+        self._downs = (*self._downs[1 - LAST_DOWNS :], (self._down_since_ns, self._free_ns))
         if self._broke_at_log_on is not None:
             self.lost(self._broke_at_log_on)
 

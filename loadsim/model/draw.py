@@ -8,7 +8,7 @@ number, on any machine, in any order, with any version of any library.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 _TO_UNIT = 2.0**-53
@@ -58,15 +58,6 @@ def exponential(u: float) -> float:
     return -exponent * _LN_2 - 2 * s * series
 
 
-def due_times(rate_per_s: float, seed: int, user: int, stream: str) -> Iterator[float]:
-    """The due times (seconds from the start) of a Poisson process: exponential gaps, no end.
-
-    A rate of zero gives no times.
-    """
-    if rate_per_s <= 0:
-        return
-    at, index = 0.0, 0
-    while True:
-        at += exponential(draw(seed, user, stream, index)) / rate_per_s
-        yield at
-        index += 1
+def gap_s(rate_per_s: float, seed: int, user: int, stream: str, index: int) -> float:
+    """How long after its predecessor, or the start, the `index`th (from 0) event of a Poisson process is due."""
+    return exponential(draw(seed, user, stream, index)) / rate_per_s

@@ -7,15 +7,15 @@ drawn from the message's id, so it is as fixed as the plan, although nobody know
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from heapq import merge
+from heapq import heapify, heappop, heapreplace
 from itertools import accumulate
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
-from loadsim.model.draw import draw, due_times, pick, weighted
+from loadsim.model.draw import draw, gap_s, pick, weighted
 from loadsim.model.evidence import initial_id
 from loadsim.model.population import Population
 from loadsim.model.ports import DELETED_ITEMS, INBOX
@@ -34,6 +34,44 @@ class Activity(NamedTuple):
     due_us: int
     kind: str
     number: int
+
+
+class Plan:
+    """Everything that a user sets out to do, in order of its due time: an iterator.
+
+    Each engine holds one for every user all day long, so it is no more than the next activity of each kind.
+    """
+
+    __slots__ = ("_end_us", "_next", "_rates_per_s", "_seed", "_user")
+
+    def __init__(self, seed: int, user: int, rates_per_s: Mapping[str, float], end_us: float) -> None:
+        """By kind, how often on average; until `end_us` microseconds after the common start, which may be infinite."""
+        self._seed = seed
+        self._user = user
+        self._rates_per_s = rates_per_s
+        self._end_us = end_us
+        firsts = [self._following(kind, 0, 0.0) for kind in rates_per_s]
+        self._next = [each for each in firsts if each[0] < end_us]
+        heapify(self._next)
+
+    def __iter__(self) -> Iterator[Activity]:
+        return self
+
+    def __next__(self) -> Activity:
+        if not self._next:
+            raise StopIteration
+        due_us, kind, number, at_s = self._next[0]
+        following = self._following(kind, number + 1, at_s)
+        if following[0] < self._end_us:
+            heapreplace(self._next, following)
+        else:
+            heappop(self._next)
+        return Activity(due_us, kind, number)
+
+    def _following(self, kind: str, number: int, at_s: float) -> tuple[int, str, int, float]:
+        """The `number`th of a kind, after one at `at_s`: the values of the activity, and its own time unrounded."""
+        at_s += gap_s(self._rates_per_s[kind], self._seed, self._user, kind, number)
+        return round(at_s * 1e6), kind, number, at_s
 
 
 class Addressing(NamedTuple):
@@ -77,29 +115,26 @@ class Workload:
         """The profile that a user follows."""
         return self.population.group(user).profile
 
-    def activities(self, user: int, *, endless: bool = False) -> Iterator[Activity]:
+    @cached_property
+    def _rates_per_s(self) -> dict[int, dict[str, float]]:
+        """How often users of a profile set out to do what, by the profile's identity and by kind; never is left out."""
+        rates = {}
+        for group in self.scenario.topology:
+            profile = group.profile
+            day_s = profile.day_s / self.compression
+            per_day = {
+                NEW_MAIL: profile.new_mail.per_day,
+                PROCESS_INBOX: profile.process_inbox.per_day,
+                BROWSE: profile.browse.per_day,
+                SCHEDULE: profile.schedule.per_day,
+            }
+            rates[id(profile)] = {kind: times / day_s for kind, times in per_day.items() if times > 0}
+        return rates
+
+    def activities(self, user: int, *, endless: bool = False) -> Plan:
         """Everything a user sets out to do until the end of the run (or beyond, for ever), in order of its due time."""
         end_us = math.inf if endless else self.duration_us
-        profile = self.profile(user)
-        day_s = profile.day_s / self.compression
-        return merge(
-            *(
-                self._process(user, kind, per_day / day_s, end_us)
-                for kind, per_day in (
-                    (NEW_MAIL, profile.new_mail.per_day),
-                    (PROCESS_INBOX, profile.process_inbox.per_day),
-                    (BROWSE, profile.browse.per_day),
-                    (SCHEDULE, profile.schedule.per_day),
-                )
-            )
-        )
-
-    def _process(self, user: int, kind: str, rate_per_s: float, end_us: float) -> Iterator[Activity]:
-        for number, due_s in enumerate(due_times(rate_per_s, self.seed, user, kind)):
-            due_us = round(due_s * 1e6)
-            if due_us >= end_us:
-                return
-            yield Activity(due_us, kind, number)
+        return Plan(self.seed, user, self._rates_per_s[id(self.profile(user))], end_us)
 
     def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
         """Which of the profile's messages is sent."""
