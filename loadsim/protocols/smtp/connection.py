@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
@@ -36,6 +35,9 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 """What is offered before EHLO."""
 
 Conversation = Iterator[Sequence[Command]]
+
+OVER: Conversation = iter(())
+"""The conversation of a connection that has none."""
 
 
 class _Pending:
@@ -99,9 +101,9 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._deadline_s = math.inf
         self._closed: asyncio.Future[None] | None = None
-        self._conversation: Conversation = iter(())
+        self._conversation: Conversation = OVER
         self._end: asyncio.Future[None] | None = None  # of the conversation under way
-        self._pending: deque[_Pending] = deque()
+        self._pending: list[_Pending] = []
         self._refusal: ServerRefused | None = None  # the first one of the present packet
         self._last = False  # the connection ends with this conversation
         self._leaving = False  # nothing that the server says is of interest any more
@@ -321,7 +323,7 @@ class Connection(asyncio.Protocol):
             if reply.code == SERVICE_CLOSING:
                 self._fail(self._refusal)
                 return
-            self._report(self._pending.popleft(), "refused")
+            self._report(self._pending.pop(0), "refused")
         elif kind == 3 and pending.further:
             if self._refusal is not None:
                 # Some recipients were accepted, not all. An empty message would reach them (RFC 2920 section 3.1), the
@@ -353,7 +355,7 @@ class Connection(asyncio.Protocol):
             assert self._transport is not None
             self._transport.pause_reading()
             return
-        self._report(self._pending.popleft(), "ok")
+        self._report(self._pending.pop(0), "ok")
 
     # --- ends ---
 
@@ -373,7 +375,7 @@ class Connection(asyncio.Protocol):
     def _finish(self, refusal: ServerRefused | None) -> None:
         """The conversation is over, with or without what it was for."""
         end, self._end = self._end, None
-        self._conversation = iter(())
+        self._conversation = OVER
         self._deadline_s = math.inf
         if end is not None and not end.done():
             if refusal is None:
@@ -391,10 +393,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self._stop_timer()
-        pending, self._pending = self._pending, deque()
+        pending, self._pending = self._pending, []
         for each in pending:
             self._report(each, failure.outcome)
-        self._conversation = iter(())
+        self._conversation = OVER
         end, self._end = self._end, None
         if end is not None and not end.done():
             end.set_exception(again(failure))
