@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import PlainValidator
 
-from loadsim.model.fields import strict, word
+from loadsim.model.fields import Switch, strict, word
 from loadsim.model.ports import SUBMISSIONS, Services
 from loadsim.model.reading import refused
 
@@ -28,10 +28,13 @@ def _source(value: object) -> str:
 class Client:
     """`submission` names the SMTP driver; it changes what the server has to do, and so is part of the result.
 
+    `tls_resumption` does, too: whether TLS sessions are resumed.
+
     Connections start from `source_addresses`, taken in turn by the users; none leave it to the system.
     """
 
     submission: Annotated[str, word(*SUBMISSIONS)] = SUBMISSIONS[0]
+    tls_resumption: Switch = True
     source_addresses: tuple[Annotated[str, PlainValidator(_source)], ...] = ()
 
     def __post_init__(self) -> None:
@@ -42,7 +45,7 @@ class Client:
         """These services, as such clients use them."""
         return replace(
             services,
-            imap=replace(services.imap, sources=self.source_addresses),
-            smtp=replace(services.smtp, sources=self.source_addresses),
+            imap=replace(services.imap, sources=self.source_addresses, resumes=self.tls_resumption),
+            smtp=replace(services.smtp, sources=self.source_addresses, resumes=self.tls_resumption),
             submission=self.submission,
         )

@@ -208,7 +208,8 @@ class Endpoint:
     """Where a service listens. `tls` is none, starttls or implicit; `ca_file` None means the system's authorities.
 
     `connection` (SMTP) is per-message or kept; `auth` (SMTP) says whether to authenticate when the server offers it.
-    `sources` are the local addresses to connect from; none leave it to the system.
+    `sources` are the local addresses to connect from; none leave it to the system. `resumes` says whether clients
+    offer their last TLS session when they connect again.
     """
 
     host: str
@@ -218,6 +219,7 @@ class Endpoint:
     connection: str = "per-message"
     auth: bool = True
     sources: tuple[str, ...] = ()
+    resumes: bool = True
 
     def source(self, user: int) -> str | None:
         """The local address that this user's connections start from; None leaves it to the system."""

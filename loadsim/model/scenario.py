@@ -261,6 +261,7 @@ class Scenario:
             "lists": asdict(self.lists),
             "run": run,
             "submission": self.client.submission,
+            "tls_resumption": self.client.tls_resumption,
             "empty_start": self.initialise == "never",
         }
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from loadsim.model.ports import Endpoint
+from loadsim.protocols.tls import handshakes_of
 
 _BIND_ADDRESS_NO_PORT = 24 if sys.platform == "linux" else None
 """`IP_BIND_ADDRESS_NO_PORT` of ip(7), which Python names from 3.12 on; the kernel has it since Linux 4.2."""
@@ -24,6 +25,13 @@ async def connect(
 
     Raises `OSError`, of which `ssl.SSLError` is one.
     """
+    with handshakes_of(user):
+        await _connect(make, endpoint, user, context, limit_s)
+
+
+async def _connect(
+    make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
+) -> None:
     loop = asyncio.get_running_loop()
     name = endpoint.host if context else None
     handshake_limit_s = limit_s if context else None

@@ -25,6 +25,7 @@ from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl import without_password
+from loadsim.protocols.tls import handshakes_of, remember
 
 
 class Answer(NamedTuple):
@@ -173,7 +174,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         since, outcome = self._observer.now(), "lost"
         try:
-            with failing_as("TLS handshake"):
+            with failing_as("TLS handshake"), handshakes_of(self._account.number):
                 async with asyncio.timeout(self._limit_s):
                     transport = await self._loop.start_tls(
                         self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self._limit_s
@@ -216,6 +217,10 @@ class Connection(asyncio.Protocol):
     async def idle(self) -> None:
         """Begin IDLE (RFC 2177); returns when the server has said that it listens. The next command ends it."""
         await self.send("IDLE")
+
+    def remember_tls(self) -> None:
+        """This TLS session, if it is one, may be resumed by the user's next connection."""
+        remember(self._account.number, self._transport)
 
     def close(self) -> None:
         """Close politely; no error is told to anybody who does not wait."""

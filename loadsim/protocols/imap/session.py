@@ -111,6 +111,7 @@ class ImapSession:
                 self._heard,
                 self._broken,
             )
+            self.connection.remember_tls()
         finally:
             self.in_call = False
 

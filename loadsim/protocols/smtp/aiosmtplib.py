@@ -19,6 +19,7 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connected_socket
 from loadsim.protocols.sasl import plain, without_password
+from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.tls import tls_context as context_of
 
 FAREWELL_LIMIT_S = 10.0
@@ -104,13 +105,16 @@ class LibrarySubmission:
             start_tls=False,  # not behind our back: it is timed
             tls_context=self._tls,
         )
-        await self._run(client, "CONNECT", self._open(client), 0)
+        with handshakes_of(self._account.number):
+            await self._run(client, "CONNECT", self._open(client), 0)
         try:
             await self._greet(client)
             if self._endpoint.tls == "starttls":
                 # RFC 3207 section 4.2: what the server said in the clear does not count afterwards
-                await self._run(client, "STARTTLS", client.starttls(), len("STARTTLS\r\n"))
+                with handshakes_of(self._account.number):
+                    await self._run(client, "STARTTLS", client.starttls(), len("STARTTLS\r\n"))
                 await self._greet(client)
+            remember(self._account.number, client.transport)
             if self._endpoint.auth and client.supports_extension("auth"):
                 await self._authenticate(client)
         except ServerRefused:

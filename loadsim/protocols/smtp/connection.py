@@ -24,6 +24,7 @@ from loadsim.protocols.failures import again, failing_as
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
 from loadsim.protocols.smtp.wire import Reply, Wire
+from loadsim.protocols.tls import handshakes_of, remember
 
 FAREWELL_LIMIT_S = 10.0
 """How long a server may take to close after QUIT before its connection is dropped."""
@@ -148,7 +149,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         transport = None
         try:
-            with failing_as("STARTTLS", "lost at STARTTLS"):
+            with failing_as("STARTTLS", "lost at STARTTLS"), handshakes_of(self._account.number):
                 async with asyncio.timeout(self._limit_s):
                     transport = await self._loop.start_tls(
                         self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self._limit_s
@@ -170,6 +171,10 @@ class Connection(asyncio.Protocol):
         """This end's, as a server sees it."""
         assert self._transport is not None
         return str(self._transport.get_extra_info("sockname")[0])
+
+    def remember_tls(self) -> None:
+        """This TLS session, if it is one, may be resumed by the user's next connection."""
+        remember(self._account.number, self._transport)
 
     def leave(self) -> None:
         """Say QUIT (RFC 5321 section 4.1.1.10), unless it is said; the server closes, or we do when its time is up."""

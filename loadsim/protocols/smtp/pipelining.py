@@ -116,6 +116,7 @@ class PipeliningSubmission:
                 await connection.connect(endpoint, None, _until_tls(connection), last=False)
                 await connection.secure(context, endpoint.host)
                 await connection.converse(chain(self._introduction(connection), then), last=last)
+            connection.remember_tls()
         except ServerRefused:
             connection.leave()
             raise
