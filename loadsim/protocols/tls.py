@@ -22,7 +22,7 @@ _CONNECTING: ContextVar[int | None] = ContextVar("the user who connects", defaul
 class ResumingContext(ssl.SSLContext):
     """A context for all users of an endpoint that offers each his own last session; sessions end with the context."""
 
-    _sessions: dict[int, ssl.SSLSession]
+    sessions: dict[int, ssl.SSLSession]
 
     def wrap_bio(
         self,
@@ -35,13 +35,13 @@ class ResumingContext(ssl.SSLContext):
         """What event loops call to begin a handshake, in the context of who connects."""
         user = _CONNECTING.get()
         if session is None and user is not None:
-            session = self._sessions.get(user)
+            session = self.sessions.get(user)
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
     def remember(self, user: int, session: ssl.SSLSession | None) -> None:
         """Keep it for the user's next connection, if the server gave a ticket with it, or a name."""
         if session is not None and (session.has_ticket or session.id):
-            self._sessions[user] = session
+            self.sessions[user] = session
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     kind = ResumingContext if endpoint.resumes else ssl.SSLContext
     context = kind(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and names
     if isinstance(context, ResumingContext):
-        context._sessions = {}
+        context.sessions = {}
     try:
         if endpoint.ca_file is None:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)

@@ -21,6 +21,7 @@ from loadsim.protocols.imap.grammar import numbers_of
 from loadsim.protocols.imap.mailbox import Ref
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
+from loadsim.protocols.tls import remember
 
 MESSAGES_PER_COMMAND = 25
 """The library recurses once per line of a reply, within the interpreter's limit of 1,000, and its time is quadratic
@@ -81,6 +82,7 @@ class AioimaplibMailbox:
         try:
             await connection.run("LOGIN", client.login(library.quoted(account.login), account.password))
             await connection.run("CAPABILITY", connection.protocol.capability())
+            remember(account.number, connection.protocol.transport)
         except ServerRefused:
             self.abandon()
             raise

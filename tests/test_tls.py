@@ -1,0 +1,185 @@
+"""TLS sessions are resumed: each user's own, by every driver, on both event loops, by every version of TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from imap_script import Ear, Peer, certificate, playing
+from mailservers import StartDovecotPostfix
+
+from loadsim.model.client import Client
+from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
+from loadsim.protocols import aioimaplib, imap
+from loadsim.protocols.connecting import connect
+from loadsim.protocols.tls import ResumingContext, remember, tls_context
+
+LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
+ACCOUNTS = [Account(number, f"tls{number}", f"tls{number}@loadsim.test", f"secret-{number}") for number in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for this machine, and a server's context with it."""
+    return certificate(tmp_path_factory.mktemp("tls"), "DNS:localhost,IP:127.0.0.1")
+
+
+@pytest.fixture
+def handshakes(monkeypatch: pytest.MonkeyPatch) -> list[ssl.SSLObject]:
+    """Every client's end of a TLS session, in the order of their handshakes."""
+    made: list[ssl.SSLObject] = []
+    wrap_bio = ResumingContext.wrap_bio
+
+    def wrapped(self: ResumingContext, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        made.append(wrap_bio(self, *args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(ResumingContext, "wrap_bio", wrapped)
+    return made
+
+
+def on(loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, Any, None]) -> None:
+    """Run to the end on this kind of loop."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main)
+
+
+class _Greeted(asyncio.Protocol):
+    """Waits for the first words, and closes."""
+
+    def __init__(self) -> None:
+        self.greeted = asyncio.get_running_loop().create_future()
+        self.closed = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed.set_result(None)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_user_resumes_his_own_session_and_nobody_elses(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    version: ssl.TLSVersion,
+    resumes: bool,
+    localhost: tuple[Path, ssl.SSLContext],
+) -> None:
+    """The second connection of user 1 is resumed, the first of user 2 is not; and none when it is switched off."""
+    ca_file, context = localhost
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        await writer.drain()
+        writer.close()
+
+    async def main() -> None:
+        context.minimum_version = context.maximum_version = version
+        server = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        endpoint = Endpoint("127.0.0.1", port, "implicit", str(ca_file), resumes=resumes)
+        own = tls_context(endpoint)
+        resumed = []
+        async with server:
+            for user in (1, 1, 2, 1):
+                protocol = _Greeted()
+                await connect(lambda made=protocol: made, endpoint, user, own, 30.0)  # type: ignore[misc]
+                await protocol.greeted
+                resumed.append(protocol.transport.get_extra_info("ssl_object").session_reused)
+                remember(user, protocol.transport)
+                protocol.transport.close()
+                await protocol.closed
+        assert resumed == [False, resumes, False, resumes]
+
+    on(loop, main())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("tls", ["implicit", "starttls"])
+def test_log_ons_are_resumed(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    tls: str,
+    localhost: tuple[Path, ssl.SSLContext],
+    handshakes: list[ssl.SSLObject],
+) -> None:
+    """The second log-on of a user is resumed, another user's first is not."""
+    ca_file, context = localhost
+
+    async def script(peer: Peer) -> None:
+        if tls == "starttls":
+            peer.say(b"* OK [CAPABILITY IMAP4rev1 STARTTLS] ready")
+            await peer.answer(rb"STARTTLS")
+            await peer.writer.start_tls(context)
+            await peer.answer(rb"CAPABILITY", b"* CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR")
+            await peer.answer(rb"AUTHENTICATE PLAIN .*")
+            await peer.answer(rb"CAPABILITY", b"* CAPABILITY IMAP4rev1")
+        else:
+            await peer.greet()
+        await peer.end()
+
+    async def main() -> None:
+        immediate = context if tls == "implicit" else None
+        async with playing(script, script, script, context=immediate, tls=tls) as endpoint:
+            client = imap.open_module(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
+            for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
+                mailbox = client.session(account, Ear()).mailbox
+                await mailbox.log_on()
+                mailbox.abandon()
+
+    on(loop, main())
+    assert [secured.session_reused for secured in handshakes] == [False, True, False]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("tls", ["implicit", "starttls"])
+@pytest.mark.parametrize("way", SUBMISSIONS)
+def test_submissions_to_postfix_are_resumed(
+    way: str, tls: str, dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]
+) -> None:
+    """Each message has a connection of its own: the second of a user is resumed, another user's first is not."""
+    server = dovecot_postfix(ACCOUNTS, {}, tls=tls)
+    services = Client(submission=way).using(server.services)
+
+    async def main() -> None:
+        module = imap.open_module(services)
+        for account in (ACCOUNTS[0], ACCOUNTS[1]):
+            submission = module.session(account, Ear()).submission
+            for _ in range(2):
+                await submission.send(account.address, [ACCOUNTS[1].address], b"Subject: x\r\n\r\ny\r\n")
+            await submission.close()
+
+    for loop in LOOPS:
+        del handshakes[:]
+        on(loop, main())
+        assert [secured.session_reused for secured in handshakes] == [False, True, False, True]
+
+
+@pytest.mark.servers
+def test_the_library_resumes_too(dovecot_postfix: StartDovecotPostfix, handshakes: list[ssl.SSLObject]) -> None:
+    """Through `aioimaplib` each user offers his own last session; whether Dovecot takes it is up to the process."""
+    server = dovecot_postfix(ACCOUNTS, {}, tls="implicit")
+
+    async def main() -> None:
+        module = aioimaplib.open_module(server.services)
+        for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
+            mailbox = module.session(account, Ear()).mailbox
+            await mailbox.log_on()
+            await mailbox.log_off()
+
+    asyncio.run(main())
+    context = handshakes[0].context
+    assert isinstance(context, ResumingContext)
+    assert sorted(context.sessions) == [1, 2]
+    assert not handshakes[2].session_reused
