@@ -557,7 +557,7 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         ),
         (
             "server: embedded\nclient: {submit: pipelining}\n" + FEW,
-            "client.submit: expected one of the keys submission, source_addresses, found 'submit'",
+            "client.submit: expected one of the keys submission, tls_resumption, source_addresses, found 'submit'",
         ),
         (
             "server: embedded\ninitialise: yes\n" + FEW,
