@@ -30,8 +30,9 @@ from smtp_peers import (
     server_context,
 )
 
+from loadsim.client.modules import open_module
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import Account, Endpoint, Submission
+from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services, Submission
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context
@@ -532,3 +533,14 @@ def test_a_missing_authority_file_is_bad_input(tmp_path: Path) -> None:
         tls_context(endpoint(25, tls="implicit", ca_file=str(tmp_path / "none.pem")))
     expected = "ca_file: expected a readable file of PEM certificates, found"
     assert str(error.value) == f"{expected} {tmp_path / 'none.pem'}: No such file or directory"
+
+
+@pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
+def test_client_modules_submit_as_the_services_say(protocol: str) -> None:
+    """Each way of submission that a scenario may name has its driver, in either client module."""
+    drivers = {"aiosmtplib": LibrarySubmission, "pipelining": PipeliningSubmission}
+    assert set(drivers) == set(SUBMISSIONS)
+    for name, driver in drivers.items():
+        services = Services(endpoint(143), endpoint(25), submission=name)
+        session = open_module(protocol, services).session(ACCOUNT, Observed())
+        assert type(session.submission) is driver
