@@ -55,7 +55,7 @@ def measure(cpus: Cpus, load: Load) -> dict[str, Any]:
             scenario = _write(directory, load, server.services.imap.port, server.services.smtp.port)
             out = directory / "run"
             _run(cpus, scenario, out, load.hold_s)
-        logs = [read_log(path) for path in sorted((out / "logs").glob("*.tlog"))]
+        logs = [log for log in map(read_log, sorted((out / "logs").glob("*.tlog"))) if len(log.tasks)]
     delivered = server.counts["delivered"]
     return {"users": load.users, "day": load.day, "delivered": delivered, **_figures(logs, load.hold_s)}
 
@@ -77,7 +77,7 @@ def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
 
 def _run(cpus: Cpus, scenario: Path, out: Path, hold_s: float) -> None:
     """Run until everybody is on and `hold_s` longer, then end it as a person would, with an interrupt."""
-    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out)]
+    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out), "--engines", "1"]
     said = out.parent / "said"
     with said.open("w") as sink, pinned(cpus.client):
         process = subprocess.Popen(command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL)
@@ -102,11 +102,11 @@ def _has_started(out: Path) -> bool:
 
 
 def _figures(logs: list[TimingLog], hold_s: float) -> dict[str, Any]:
-    """All engines together: memory and tasks added up, lags put together, CPU of the busiest.
+    """What the logs of the engines say, together. (There are samples of the whole machine in them, too.)
 
     The first second at work, with what log-on left behind, is left out, and so is what follows the interrupt.
     """
-    working = [[sample for sample in log.health if 1 < sample["at_s"] <= hold_s] for log in logs]
+    working = [[one for one in log.health if "lags_us" in one and 1 < one["at_s"] <= hold_s] for log in logs]
     lags_us = np.sort(np.array([lag for samples in working for one in samples for lag in one["lags_us"]], np.int64))
     log_ons = [log.tasks[log.names(log.tasks, "task") == "LOGON"] for log in logs]
     began_us = min(int(tasks["started_us"].min()) for tasks in log_ons)

@@ -1,9 +1,10 @@
-"""The null server of the benchmarks: other clients work with it, and loadsim's see the mail that they send."""
+"""The benchmarks, and their null server: other clients work with it, and loadsim's see the mail that they send."""
 
 from __future__ import annotations
 
 import asyncio
 import imaplib
+import json
 import smtplib
 import socket
 import time
@@ -12,10 +13,14 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from bench import client as measured
+from bench import tables
+from bench.__main__ import PAGE, RESULTS
 from bench.nullserver import NullServer, Shape, started
+from bench.processes import interleave
 from loadsim.client.modules import open_module
 from loadsim.model.evidence import Evidence
-from loadsim.model.ports import DELETED_ITEMS, INBOX, Account, Flag, Session
+from loadsim.model.ports import DELETED_ITEMS, INBOX, SUBMISSIONS, Account, Flag, Session
 
 pytestmark = pytest.mark.compiler
 
@@ -75,6 +80,11 @@ def logged_on(server: NullServer, login: str) -> Iterator[imaplib.IMAP4]:
         client.login(login, "any")
         client.select(INBOX)
         yield client
+
+
+def address(server: NullServer) -> tuple[str, int, int]:
+    """As the jobs of the benchmarks name a server."""
+    return server.services.imap.host, server.services.imap.port, server.services.smtp.port
 
 
 def submit(server: NullServer, recipients: list[str], message: bytes) -> None:
@@ -237,3 +247,83 @@ def test_it_listens_on_all_of_loopback(server: NullServer) -> None:
     for host in ("127.0.0.1", "127.4.5.6"):
         with closing(socket.create_connection((host, server.services.imap.port), PATIENCE_S)) as connection:
             assert connection.recv(4) == b"* OK"
+
+
+def test_measured_clients_do_what_is_counted() -> None:
+    """The server counts as many commands as a benchmark divides its CPU time by, with each client."""
+    sessions, count = 3, 4
+    for name in ("imap", "aioimaplib", "aioimaplib library"):
+        with started(Shape(messages=10)) as server:
+            job = {"client": name, "server": address(server), "sessions": sessions, "count": count, "append_bytes": 500}
+            found = asyncio.run(measured.imap(job))
+        assert set(found) == set(measured.OPERATIONS)
+        asked = sessions * count
+        assert {operation: server.counts[f"IMAP {operation}"] for operation in ("STORE", "APPEND", "MOVE")} == {
+            "STORE": 2 * asked,  # by itself, and in READ
+            "APPEND": asked,
+            "MOVE": asked,
+        }
+        assert server.counts["IMAP FETCH"] >= 2 * asked
+        assert server.counts["IMAP NOOP"] >= asked
+
+
+@pytest.mark.parametrize("submission", SUBMISSIONS)
+def test_measured_submissions_are_delivered(submission: str) -> None:
+    """Every message of every size reaches the null server, and is divided by."""
+    with started(Shape()) as server:
+        sizes = [(600, 6), (50_000, 3)]
+        job = {"submission": submission, "server": address(server), "sessions": 3, "sizes": sizes}
+        found = asyncio.run(measured.smtp(job))
+    assert set(found) == {"600", "50000"}
+    warm_up = 2 * 3
+    assert server.counts["delivered"] == server.counts["SMTP DATA"] == 6 + 3 + warm_up
+
+
+def test_lateness_is_felt_from_the_servers_clock() -> None:
+    """Pushed mail is noticed, and not before it was sent."""
+    with started(Shape(messages=4, pushes_per_s=20, stamped=True)) as server:
+        found = asyncio.run(measured.lateness({"server": address(server), "sessions": 5, "seconds": 1.0}))
+    assert found["pushes"] > 0
+    assert found["lag_ms"]["max"] >= found["lag_ms"]["p50"] > 0
+
+
+def test_variants_are_measured_in_turn() -> None:
+    """A noisy minute falls on all variants alike, and every figure is kept."""
+    order: list[str] = []
+
+    def measure(name: str) -> dict[str, float]:
+        order.append(name)
+        return {"cost": float(len(order))}
+
+    found = interleave(3, {("a",): lambda: measure("a"), ("b",): lambda: measure("b")})
+    assert order == ["a", "b"] * 3
+    assert found == {("a",): {"cost": [1.0, 3.0, 5.0]}, ("b",): {"cost": [2.0, 4.0, 6.0]}}
+
+
+def test_the_page_shows_the_figures_that_are_kept() -> None:
+    """The tables of the documentation are those of the results that lie beside the benchmarks."""
+    assert tables.is_current(PAGE, json.loads(RESULTS.read_text()))
+
+
+def test_tables_compare_with_their_reference() -> None:
+    """Beside a median stands how many times the reference's it is."""
+    rows = [
+        {"client": name, "loop": loop, "operation": size, "us": {"median": us}}
+        for name, loop, size, us in (
+            ("pipelining", "uvloop", "1024", 60.0),
+            ("pipelining", "uvloop", "102400", 300.0),
+            ("smtp-source", "C", "1024", 40.0),
+            ("smtp-source", "C", "102400", 100.0),
+        )
+    ]
+    found = {
+        "at": "today",
+        "full": False,
+        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
+        "cpus": {"client": [0], "server": [1]},
+        "smtp_null": rows,
+    }
+    lines = tables.document(found).splitlines()
+    assert "| client | loop | 1 KB | 100 KB |" in lines
+    assert "| pipelining | uvloop | 60 (1.50) | 300 (3.00) |" in lines
+    assert "| smtp-source | C | **40** | **100** |" in lines
