@@ -36,6 +36,9 @@ DEEPEST = 64
 MOST_NUMBERS = 1_000_000
 """Numbers in one set: "1:4294967295" is short to write and long to hold."""
 
+LONGEST_KNOWN_BYTES = 200
+"""Of an answer to LIST that is remembered, with some hundred others, to be recognised for the next user."""
+
 _QUOTED = rb'"([^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+)"'
 _LITERAL = rb"~?\{(\d{1,15})\+?\}\r\n"
 _NIL = rb"([Nn][Ii][Ll])(?=[ ()]|\Z)"
@@ -132,6 +135,11 @@ def _names(raw: bytes) -> frozenset[str]:
 
 
 def _list(raw: bytes, at: int) -> ListEntry:
+    """Thousands of users have folders of the same names: they are looked up, unless a name is unusually long."""
+    return _known_entry(raw, at) if len(raw) <= LONGEST_KNOWN_BYTES else _entry(raw, at)
+
+
+def _entry(raw: bytes, at: int) -> ListEntry:
     attributes, at = _value(raw, at)
     delimiter, at = _value(raw, at)
     name, at = _value(raw, at)
@@ -142,6 +150,9 @@ def _list(raw: bytes, at: int) -> ListEntry:
         None if delimiter is None else decoded(delimiter),
         decode_name(decoded(name)),
     )
+
+
+_known_entry = lru_cache(maxsize=512)(_entry)
 
 
 def _status(raw: bytes, at: int) -> MailboxStatus:
