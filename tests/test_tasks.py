@@ -321,7 +321,8 @@ def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False,
 
 def stamps(inbox: Inbox, *refs: str, announced: int, now_ns: int = 99) -> list[tuple[str, int]]:
     """What a SYNC that brings these messages makes of the announcements."""
-    return [(evidence.id, at_ns) for evidence, at_ns in inbox.take_in([header(ref) for ref in refs], announced, now_ns)]
+    new = inbox.take_in([header(ref) for ref in refs], inbox.stamps(len(refs), announced, now_ns))
+    return [(evidence.id, at_ns) for evidence, at_ns in new]
 
 
 def test_announcements_date_the_messages_they_were_about() -> None:
@@ -364,15 +365,15 @@ def test_foreign_mail_uses_up_its_announcement() -> None:
     for at_ns in (10, 20, 30, 40):
         inbox.announce(1, at_ns)
     listed = [header("x", ours=False), header("y", run="initial"), header("z", sender=3), header("a")]
-    assert [(each.id, at) for each, at in inbox.take_in(listed, 4, 99)] == [("a", 40)]
+    assert [(each.id, at) for each, at in inbox.take_in(listed, inbox.stamps(4, 4, 99))] == [("a", 40)]
     assert [each.ref for each in inbox.unread] == ["y", "a"]
 
 
 def test_a_message_listed_twice_is_one() -> None:
     """After a log-on the list may show again what is known: it is neither new nor unread once more."""
     inbox = Inbox("run-1", 2, None)
-    assert len(inbox.take_in([header("a")], None, 5)) == 1
-    assert inbox.take_in([header("a")], None, 6) == []
+    assert len(inbox.take_in([header("a")], inbox.stamps(1, None, 5))) == 1
+    assert inbox.take_in([header("a")], inbox.stamps(1, None, 6)) == []
     assert len(inbox.unread) == 1
 
 
@@ -410,7 +411,7 @@ def test_mail_of_an_earlier_run_is_left_alone() -> None:
     """It was still under way when that run ended: neither counted as this run's nor read; the start state's mail is."""
     inbox = Inbox("run-1", 2, None)
     late, own, initial = header("a", run="run-0"), header("b"), header("c", run="initial")
-    new = inbox.take_in([late, own, initial], None, 5)
+    new = inbox.take_in([late, own, initial], inbox.stamps(3, None, 5))
     assert [evidence.id for evidence, _ in new] == ["b"]
     assert [message.ref for message in inbox.unread] == ["b", "c"]
 

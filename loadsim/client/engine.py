@@ -38,6 +38,10 @@ LOG_OFFS_AT_ONCE = 50
 LOOK_S = 0.05
 """How often the end of a phase that has no fixed time is looked for."""
 
+COLLECTOR = (700, 2, 1_000_000_000)
+"""Thresholds of Python's garbage collector while users are on: it looks at some thousand young objects at a time,
+never at all that was made since the common start, which would take many milliseconds. Tasks leave no cycles."""
+
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """What a user may be doing while no planned task runs."""
 
@@ -232,6 +236,8 @@ class Engine:
     async def run(self) -> None:
         """From the first log-on to the last log-off. Facts and records are flushed however it ends."""
         ended = "early"
+        thresholds = gc.get_threshold()
+        gc.set_threshold(*COLLECTOR)
         try:
             async with asyncio.TaskGroup() as group:
                 if self._self_observing:
@@ -251,6 +257,7 @@ class Engine:
         finally:
             self._health.stop()
             gc.unfreeze()
+            gc.set_threshold(*thresholds)
             self._conclude(ended)
 
     async def _log_on_all(self) -> bool:

@@ -40,14 +40,9 @@ class Inbox:
         evidence = header.evidence
         return evidence is not None and 1 <= evidence.sender <= self._users
 
-    def take_in(self, headers: Sequence[Header], announced: int | None, now_ns: int) -> list[tuple[Evidence, int]]:
-        """New messages were listed; those of this run, and since when each was visible.
-
-        `announced` of them had been announced when the list was asked for; None after a log-on, when nobody knows
-        since when they were there.
-        """
+    def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[Evidence, int]]:
+        """New messages were listed, visible since these `stamps`; those of this run, each with its stamp."""
         new = []
-        stamps = [now_ns] * len(headers) if announced is None else self._stamps(len(headers), announced, now_ns)
         for header, at_ns in zip(headers, stamps, strict=True):
             evidence = header.evidence
             if evidence is None or header.ref in self._lying or not self.knows(header):
@@ -61,13 +56,18 @@ class Inbox:
                 self.unread.append(header)
         return new
 
-    def _stamps(self, listed: int, announced: int, now_ns: int) -> list[int]:
+    def stamps(self, listed: int, announced: int | None, now_ns: int) -> list[int]:
         """When each of the listed messages was announced, in their order; now, for those that never were.
+
+        `announced` of them had been when the list was asked for; None after a log-on, when nobody knows since when
+        they were there.
 
         What was announced before they were asked for must be among them. Where they are fewer, something was
         announced that is not there, and the earliest words are dropped: no delivery looks earlier than it was.
         Word that came while they were listed may be about one that is not among them: it is kept for the next time.
         """
+        if announced is None:
+            return [now_ns] * listed
         waiting = self._announced
         if announced > listed:
             del waiting[: announced - listed]

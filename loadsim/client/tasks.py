@@ -77,7 +77,7 @@ async def log_on(user: User, _: None) -> bool:
     newest = None if user.engine.start_ns else SCREENFUL
     await mail.log_on()
     user.folders_found(await mail.folders())
-    user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, newest)), announced=None)
+    await user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, newest)), announced=None)
     await user.watch()
     return True
 
@@ -85,7 +85,7 @@ async def log_on(user: User, _: None) -> bool:
 async def sync(user: User, unannounced: bool) -> None:
     """Show what the server has announced; or, for a user who looks by himself, what it has not."""
     announced = None if unannounced else user.inbox.announced
-    user.take_in(await user.mailbox.arrived(), announced=announced)
+    await user.take_in(await user.mailbox.arrived(), announced=announced)
     await user.watch()
 
 

@@ -17,6 +17,7 @@ from loadsim.client.activities import Step, Steps
 from loadsim.client.inbox import Inbox
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.draw import draw
+from loadsim.model.evidence import Evidence
 from loadsim.model.ports import INBOX, Account, ClientModule, Header
 from loadsim.model.scenario import STRESS
 from loadsim.model.workload import Plan, own_folders
@@ -40,6 +41,9 @@ or until there is mail: the loop must not spin."""
 
 LAST_DOWNS = 8
 """How many times without a session are remembered, to tell why a task is late."""
+
+HEADERS_A_TURN = 500
+"""How many messages of a list are taken in before the loop's other work has its turn; about a millisecond."""
 
 ON_TIME = (0.0, 0.0, 0.0)
 
@@ -164,10 +168,18 @@ class User:
         found = (self.workload.population.number(address) for address in addresses)
         return [user for user in found if user is not None]
 
-    def take_in(self, headers: Sequence[Header], *, announced: int | None) -> None:
-        """New messages of the Inbox were listed; see `Inbox.take_in`."""
+    async def take_in(self, headers: Sequence[Header], *, announced: int | None) -> None:
+        """New messages of the Inbox were listed; see `Inbox.stamps`. However many they are, others have their turns."""
         event = "found" if announced is None else "seen"
-        for evidence, at_ns in self.inbox.take_in(headers, announced, self.now()):
+        stamps = self.inbox.stamps(len(headers), announced, self.now())
+        for at in range(0, len(headers), HEADERS_A_TURN):
+            if at:
+                await asyncio.sleep(0)
+            portion = slice(at, at + HEADERS_A_TURN)
+            self._take_in(event, self.inbox.take_in(headers[portion], stamps[portion]))
+
+    def _take_in(self, event: str, new: Iterable[tuple[Evidence, int]]) -> None:
+        for evidence, at_ns in new:
             self._note(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
             self.engine.mail_seen(evidence.id, self.number)
 

@@ -17,7 +17,7 @@ _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]
 
 
-def body_digest(body: bytes) -> str:
+def body_digest(body: bytes | bytearray) -> str:
     """The first 64 bits of SHA-256 of everything after the header's empty line, in hexadecimal."""
     return sha256(body).hexdigest()[:16]
 

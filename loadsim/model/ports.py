@@ -134,8 +134,11 @@ class Mailbox(Protocol):
         """What the message consists of."""
         ...
 
-    async def part(self, ref: MessageRef, part: Part) -> bytes:
-        """One part, as it is encoded in the message. Does not mark the message as seen."""
+    async def part(self, ref: MessageRef, part: Part) -> bytes | bytearray:
+        """One part, as it is encoded in the message; perhaps a bytearray when it is large, to be read only.
+
+        Does not mark the message as seen.
+        """
         ...
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:

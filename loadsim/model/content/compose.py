@@ -48,7 +48,7 @@ class Attachment:
     content_type: str
     filename: str | None
     encoding: str
-    encoded: bytes
+    encoded: bytes | bytearray
 
     def __repr__(self) -> str:
         return f"Attachment({self.content_type!r}, {self.filename!r}, {len(self.encoded)} bytes)"

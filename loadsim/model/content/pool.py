@@ -64,7 +64,7 @@ class Entity:
     """A MIME entity: its header's lines, each with CRLF, and its body as encoded."""
 
     header: bytes
-    body: bytes
+    body: bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Content:
     """What stands in a message from its Content-Type on: header lines, the pieces of the body, the body's digest."""
 
     header: bytes
-    pieces: tuple[bytes, ...]
+    pieces: tuple[bytes | bytearray, ...]
     digest: str
 
 

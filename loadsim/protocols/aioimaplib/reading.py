@@ -57,7 +57,7 @@ def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
     )
 
 
-def _fields(block: bytes) -> Iterator[tuple[str, bytes]]:
+def _fields(block: bytes | bytearray) -> Iterator[tuple[str, bytes]]:
     """Names in lower case, and unfolded values (RFC 5322 section 2.2.3); of several, the first comes last."""
     for line in reversed(_FOLD.sub(b"", block).splitlines()):
         name, colon, value = line.partition(b":")

@@ -4,6 +4,8 @@ Commands may be sent while others are under way. All untagged data goes to every
 protocol does not say whose they are (RFC 9051 section 5.5): who asked picks what was asked for. What a connection
 holds back is only what follows a literal or an IDLE that the server has not said "+" to.
 
+A long answer is taken in bit by bit, with the loop's other work in between: what one user gets does not delay another.
+
 There is one timer per connection at most. It is not moved when commands come and go: when it fires, it looks
 whether any command is overdue.
 """
@@ -14,7 +16,8 @@ import asyncio
 import math
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
@@ -26,6 +29,15 @@ from loadsim.protocols.imap.responses import Condition, Continuation, Response, 
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.tls import handshakes_of, remember
+
+RESPONSES_A_TURN = 64
+"""How many responses of one connection are taken in before the loop's other work has its turn; about a millisecond."""
+
+SHORT_BYTES = 4096
+"""What arrives in pieces of up to this holds no more responses than can be taken in at once."""
+
+FULL_BYTES = 65536
+"""With a piece of this and more, the transport may have the next one ready in the same turn."""
 
 
 class Answer(NamedTuple):
@@ -84,6 +96,7 @@ class Connection(asyncio.Protocol):
         "_limit_s",
         "_loop",
         "_observer",
+        "_rest",
         "_sealed",
         "_timer",
         "_transport",
@@ -127,6 +140,7 @@ class Connection(asyncio.Protocol):
         self._counted_bytes = 0  # of what arrived: those that a command was charged with
         self._bye: str | None = None
         self._leaving = False
+        self._rest: Iterator[Response] | None = None  # what has arrived and waits for its turn
         self._sealed = False  # the server agreed to STARTTLS: it must not say more in the clear
 
     @classmethod
@@ -327,20 +341,65 @@ class Connection(asyncio.Protocol):
         if self.failure is not None:
             return
         try:
-            for response in self._wire.feed(data):
-                self._take(response)
-                if self.failure is not None:
-                    return
-            if self._sealed:
-                if self._wire.held_bytes:
-                    raise _injected()
-                self._sealed = False
+            if len(data) <= SHORT_BYTES and self._rest is None:
+                for response in self._wire.feed(data):
+                    self._take(response)
+                    if self.failure is not None:
+                        return
+                if self._sealed:
+                    self._unseal()
+            elif self._rest is None:
+                self._take_some(iter(self._wire.feed(data)), full=len(data) >= FULL_BYTES)
+            else:  # some transports still had something when they were told to pause
+                self._rest = chain(self._rest, _later(self._wire, data))
         except ProtocolError as error:
             self._fail(error)
+
+    def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
+        """Take in so many of the responses; go on in the loop's next turn if there are more, or may be.
+
+        Nothing is read meanwhile, and after STARTTLS nothing before its handshake.
+        """
+        assert self._transport is not None
+        left = RESPONSES_A_TURN
+        for response in responses:
+            self._take(response)
+            if self.failure is not None:
+                return
+            left -= 1
+            if left <= 0 and not self._sealed:  # what follows STARTTLS is judged before anybody acts upon its end
+                break
+        else:
+            if self._sealed:
+                self._unseal()
+                return
+            if not full:
+                if paused and not self._transport.is_closing():
+                    self._transport.resume_reading()
+                return
+        self._rest = responses
+        if not paused:
+            self._transport.pause_reading()
+        self._loop.call_soon(self._go_on_taking)
+
+    def _go_on_taking(self) -> None:
+        rest, self._rest = self._rest, None
+        if rest is not None and self.failure is None:
+            try:
+                self._take_some(rest, paused=True)
+            except ProtocolError as error:
+                self._fail(error)
+
+    def _unseal(self) -> None:
+        """The server has said OK to STARTTLS; behind that it said nothing."""
+        if self._wire.held_bytes:
+            raise _injected()
+        self._sealed = False
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by asyncio; everything under way fails at once."""
         self._gone = True
+        self._take_rest()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
         if self._bye is not None:
@@ -349,6 +408,15 @@ class Connection(asyncio.Protocol):
             self._fail(ServerLost("connection reset"))
         else:
             self._fail(ServerLost("connection lost"))
+
+    def _take_rest(self) -> None:
+        """What came before the end of the connection is taken in before it."""
+        rest, self._rest = self._rest, None
+        try:
+            while rest is not None and self.failure is None and (response := next(rest, None)) is not None:
+                self._take(response)
+        except ProtocolError as error:
+            self._fail(error)
 
     def _take(self, response: Response) -> None:
         if self._sealed:
@@ -468,6 +536,11 @@ class Connection(asyncio.Protocol):
         self._held_back.clear()
         if not self._leaving:
             self._broken(failure)
+
+
+def _later(wire: Wire, data: bytes) -> Iterator[Response]:
+    """Feed the wire when what it was fed before is used up."""
+    yield from wire.feed(data)
 
 
 def _injected() -> ProtocolError:

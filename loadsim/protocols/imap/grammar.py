@@ -18,6 +18,7 @@ from loadsim.protocols.imap.responses import (
     Code,
     Condition,
     Continuation,
+    Cut,
     Envelope,
     Exists,
     Expunged,
@@ -189,10 +190,10 @@ def _esearch(raw: bytes, at: int) -> Search:
 def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     """`* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
     section = _ONE_SECTION.match(raw, at)
-    if section is not None and (found := _one_section(raw, section, number)) is not None:
+    if section is not None and type(raw) is bytes and (found := _one_section(raw, section, number)) is not None:
         return found
     uid = size_bytes = flags = envelope = structure = None
-    sections: dict[str, bytes | None] = {}
+    sections: dict[str, bytes | bytearray | None] = {}
     if raw[at : at + 1] != b"(":
         raise malformed("FETCH", "(", at)
     at += 1
@@ -237,7 +238,7 @@ def _one_section(raw: bytes, match: re.Match[bytes], number: int) -> Fetched | N
     if after is None:
         return None
     uid = before or after[1]
-    sections: dict[str, bytes | None] = {decoded(name).upper(): raw[begin:end]}
+    sections: dict[str, bytes | bytearray | None] = {decoded(name).upper(): raw[begin:end]}
     return Fetched(number, None if uid is None else int(uid), None, None, None, None, sections)
 
 
@@ -248,7 +249,7 @@ def _number(raw: bytes, at: int) -> tuple[int, int]:
     return int(match[1]), match.end()
 
 
-def _string(raw: bytes, at: int) -> tuple[bytes | None, int]:
+def _string(raw: bytes, at: int) -> tuple[bytes | bytearray | None, int]:
     """A quoted string, a literal, or NIL (RFC 9051 section 9, nstring and literal8)."""
     match = _STRING.match(raw, at)
     if match is None:
@@ -261,8 +262,10 @@ def _string(raw: bytes, at: int) -> tuple[bytes | None, int]:
     return None, match.end()
 
 
-def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes, int]:
+def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes | bytearray, int]:
     begin = match.end()
+    if isinstance(raw, Cut) and begin in raw.beside:
+        return raw.beside[begin], begin
     end = begin + int(match[_ON_LITERAL])
     if end > len(raw):
         raise malformed("a literal", "all of its bytes", begin)
@@ -304,7 +307,8 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
                 return inner, at
             value, inner = inner, outer.pop()
         elif kind == _ON_LITERAL:
-            value, at = _literal(raw, match)
+            literal, at = _literal(raw, match)
+            value = bytes(literal)  # of an envelope, say: never large but by ill will
         else:
             value = match[6]
         if inner is None:

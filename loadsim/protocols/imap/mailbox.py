@@ -10,7 +10,7 @@ from loadsim.errors import ServerRefused
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import INBOX, Flag, Header, Part, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
-from loadsim.protocols.imap.connection import Answer, Connection
+from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Answer, Connection
 from loadsim.protocols.imap.grammar import numbers_of
 from loadsim.protocols.imap.reading import (
     HEADER_ITEMS,
@@ -26,6 +26,7 @@ from loadsim.protocols.imap.responses import (
     Fetched,
     ListEntry,
     MailboxStatus,
+    Response,
     Search,
 )
 from loadsim.protocols.imap.session import ImapSession
@@ -85,13 +86,18 @@ class ImapMailbox:
 
     async def folders(self) -> Sequence[str]:
         """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
+        names: list[str] = []
         with self.session.call() as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
-        return [
-            _canonical(entry.name)
-            for entry in answer.data
-            if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
-        ]
+            for portion in _portions(answer.data):
+                names += [
+                    _canonical(entry.name)
+                    for entry in portion
+                    if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
+                ]
+                if answer.data:
+                    await asyncio.sleep(0)
+        return names
 
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless the folder is open."""
@@ -109,8 +115,9 @@ class ImapMailbox:
             # Up to "*": the folder may have shrunk, and a number beyond its end would be an error.
             found = await self._headers(connection, folder, "FETCH", b"%d:*" % first)
             if folder == INBOX and found:
-                self.session.arrivals.listed(found[-1][0])
-        return [header for _, header in (found if newest is None else found[-newest:])]
+                self.session.arrivals.listed(next(reversed(found)))
+        headers = list(found.values())
+        return headers if newest is None else headers[-newest:]
 
     async def arrived(self) -> Sequence[Header]:
         """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9)."""
@@ -121,10 +128,11 @@ class ImapMailbox:
             first = self.session.arrivals.next_uid
             found = await self._headers(connection, INBOX, "UID FETCH", b"%d:*" % first)
             # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
-            found = [each for each in found if each[0] >= first]
+            for uid in [uid for uid in found if uid < first]:
+                del found[uid]
             if found:
-                self.session.arrivals.listed(found[-1][0])
-        return [header for _, header in found]
+                self.session.arrivals.listed(next(reversed(found)))
+        return list(found.values())
 
     async def watch(self) -> None:
         """IDLE (RFC 2177), or else NOOP now and then; both go on by themselves until the next call."""
@@ -144,7 +152,7 @@ class ImapMailbox:
                 return structure_of(fetched.structure)
         raise ServerRefused("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
-    async def part(self, ref: Hashable, part: Part) -> bytes:
+    async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5)."""
         with self.session.call() as connection:
             folder, uids = await self._opened_for(connection, (ref,))
@@ -265,7 +273,7 @@ class ImapMailbox:
                 answers = await _all(futures)
                 self.session.raise_if_renumbered()
                 for folder, answer in zip(names, answers[1::2], strict=True):
-                    found[folder] = list(self._listed(folder, answer))
+                    found[folder] = await self._listed(folder, answer)
         return found
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
@@ -275,25 +283,35 @@ class ImapMailbox:
 
     # --- pieces of commands ---
 
-    async def _headers(
-        self, connection: Connection, folder: str, command: str, numbers: bytes
-    ) -> list[tuple[int, Header]]:
+    async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
+        """The headers by their UIDs, which ascend."""
         answer = await connection.send(command, numbers, HEADER_ITEMS)
         validity = self.session.validity[folder]
         found: dict[int, Header] = {}
-        for fetched in answer.data:
-            if isinstance(fetched, Fetched) and fetched.uid is not None:
-                header = header_of(fetched, Ref(folder, validity, fetched.uid))
-                if header is not None:
-                    found[fetched.uid] = header
-        return sorted(found.items())
+        last_uid, ascending = 0, True
+        for portion in _portions(answer.data):
+            for fetched in portion:
+                if isinstance(fetched, Fetched) and fetched.uid is not None:
+                    header = header_of(fetched, Ref(folder, validity, fetched.uid))
+                    if header is not None:
+                        found[fetched.uid] = header
+                        ascending = ascending and fetched.uid >= last_uid
+                        last_uid = fetched.uid
+            if answer.data:
+                await asyncio.sleep(0)
+        return found if ascending else dict(sorted(found.items()))
 
-    def _listed(self, folder: str, answer: Answer) -> Iterator[Listed]:
+    async def _listed(self, folder: str, answer: Answer) -> list[Listed]:
         validity = self.session.validity[folder]
-        for fetched in answer.data:
-            if isinstance(fetched, Fetched) and fetched.uid is not None and has_evidence_section(fetched):
-                flags = frozenset(flag.lower() for flag in fetched.flags or ())
-                yield Listed(Ref(folder, validity, fetched.uid), flags, evidence_of(fetched))
+        listed = []
+        for portion in _portions(answer.data):
+            for fetched in portion:
+                if isinstance(fetched, Fetched) and fetched.uid is not None and has_evidence_section(fetched):
+                    flags = frozenset(flag.lower() for flag in fetched.flags or ())
+                    listed.append(Listed(Ref(folder, validity, fetched.uid), flags, evidence_of(fetched)))
+            if answer.data:
+                await asyncio.sleep(0)
+        return listed
 
     async def _opened_for(self, connection: Connection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
         """Open the folder in which these messages are; its name and their UIDs."""
@@ -360,6 +378,18 @@ class ImapMailbox:
             await self._over_sets(connection, "UID EXPUNGE", uids)
         else:
             await connection.send("EXPUNGE")
+
+
+def _portions(data: list[Response]) -> Iterator[list[Response]]:
+    """An answer's responses, in their order, a turn of the loop's worth at a time.
+
+    The list is used up by it: to let go of a hundred thousand responses at once would take long, too.
+    """
+    data.reverse()
+    while data:
+        portion = data[: -RESPONSES_A_TURN - 1 : -1]
+        del data[-RESPONSES_A_TURN:]
+        yield portion
 
 
 async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:

@@ -10,6 +10,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
+class Cut(bytes):
+    """A response as it came, but for its largest literals, which are in `beside`, by the place where each would begin.
+
+    So nobody ever copies them.
+    """
+
+    beside: Mapping[int, bytearray]
+
+
 class Code(NamedTuple):
     """A response code in brackets (RFC 9051 section 7.1): its name in capitals, and what follows it as it came."""
 
@@ -128,7 +137,7 @@ class Fetched(NamedTuple):
     """Data of one message; what was not sent is None (RFC 9051 section 7.5.2).
 
     `flags` keep the server's spelling. `sections` holds what BODY[...] brought, by the section's name in
-    capitals; a value is None when the server said NIL.
+    capitals; a value is None when the server said NIL, and a bytearray when it is very large.
     """
 
     number: int
@@ -137,7 +146,7 @@ class Fetched(NamedTuple):
     size_bytes: int | None
     envelope: Envelope | None
     structure: Leaf | Multipart | None
-    sections: Mapping[str, bytes | None]
+    sections: Mapping[str, bytes | bytearray | None]
 
 
 Response = (

@@ -1,0 +1,288 @@
+"""Long answers and large literals: whatever one user gets, the loop's other work has its turns. Nothing is timed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from imap_script import PATIENCE_S, Ear, Peer, certificate, playing
+from test_imap_connection import ACCOUNT, Client
+from test_imap_wire import DIALOGUE, cut
+
+from loadsim.errors import ProtocolError, ServerLost
+from loadsim.model.ports import INBOX, Part
+from loadsim.protocols.imap import wire as wires
+from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
+from loadsim.protocols.imap.mailbox import ImapMailbox, Ref
+from loadsim.protocols.imap.responses import Exists, Fetched, Response
+from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES, Wire
+
+MANY = 3000
+
+
+class Turns:
+    """Counts the turns of the running loop."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.taken += 1
+        self._handle = self._loop.call_soon(self._turn)
+
+    def stop(self) -> None:
+        """Count no more; a loop that always has something to do never waits."""
+        self._handle.cancel()
+
+
+class Listener(Client):
+    """Also notes in which turn each response was heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = Turns()
+        self.heard_in: Counter[int] = Counter()
+
+    def hear(self, response: Response) -> None:
+        self.heard_in[self.turns.taken] += 1
+        super().hear(response)
+
+
+async def many(peer: Peer) -> None:
+    """A greeting, and thousands of responses to one command in one write."""
+    peer.say(b"* OK ready")
+    await peer.answer(rb"NOOP", *(b"* %d EXISTS" % number for number in range(1, MANY + 1)))
+    await peer.end()
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "TLS"])
+def test_many_responses_are_taken_in_over_many_turns(secured: bool, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """In their order, and no more than a few in one turn of the loop; afterwards the connection reads on."""
+    ca_file, context = certificate(tmp_path, "IP:127.0.0.1") if secured else (None, None)
+
+    async def run() -> None:
+        async with playing(many, context=context, tls="implicit" if secured else "none") as endpoint:
+            client = Listener()
+            where = (
+                endpoint if ca_file is None else type(endpoint)(endpoint.host, endpoint.port, "implicit", str(ca_file))
+            )
+            connection = await client.connect(where)
+            answer = await connection.send("NOOP")
+            client.turns.stop()
+            assert answer.data == client.heard == [Exists(number) for number in range(1, MANY + 1)]
+            assert max(client.heard_in.values()) <= RESPONSES_A_TURN
+            await asyncio.sleep(0)
+            assert connection._transport is not None
+            assert connection._transport.is_reading()
+            connection.abort()
+
+    asyncio.run(run())
+
+
+def test_what_came_before_the_end_is_taken_in_before_it() -> None:
+    """The server goes with responses still waiting for their turn: they and the answer count."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            client = Client()
+            connection = await client.connect(endpoint)
+            answer = connection.send("NOOP")
+            lines = b"".join(b"* %d EXISTS\r\n" % number for number in range(1, MANY + 1))
+            connection.data_received(lines + b"t1 OK done\r\n")
+            assert len(client.heard) < MANY
+            connection.connection_lost(None)
+            assert (await answer).data == [Exists(number) for number in range(1, MANY + 1)]
+            assert isinstance(connection.failure, ServerLost)
+            connection.abort()
+
+    asyncio.run(run())
+
+
+def test_what_comes_in_spite_of_a_pause_waits_in_its_order() -> None:
+    """A transport may have more at hand when it is told to pause; a response may even be cut there."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            client = Client()
+            connection = await client.connect(endpoint)
+            answer = connection.send("NOOP")
+            stream = b"".join(b"* %d EXISTS\r\n" % number for number in range(1, MANY + 1)) + b"t1 OK done\r\n"
+            for piece in cut(stream, [9000, 20_005, 20_006, 30_000]):
+                connection.data_received(piece)
+            assert (await answer).data == [Exists(number) for number in range(1, MANY + 1)]
+            connection.abort()
+
+    asyncio.run(run())
+
+
+def test_a_protocol_error_among_many_responses_ends_the_connection() -> None:
+    """Also in a later turn it is this connection's end, and told."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.answer(rb"NOOP", *[b"* 1 EXISTS"] * 1000, b"* 1 FETCH (", *[b"* 2 EXISTS"] * 1000)
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            client = Client()
+            connection = await client.connect(endpoint)
+            with pytest.raises(ProtocolError):
+                await connection.send("NOOP")
+            assert client.heard == [Exists(1)] * 1000
+            assert len(client.broken) == 1
+
+    asyncio.run(run())
+
+
+def test_starttls_at_the_end_of_many_responses_leaves_the_socket_to_the_handshake() -> None:
+    """Where a turn ends exactly with the agreement, what was put behind it is still seen before anybody goes on."""
+
+    async def script(peer: Peer) -> None:
+        peer.say(b"* OK ready")
+        await peer.end()
+
+    async def run(behind: bytes) -> Connection:
+        async with playing(script) as endpoint:
+            client = Client()
+            connection = await client.connect(endpoint)
+            agreed = connection.send("STARTTLS")
+            lines = b"* OK [ALERT] %b\r\n" % (b"x" * 100)
+            connection.data_received(lines * (RESPONSES_A_TURN - 1) + b"t1 OK begin\r\n" + behind)
+            await agreed
+            assert connection._transport is not None
+            if not behind:
+                assert not connection._transport.is_reading()
+            connection.abort()
+            return connection
+
+    assert isinstance(asyncio.run(run(b"")).failure, ServerLost)
+    assert isinstance(asyncio.run(run(b"* 1 EXISTS\r\n")).failure, ProtocolError)
+
+
+def headers(count: int) -> list[bytes]:
+    """What a FETCH of headers brings."""
+    return [
+        b'* %d FETCH (UID %d FLAGS () RFC822.SIZE 9 ENVELOPE (NIL "s%d" NIL NIL NIL NIL NIL NIL NIL NIL))'
+        % (number, number, number)
+        for number in range(1, count + 1)
+    ]
+
+
+def test_lists_and_headers_are_read_over_many_turns() -> None:
+    """What the port makes of many responses is made in portions, too, in their order."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.answer(rb"LIST .*", *(b'* LIST () "/" f%d' % number for number in range(MANY)))
+        await peer.inbox(MANY, MANY + 1)
+        await peer.answer(rb"FETCH 1:\* .*", *headers(MANY))
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            mailbox = ImapMailbox(ImapSession(endpoint, None, ACCOUNT, Ear(), PATIENCE_S))
+            await mailbox.log_on()
+            turns = Turns()
+            assert await mailbox.folders() == [f"f{number}" for number in range(MANY)]
+            listed = turns.taken
+            found = await mailbox.headers(INBOX, None)
+            turns.stop()
+            assert [header.subject for header in found] == [f"s{number}" for number in range(1, MANY + 1)]
+            # Taken in and made into values, each in so many portions.
+            assert min(listed, turns.taken - listed) >= 2 * (MANY // RESPONSES_A_TURN)
+            mailbox.abandon()
+
+    asyncio.run(run())
+
+
+def test_a_large_literal_comes_out_whole_and_is_never_copied() -> None:
+    """Gathered beside its response while it arrives, and handed over as it was gathered."""
+    body = bytes(range(256)) * (3 << 12)
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(1, 2)
+        tag = await peer.expect(rb"UID FETCH 1 \(BODY.PEEK\[1\]\)")
+        peer.writer.write(b"* 1 FETCH (UID 1 BODY[1] {%d}\r\n%b)\r\n%b OK done\r\n" % (len(body), body, tag))
+        await peer.end()
+
+    async def run() -> None:
+        async with playing(script) as endpoint:
+            ear = Ear()
+            mailbox = ImapMailbox(ImapSession(endpoint, None, ACCOUNT, ear, PATIENCE_S))
+            await mailbox.log_on()
+            mailbox.session.validity[INBOX] = 7
+            found = await mailbox.part(Ref(INBOX, 7, 1), Part("1", "text/plain", len(body), None, "7bit"))
+            assert found == body
+            assert isinstance(found, bytearray)
+            assert ear.commands[-1][3] > len(body)
+            mailbox.abandon()
+
+    asyncio.run(run())
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(DIALOGUE), max_size=8), st.lists(st.integers(0, 4000), max_size=30))
+def test_any_split_gives_the_same_responses_with_literals_beside(
+    monkeypatch: pytest.MonkeyPatch, sent: list[tuple[bytes, Response | None]], places: list[int]
+) -> None:
+    """Where even one byte is large, every literal that is cut by the network is gathered beside its response."""
+    monkeypatch.setattr(wires, "LARGE_BYTES", 1)
+    stream = b"".join(raw + b"\r\n" for raw, _ in sent)
+    wire = Wire()
+    found = [response for piece in cut(stream, places) for response in wire.feed(piece)]
+    assert found == [expected for _, expected in sent if expected is not None]
+    assert wire.held_bytes == 0
+    assert wire.taken_bytes == len(stream)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.from_regex(r"\A[1-9](\.[1-9]){0,2}\Z"), st.binary(max_size=300), min_size=1, max_size=4),
+    st.lists(st.integers(0, 2000)),
+)
+def test_several_literals_of_one_response_keep_their_places(
+    monkeypatch: pytest.MonkeyPatch, sections: dict[str, bytes], places: Sequence[int]
+) -> None:
+    """Large ones and small ones, whatever they hold, on any split."""
+    monkeypatch.setattr(wires, "LARGE_BYTES", 100)
+    items = [b"BODY[%b] {%d}\r\n%b" % (name.encode(), len(data), data) for name, data in sections.items()]
+    stream = b"* 1 FETCH (" + b" ".join(items) + b" UID 9)\r\n"
+    wire = Wire()
+    (found,) = (response for piece in cut(stream, places) for response in wire.feed(piece))
+    assert isinstance(found, Fetched)
+    assert (found.sections, found.uid) == (sections, 9)
+
+
+def test_literals_beside_count_towards_the_limit() -> None:
+    """All of one response together, wherever they are kept; and a line is no longer for it."""
+    size = LARGEST_LITERAL_BYTES // 2 + 1
+    wire = Wire()
+    assert not list(wire.feed(b"* 1 FETCH (BODY[1] {%d}\r\n" % size))
+    for _ in range(size >> 20):
+        assert not list(wire.feed(b"." * (1 << 20)))
+    with pytest.raises(ProtocolError, match="literal too large"):
+        list(wire.feed(b"." * (size & 0xFFFFF) + b" BODY[2] {%d}\r\n" % size))
+    wire = Wire(longest_line_bytes=50)
+    stream = b"* 1 FETCH (BODY[1] {%d}\r\n" % (2 << 20)
+    edges = [*range(0, 2 << 20, 1 << 16), 2 << 20]
+    assert not list(wire.feed(stream))
+    for begin, end in pairwise(edges):
+        assert not list(wire.feed(b"." * (end - begin)))
+    with pytest.raises(ProtocolError, match="line too long"):
+        list(wire.feed(b" BODY[2] " + b"x" * 60))
