@@ -7,6 +7,7 @@ nothing without this header is ever touched.
 from __future__ import annotations
 
 from hashlib import blake2b, sha256
+from sys import intern
 from typing import NamedTuple
 
 HEADER = "X-LoadSim"
@@ -71,10 +72,10 @@ class Evidence(NamedTuple):
         fields = dict([part.strip().partition("=")[::2] for part in value.split(";")])
         try:
             return cls(
-                run=fields["run"],
+                run=intern(fields["run"]),  # what many messages say is held once
                 sender=_number(fields["from"], 1, 2**32),
                 id=fields["id"],
-                kind=fields["kind"],
+                kind=intern(fields["kind"]),
                 sent_us=_number(fields["sent"], 0, 2**63),
                 body=fields["body"],
             )

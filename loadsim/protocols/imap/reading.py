@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
+from sys import intern
 from urllib.parse import unquote_to_bytes
 
 from loadsim.model.evidence import HEADER, Evidence
@@ -87,9 +88,10 @@ def text_of(raw: bytes | None) -> str:
 
 
 def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
+    """The addresses; each is held once, however many users remember a message with it."""
     for address in addresses:
         if address.host is not None and address.mailbox is not None:  # else it opens or closes a group
-            yield f"{address.mailbox.decode('utf-8', 'replace')}@{address.host.decode('utf-8', 'replace')}"
+            yield intern(f"{address.mailbox.decode('utf-8', 'replace')}@{address.host.decode('utf-8', 'replace')}")
 
 
 def _leaves(body: Leaf | Multipart, name: str, alternative: bool = False) -> Iterator[tuple[str, Leaf, bool]]:
