@@ -119,9 +119,12 @@ class Tape:
     def health(self, sample: Mapping[str, Any]) -> None:
         self._log.health(sample)
 
-    def flush(self) -> str | None:
+    def gather(self) -> None:
+        self._log.gather()
+
+    def write(self) -> str | None:
         self.flushes += 1
-        return self._log.flush() or self.complaint
+        return self._log.write() or self.complaint
 
 
 @dataclass

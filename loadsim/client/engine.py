@@ -60,8 +60,12 @@ class RunLog(Recorder, Protocol):
         """How the generator was in the last second."""
         ...
 
-    def flush(self) -> str | None:
-        """Write what has gathered; None, or why that was not possible (it is kept)."""
+    def gather(self) -> None:
+        """Prepare to write what was recorded."""
+        ...
+
+    def write(self) -> str | None:
+        """Write what was gathered, in any thread; None, or why that was not possible (it is kept)."""
         ...
 
 
@@ -98,7 +102,8 @@ class LiveSnapshot:
 class Engine:
     """Runs the users with these numbers. `modules` has a client module for every protocol among them.
 
-    `control` keeps it in step with the other engines of the run; None when there are none.
+    `control` keeps it in step with the other engines of the run; None when there are none. `writes_aside`: the log is
+    written in a thread, so that a slow disk holds up no user; in virtual time nothing may wait for a thread.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class Engine:
         run_id: str,
         wall_clock_us: int,
         self_observing: bool = True,
+        writes_aside: bool = False,
         watch: Callable[[LiveSnapshot], None] = lambda _: None,
         control: Control | None = None,
     ) -> None:
@@ -149,6 +155,8 @@ class Engine:
         self._failed = 0
         self._skipped = 0
         self._disk_complaint: str | None = None
+        self._writes_aside = writes_aside
+        self._writing: asyncio.Future[str | None] | None = None
         scenario = workload.scenario
         self._ramp_up_s = scenario.run.ramp_up_s
         self._limits = scenario.limits
@@ -356,7 +364,16 @@ class Engine:
             self._watch(self.snapshot())
 
     def _flush(self) -> None:
-        complaint = self.recorder.flush()
+        """Write the log; aside, where a slow disk would hold up the users. While it does, records gather."""
+        self.recorder.gather()
+        if not self._writes_aside:
+            self._written(self.recorder.write())
+        elif self._writing is None or self._writing.done():
+            if self._writing is not None:
+                self._written(self._writing.result())
+            self._writing = asyncio.get_running_loop().run_in_executor(None, self.recorder.write)
+
+    def _written(self, complaint: str | None) -> None:
         if complaint and self._disk_complaint is None:
             self._events.say("log not written", why=complaint)
         self._disk_complaint = complaint
@@ -371,7 +388,8 @@ class Engine:
                 "silent_activities": self.silent_activities,
             }
         )
-        self._flush()
+        self.recorder.gather()
+        self._written(self.recorder.write())
         self._events.tell_failures()
         self._events.say("over", ended=ended, done=sum(self._done.values()), failed=self._failed, skipped=self._skipped)
         self._watch(self.snapshot())

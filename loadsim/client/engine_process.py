@@ -215,6 +215,7 @@ async def _run(begin: Begin, pool: Pool, reader: asyncio.StreamReader) -> None:
                 clock=clock,
                 run_id=begin.header["run"],
                 wall_clock_us=time.time_ns() // 1000,
+                writes_aside=True,
                 watch=pool.watch,
                 control=pool,
             )

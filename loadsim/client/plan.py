@@ -124,7 +124,10 @@ class Tally:
     def health(self, sample: Mapping[str, Any]) -> None:
         """Nothing is late in virtual time."""
 
-    def flush(self) -> None:
+    def gather(self) -> None:
+        """Nothing is written."""
+
+    def write(self) -> None:
         """Nothing is written."""
 
     def _hour_of(self, at_ns: int) -> Hour:

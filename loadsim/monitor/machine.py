@@ -155,4 +155,5 @@ async def _watch(machine: Machine, log: RunLog, clock: Clock, start_ns: Callable
             started = True
             log.facts({"start_ns": start_ns()})
         log.health({"at_ns": clock.now_ns(), **machine.take()})
-        log.flush()
+        log.gather()
+        log.write()

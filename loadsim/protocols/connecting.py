@@ -1,4 +1,8 @@
-"""TCP connections to an endpoint, from the local address that it has for a user."""
+"""TCP connections to an endpoint, from the local address that it has for a user.
+
+A host's name is looked up once in the life of a process: thousands of users do not ask a name server for the same
+thing with every connection, and its answer is in nobody's time.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from loadsim.model.ports import Endpoint
@@ -15,7 +19,11 @@ from loadsim.protocols.tls import handshakes_of
 _BIND_ADDRESS_NO_PORT = 24 if sys.platform == "linux" else None
 """`IP_BIND_ADDRESS_NO_PORT` of ip(7), which Python names from 3.12 on; the kernel has it since Linux 4.2."""
 
+_FOUND: dict[str, list[str]] = {}
+"""The addresses of each host, the one that last took a connection first."""
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+T = TypeVar("T")
 
 
 async def connect(
@@ -37,13 +45,16 @@ async def _connect(
     handshake_limit_s = limit_s if context else None
     source = endpoint.source(user)
     if source is None:
-        await loop.create_connection(
-            make,
+        await first_answering(
             endpoint.host,
-            endpoint.port,
-            ssl=context,
-            server_hostname=name,
-            ssl_handshake_timeout=handshake_limit_s,
+            lambda address: loop.create_connection(
+                make,
+                address,
+                endpoint.port,
+                ssl=context,
+                server_hostname=name,
+                ssl_handshake_timeout=handshake_limit_s,
+            ),
         )
         return
     own = await connected_socket(endpoint, source)
@@ -56,15 +67,46 @@ async def _connect(
         raise
 
 
-async def connected_socket(endpoint: Endpoint, source: str) -> socket.socket:
-    """A socket from this local address to the endpoint, of the address's family. Raises `OSError`."""
-    own = bound_socket(source)
-    try:
-        await asyncio.get_running_loop().sock_connect(own, (endpoint.host, endpoint.port))
-    except BaseException:
-        own.close()
-        raise
-    return own
+async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.socket:
+    """A socket to the endpoint, from this local address and of its family, if there is one. Raises `OSError`."""
+
+    async def connected(address: str) -> socket.socket:
+        own = _socket(address) if source is None else bound_socket(source)
+        try:
+            await asyncio.get_running_loop().sock_connect(own, (address, endpoint.port))
+        except BaseException:
+            own.close()
+            raise
+        return own
+
+    return await first_answering(endpoint.host, connected, None if source is None else ":" in source)
+
+
+async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], ipv6: bool | None = None) -> T:
+    """What `connect_to` makes of the first of a host's addresses that takes a connection.
+
+    `ipv6` says which kind will do; None: any. Raises the `OSError` of the last one, or that of the look-up.
+    """
+    known = _FOUND.get(host) or await _look_up(host)
+    addresses = [address for address in known if ipv6 in (None, ":" in address)] or known
+    for address in addresses:
+        try:
+            made = await connect_to(address)
+        except (ssl.SSLError, ConnectionAbortedError, ConnectionResetError):
+            raise  # it did take the connection
+        except OSError:
+            if address == addresses[-1]:
+                raise
+        else:
+            if address != known[0]:
+                known.sort(key=lambda each: each != address)
+            return made
+    raise OSError(f"{host} has no address")
+
+
+async def _look_up(host: str) -> list[str]:
+    answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return _FOUND.setdefault(host, list(dict.fromkeys(str(address[0]) for *_, address in answers)))
 
 
 def bound_socket(source: str) -> socket.socket:
@@ -74,14 +116,20 @@ def bound_socket(source: str) -> socket.socket:
     and a port is free unless there is a connection between the same two addresses already. Otherwise every port of
     an address serves a single connection, to whatever destination.
     """
-    own = socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET, socket.SOCK_STREAM)
+    own = _socket(source)
     try:
-        own.setblocking(False)
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if _BIND_ADDRESS_NO_PORT is not None:
             own.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
         own.bind((source, 0))
     except BaseException:
         own.close()
         raise
+    return own
+
+
+def _socket(address: str) -> socket.socket:
+    """A socket of the address's family, for small packets that do not wait for each other."""
+    own = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    own.setblocking(False)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return own

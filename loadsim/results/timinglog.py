@@ -1,8 +1,9 @@
 """The timing log: what an engine writes while it measures, and what everything else reads.
 
 `TimingLogWriter` satisfies `model.ports.Recorder`; adding a record costs about a microsecond and touches no file,
-`flush` writes what has gathered. `read_log` gives a `TimingLog`, the one value that truncate, merge, the score and
-the exports work on; `write_log` makes a file of such a value again. The bytes are described in `container`.
+`flush` writes what has gathered (`gather` and `write`, of which the second may run in a thread). `read_log` gives a
+`TimingLog`, the one value that truncate, merge, the score and the exports work on; `write_log` makes a file of such a
+value again. The bytes are described in `container`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -92,9 +95,9 @@ class TimingLogWriter:
         self._tasks, self._mails, self._commands = bytearray(), bytearray(), bytearray()
         self._facts: list[dict[str, Any]] = []
         self._health: list[dict[str, Any]] = []
-        self._unwritten = bytearray(
-            container.encode_head({**header, "format": container.VERSION, "epoch_ns": epoch_ns})
-        )
+        head = container.encode_head({**header, "format": container.VERSION, "epoch_ns": epoch_ns})
+        self._unwritten = deque([bytearray(head)])
+        self._writing = threading.Lock()
         if failure := self.flush():
             self._file.close()
             raise OSError(f"{path}: {failure}")
@@ -184,12 +187,13 @@ class TimingLogWriter:
         self._health.append(dict(sample))
 
     def flush(self) -> str | None:
-        """Write what has gathered. None when all of it is in the file; otherwise why not (a full disk, say).
+        """Gather, and write; see there."""
+        self.gather()
+        return self.write()
 
-        What could not be written stays in memory and goes out with the next flush, from the very byte where this one
-        stopped: no record is lost and the file stays whole, as long as the process lives.
-        """
-        blocks = self._unwritten
+    def gather(self) -> None:
+        """Make blocks of the records so far, in the thread that adds them; touches no file."""
+        blocks = bytearray()
         # Names first: a log that is cut anywhere then knows the names of all its records.
         if self._names.new:
             blocks += container.encode_json(container.STRINGS, self._names.new)
@@ -209,11 +213,26 @@ class TimingLogWriter:
         if self._facts:
             blocks += container.encode_json(container.FACTS, self._facts)
             self._facts = []
-        try:
-            while blocks:
-                del blocks[: self._file.write(blocks)]
-        except OSError as failure:
-            return f"{failure.strerror or failure}; {len(blocks)} bytes are kept in memory"
+        if blocks:
+            self._unwritten.append(blocks)
+
+    def write(self) -> str | None:
+        """Write the blocks, in any thread. None when all are in the file; otherwise why not (a full disk, say).
+
+        What could not be written stays in memory and goes out with the next write, from the very byte where this one
+        stopped: no record is lost and the file stays whole, as long as the process lives. One thread writes at a time,
+        another waits until it has ended.
+        """
+        with self._writing:
+            try:
+                while self._unwritten:
+                    blocks = self._unwritten[0]
+                    while blocks:
+                        del blocks[: self._file.write(blocks)]
+                    self._unwritten.popleft()
+            except OSError as failure:
+                left = sum(map(len, tuple(self._unwritten)))
+                return f"{failure.strerror or failure}; {left} bytes are kept in memory"
         return None
 
     def close(self) -> None:

@@ -126,8 +126,6 @@ class LibrarySubmission:
     async def _open(self, client: _Client) -> SMTPResponse:
         """Connect, from the user's own address if there is one, and wait for the greeting."""
         source = self._endpoint.source(self._account.number)
-        if source is None:
-            return await client.connect(port=self._endpoint.port)
         return await client.connect(sock=await connected_socket(self._endpoint, source))
 
     async def _greet(self, client: _Client) -> None:
