@@ -39,7 +39,7 @@ class Load(NamedTuple):
 
 
 IDLE_SHORT = (Load(200, "8h", 3), Load(2000, "8h", 4))
-IDLE_FULL = (Load(500, "8h", 5), Load(10_000, "8h", 15))
+IDLE_FULL = (Load(500, "8h", 5), Load(9000, "8h", 10))
 BUSY_SHORT = (Load(1000, "1h", 8), Load(1000, "10m", 8))
 BUSY_FULL = (Load(1000, "1h", 12), Load(1000, "20m", 12), Load(1000, "10m", 12), Load(1000, "5m", 12))
 
