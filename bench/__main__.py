@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
 import time
@@ -95,6 +96,7 @@ def measure(names: list[str], full: bool, path: Path) -> dict[str, Any]:
         if not names or name in names:
             began_s = time.monotonic()
             found[name] = part(cpus)
+            found.setdefault("loads", {})[name] = round(os.getloadavg()[1], 1)  # of the last five minutes
             print(f"{name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
             path.write_text(json.dumps(found, indent=1) + "\n")
     return found

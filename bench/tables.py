@@ -35,6 +35,8 @@ def document(found: Found) -> str:
     ):
         if found.get(name):
             pieces += [f"### {title}", table(found[name])]
+            if name in found.get("loads", {}):
+                pieces.append(f"Load average of the machine meanwhile: {found['loads'][name]:.1f}.")
     return "\n\n".join(pieces) + "\n"
 
 
