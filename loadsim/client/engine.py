@@ -38,8 +38,8 @@ LOG_OFFS_AT_ONCE = 50
 LOOK_S = 0.05
 """How often the end of a phase that has no fixed time is looked for."""
 
-COLLECTOR = (700, 2, 1_000_000_000)
-"""Thresholds of Python's garbage collector while users are on: it looks at some thousand young objects at a time,
+COLLECTOR = (300, 2, 1_000_000_000)
+"""Thresholds of Python's garbage collector while users are on: it looks at some hundred young objects at a time,
 never at all that was made since the common start, which would take many milliseconds. Tasks leave no cycles."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")

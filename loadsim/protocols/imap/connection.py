@@ -30,7 +30,7 @@ from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
-RESPONSES_A_TURN = 64
+RESPONSES_A_TURN = 32
 """How many responses of one connection are taken in before the loop's other work has its turn; about a millisecond."""
 
 SHORT_BYTES = 4096
