@@ -75,15 +75,19 @@ def imaptest(
         points: list[tuple[float, int]] = []  # CPU seconds, commands so far
         done = 0
         assert process.stdout is not None
-        with process.stdout as lines:
-            for line in lines:
-                counts = _COUNTS.match(line)
-                if counts is None:
-                    continue
-                done += int(counts[1].split()[-1])
-                if counts[2] == counts[3] == str(sessions):
-                    points.append((_spent_s(process.pid), done))
-        process.wait()
+        try:
+            with process.stdout as lines:
+                for line in lines:
+                    counts = _COUNTS.match(line)
+                    if counts is None:
+                        continue
+                    done += int(counts[1].split()[-1])
+                    if counts[2] == counts[3] == str(sessions):
+                        points.append((_spent_s(process.pid), done))
+            process.wait(seconds)
+        finally:
+            process.kill()
+            process.wait()
     if len(points) < 2 or points[0][1] == points[-1][1]:
         raise ConfigError(f"bench: imaptest: expected it to do {operation} for {seconds} s, it did {done}")
     (first_s, first), (last_s, last) = points[0], points[-1]
