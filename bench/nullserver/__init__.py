@@ -75,13 +75,19 @@ def compiler() -> str:
 
 def build(into: Path = BUILT) -> Path:
     """The server's program, compiled unless it is newer than its sources. Raises `ConfigError` when that fails."""
-    sources = [SOURCES / name for name in ("null.h", "imap.c", "mailbox.c", "main.c", "smtp.c")]
+    sources = [SOURCES / name for name in ("null.h", "imap.h", "fetch.c", "imap.c", "mailbox.c", "main.c", "smtp.c")]
     if into.exists() and into.stat().st_mtime > max(source.stat().st_mtime for source in sources):
         return into
     into.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=into.parent) as place:
         program = Path(place) / into.name
-        command = [compiler(), *FLAGS, "-o", str(program), *(str(source) for source in sources[1:])]
+        command = [
+            compiler(),
+            *FLAGS,
+            "-o",
+            str(program),
+            *(str(source) for source in sources if source.suffix == ".c"),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ConfigError(f"null server: expected it to compile, the compiler said: {done.stderr.splitlines()[0]}")

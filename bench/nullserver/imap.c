@@ -5,7 +5,7 @@
  */
 
 #define _GNU_SOURCE
-#include "null.h"
+#include "imap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,24 +14,11 @@
 
 #define CAPABILITIES "IMAP4rev1 LITERAL+ SASL-IR IDLE MOVE UIDPLUS SPECIAL-USE NAMESPACE CHILDREN ID ENABLE UNSELECT AUTH=PLAIN"
 
-/* A piece of a command: a quoted string or a literal without what encloses it, a list with its parentheses. */
-struct word {
-    char *data;
-    size_t length;
-};
-
-struct command {
-    struct connection *connection;
-    char *at, *end; /* what is left of it */
-    struct word tag;
-    bool by_uid;
-};
-
-static bool is(struct word word, const char *name) {
+bool word_is(struct word word, const char *name) {
     return word.length == strlen(name) && !strncasecmp(word.data, name, word.length);
 }
 
-static bool starts(struct word word, const char *name) {
+bool word_starts(struct word word, const char *name) {
     return word.length >= strlen(name) && !strncasecmp(word.data, name, strlen(name));
 }
 
@@ -51,7 +38,7 @@ static bool literal_at_end(const char *line, const char *end, uint64_t *length, 
 }
 
 /* The next word; false when there is none. Escapes in a quoted string are undone in place. */
-static bool next_word(struct command *command, struct word *word) {
+bool next_word(struct command *command, struct word *word) {
     char *at = command->at, *end = command->end;
     while (at < end && *at == ' ') at++;
     if (at == end || *at == '\r' || *at == '\n') return false;
@@ -88,17 +75,17 @@ static bool next_word(struct command *command, struct word *word) {
     return true;
 }
 
-static void done(struct command *command, const char *text) {
+void done(struct command *command, const char *text) {
     put(command->tag.data, command->tag.length);
     say(" OK %s\r\n", text);
 }
 
-static void refuse(struct command *command, const char *status, const char *text) {
+void refuse(struct command *command, const char *status, const char *text) {
     put(command->tag.data, command->tag.length);
     say(" %s %s\r\n", status, text);
 }
 
-static void put_string(const char *text, size_t length) {
+void put_string(const char *text, size_t length) {
     put("\"", 1);
     for (size_t at = 0; at < length; at++) {
         if (text[at] == '"' || text[at] == '\\') put("\\", 1);
@@ -146,10 +133,8 @@ static struct view open_view(const struct connection *connection) {
     return (struct view){1, connection->folder_messages + 1, 0, NULL};
 }
 
-typedef void visitor(struct command *, uint32_t number, uint32_t uid, void *about);
-
 /* Visit the messages of a set, which are numbers or, by_uid, UIDs. */
-static void visit(struct command *command, struct word set, visitor *look, void *about) {
+void visit(struct command *command, struct word set, visitor *look, void *about) {
     struct view view = open_view(command->connection);
     uint32_t exists = view_exists(&view);
     struct range range;
@@ -175,7 +160,7 @@ static void visit(struct command *command, struct word set, visitor *look, void 
 /* --- folders --- */
 
 static uint32_t messages_of(struct word name) {
-    return is(name, "Sent Items") || is(name, "Deleted Items") || is(name, "Calendar") ? 1 : options.folder_messages;
+    return word_is(name, "Sent Items") || word_is(name, "Deleted Items") || word_is(name, "Calendar") ? 1 : options.folder_messages;
 }
 
 void imap_tell_news(struct connection *connection) {
@@ -203,7 +188,7 @@ static void select_folder(struct command *command, bool read_only) {
         refuse(command, "BAD", "Which?");
         return;
     }
-    connection->in_inbox = is(name, "INBOX");
+    connection->in_inbox = word_is(name, "INBOX");
     connection->folder = strndup(name.data, name.length);
     connection->folder_messages = messages_of(name);
     struct view view = open_view(connection);
@@ -226,14 +211,14 @@ static void list(struct command *command, const char *verb) {
     }
     bool all = memchr(pattern.data, '*', pattern.length) || memchr(pattern.data, '%', pattern.length);
     if (!pattern.length) say("* %s (\\Noselect) \"/\" \"\"\r\n", verb);
-    if (all || is(pattern, "INBOX")) list_one(verb, "", "INBOX");
-    if (all || is(pattern, "Sent Items")) list_one(verb, " \\Sent", "Sent Items");
-    if (all || is(pattern, "Deleted Items")) list_one(verb, " \\Trash", "Deleted Items");
-    if (all || is(pattern, "Calendar")) list_one(verb, "", "Calendar");
+    if (all || word_is(pattern, "INBOX")) list_one(verb, "", "INBOX");
+    if (all || word_is(pattern, "Sent Items")) list_one(verb, " \\Sent", "Sent Items");
+    if (all || word_is(pattern, "Deleted Items")) list_one(verb, " \\Trash", "Deleted Items");
+    if (all || word_is(pattern, "Calendar")) list_one(verb, "", "Calendar");
     for (uint32_t folder = 1; folder <= options.folders; folder++) {
         char name[32];
         snprintf(name, sizeof name, "Folder %02u", folder);
-        if (all || is(pattern, name)) list_one(verb, "", name);
+        if (all || word_is(pattern, name)) list_one(verb, "", name);
     }
     done(command, "Listed.");
 }
@@ -245,194 +230,18 @@ static void status(struct command *command) {
         return;
     }
     struct view view = {1, messages_of(name) + 1, 0, NULL};
-    if (is(name, "INBOX")) view = inbox_view(inbox_of(command->connection->user));
+    if (word_is(name, "INBOX")) view = inbox_view(inbox_of(command->connection->user));
     say("* STATUS ");
     put_string(name.data, name.length);
     say(" (");
     struct command list = {.at = items.data + 1, .end = items.data + items.length - 1};
     const char *space = "";
     for (struct word item; items.length > 2 && next_word(&list, &item); space = " ") {
-        uint32_t value = is(item, "MESSAGES") ? view_exists(&view) : is(item, "UIDNEXT") ? view.next : is(item, "UIDVALIDITY");
+        uint32_t value = word_is(item, "MESSAGES") ? view_exists(&view) : word_is(item, "UIDNEXT") ? view.next : word_is(item, "UIDVALIDITY");
         say("%s%.*s %u", space, (int)item.length, item.data, value);
     }
     say(")\r\n");
     done(command, "Told.");
-}
-
-/* --- FETCH --- */
-
-static void put_address_list(const struct message *message, const char *field) {
-    char value[SLOT_BYTES];
-    size_t length = header_field(message->header, message->header_length, field, value, sizeof value);
-    if (!length) {
-        put("NIL", 3);
-        return;
-    }
-    put("(", 1);
-    for (char *rest = value, *one; (one = strsep(&rest, ","));) {
-        char *open = strchr(one, '<'), *close = open ? strchr(open, '>') : NULL;
-        char *address = open && close ? open + 1 : one + strspn(one, " ");
-        size_t size = open && close ? (size_t)(close - address) : strcspn(address, " ");
-        char *at = memchr(address, '@', size);
-        if (!at) continue;
-        put("(NIL NIL ", 9);
-        put_string(address, (size_t)(at - address));
-        put(" ", 1);
-        put_string(at + 1, size - (size_t)(at + 1 - address));
-        put(")", 1);
-    }
-    put(")", 1);
-}
-
-static void put_field(const struct message *message, const char *field) {
-    char value[SLOT_BYTES];
-    size_t length = header_field(message->header, message->header_length, field, value, sizeof value);
-    if (length) put_string(value, length); else put("NIL", 3);
-}
-
-static void put_envelope(const struct message *message) {
-    put("(", 1);
-    put_field(message, "Date");
-    put(" ", 1);
-    put_field(message, "Subject");
-    for (int times = 0; times < 3; times++) {
-        put(" ", 1);
-        put_address_list(message, "From");
-    }
-    put(" ", 1);
-    put_address_list(message, "To");
-    put(" NIL NIL NIL ", 13);
-    put_field(message, "Message-ID");
-    put(")", 1);
-}
-
-/* The fields of a header that a list names, or all others. */
-static size_t chosen_fields(const struct message *message, struct word names, bool others, char *to) {
-    const char *header = message->header, *stop = header + message->header_length - 2;
-    size_t used = 0;
-    while (header < stop) {
-        const char *end = header;
-        do {
-            end = memchr(end, '\n', (size_t)(stop - end));
-            end = end ? end + 1 : stop;
-        } while (end < stop && (*end == ' ' || *end == '\t'));
-        const char *colon = memchr(header, ':', (size_t)(end - header));
-        bool named = false;
-        struct command list = {.at = names.data + 1, .end = names.data + names.length - 1};
-        for (struct word name; colon && next_word(&list, &name);) {
-            if (name.length == (size_t)(colon - header) && !strncasecmp(name.data, header, name.length)) named = true;
-        }
-        if (named != others) {
-            memcpy(to + used, header, (size_t)(end - header));
-            used += (size_t)(end - header);
-        }
-        header = end;
-    }
-    memcpy(to + used, "\r\n", 2);
-    return used + 2;
-}
-
-/* BODY[...]: `section` is what stands between the brackets, `partial` what follows them. */
-static void put_section(const struct message *message, struct word section, struct word partial) {
-    char chosen[sizeof message->header + 2];
-    const char *first = message->header, *second = canned_body;
-    size_t first_length = message->header_length, second_length = options.body_bytes;
-    if (is(section, "HEADER")) {
-        second_length = 0;
-    } else if (is(section, "TEXT") || is(section, "1")) {
-        first_length = 0;
-    } else if (is(section, "MIME") || is(section, "1.MIME")) {
-        first = canned_mime, first_length = strlen(canned_mime), second_length = 0;
-    } else if (starts(section, "HEADER.FIELDS")) {
-        char *open = memchr(section.data, '(', section.length);
-        struct word names = {open, open ? section.length - (size_t)(open - section.data) : 0};
-        second_length = 0;
-        first_length = names.length < 2 ? 0 : chosen_fields(message, names, starts(section, "HEADER.FIELDS.NOT"), chosen);
-        first = chosen;
-    } else if (section.length) {
-        say("BODY[%.*s] NIL", (int)section.length, section.data);
-        return;
-    }
-    say("BODY[%.*s]", (int)section.length, section.data);
-    if (partial.length > 2) {
-        char *after;
-        size_t begin = strtoul(partial.data + 1, &after, 10), most = *after == '.' ? strtoul(after + 1, NULL, 10) : 0;
-        size_t skipped = begin < first_length ? begin : first_length;
-        first += skipped, first_length -= skipped, begin -= skipped;
-        skipped = begin < second_length ? begin : second_length;
-        second += skipped, second_length -= skipped;
-        if (first_length > most) first_length = most;
-        if (second_length > most - first_length) second_length = most - first_length;
-        say("<%lu>", strtoul(partial.data + 1, NULL, 10));
-    }
-    say(" {%zu}\r\n", first_length + second_length);
-    put(first, first_length);
-    put(second, second_length);
-}
-
-static void put_structure(bool extended) {
-    say("%s (\"TEXT\" \"PLAIN\" (\"CHARSET\" \"us-ascii\") NIL NIL \"7BIT\" %u %u%s)", extended ? "BODYSTRUCTURE" : "BODY",
-        options.body_bytes, (options.body_bytes + 73) / 74, extended ? " NIL NIL NIL NIL" : "");
-}
-
-static void put_item(struct word item, const struct message *message, uint32_t uid) {
-    static const struct word whole = {0};
-    if (is(item, "UID")) {
-        say("UID %u", uid);
-    } else if (is(item, "FLAGS")) {
-        say("FLAGS ()");
-    } else if (is(item, "INTERNALDATE")) {
-        say("INTERNALDATE \"01-Nov-2025 00:00:00 +0000\"");
-    } else if (is(item, "RFC822.SIZE")) {
-        say("RFC822.SIZE %zu", message->header_length + options.body_bytes);
-    } else if (is(item, "ENVELOPE")) {
-        say("ENVELOPE ");
-        put_envelope(message);
-    } else if (is(item, "BODY") || is(item, "BODYSTRUCTURE")) {
-        put_structure(item.length > 4);
-    } else if (starts(item, "BODY[") || starts(item, "BODY.PEEK[")) {
-        char *open = memchr(item.data, '[', item.length), *close = memrchr(item.data, ']', item.length);
-        struct word section = {open + 1, close ? (size_t)(close - open - 1) : 0};
-        struct word partial = {close ? close + 1 : NULL, close ? (size_t)(item.data + item.length - close - 1) : 0};
-        put_section(message, section, partial);
-    } else if (is(item, "RFC822")) {
-        put_section(message, whole, whole);
-    } else {
-        say("%.*s NIL", (int)item.length, item.data);
-    }
-}
-
-static void fetch_one(struct command *command, uint32_t number, uint32_t uid, void *about) {
-    const struct word *items = about;
-    const struct connection *connection = command->connection;
-    struct message message;
-    message_read(&message, connection->user, connection->in_inbox, connection->folder, uid);
-    struct command list = {.at = items->data, .end = items->data + items->length};
-    if (items->length && *items->data == '(') list.at++, list.end--;
-    bool with_uid = false, any = false;
-    say("* %u FETCH (", number);
-    for (struct word item; next_word(&list, &item); any = true) {
-        if (any) put(" ", 1);
-        if (is(item, "UID")) with_uid = true;
-        put_item(item, &message, uid);
-    }
-    if (command->by_uid && !with_uid) say("%sUID %u", any ? " " : "", uid);
-    say(")\r\n");
-}
-
-static void fetch(struct command *command) {
-    static char fast[] = "(FLAGS INTERNALDATE RFC822.SIZE)", all[] = "(FLAGS INTERNALDATE RFC822.SIZE ENVELOPE)",
-                full[] = "(FLAGS INTERNALDATE RFC822.SIZE ENVELOPE BODY)";
-    struct word set, items;
-    if (!next_word(command, &set) || !next_word(command, &items)) {
-        refuse(command, "BAD", "What?");
-        return;
-    }
-    if (is(items, "FAST")) items = (struct word){fast, sizeof fast - 1};
-    if (is(items, "ALL")) items = (struct word){all, sizeof all - 1};
-    if (is(items, "FULL")) items = (struct word){full, sizeof full - 1};
-    visit(command, set, fetch_one, &items);
-    done(command, "Fetched.");
 }
 
 /* --- STORE, SEARCH, COPY, MOVE, EXPUNGE --- */
@@ -464,9 +273,9 @@ static void search(struct command *command) {
     struct word key, set = {everything, 3};
     bool tell_uid = command->by_uid, found = false;
     while (next_word(command, &key)) { /* ALL, a set and UID with a set find; every other key finds nothing */
-        if (is(key, "UID")) {
+        if (word_is(key, "UID")) {
             found = next_word(command, &set), command->by_uid = true;
-        } else if (is(key, "ALL") || is(key, "UNDELETED")) {
+        } else if (word_is(key, "ALL") || word_is(key, "UNDELETED")) {
             found = true, command->by_uid = false;
         } else if (*key.data >= '0' && *key.data <= '9') {
             found = true, set = key, command->by_uid = false;
@@ -563,7 +372,7 @@ static void append_begin(struct connection *connection, struct word tag, struct 
     connection->sink->left = length;
     connection->state = APPENDING;
     snprintf(connection->tag, sizeof connection->tag, "%.*s", (int)tag.length, tag.data);
-    connection->sink->recipients_count = is(folder, "INBOX");
+    connection->sink->recipients_count = word_is(folder, "INBOX");
     if (waits) say("+ OK\r\n");
 }
 
@@ -612,25 +421,25 @@ static void run(struct command *command, struct word verb) {
     struct connection *connection = command->connection;
     struct word word;
     struct inbox *inbox;
-    if (is(verb, "CAPABILITY")) {
+    if (word_is(verb, "CAPABILITY")) {
         counts[IMAP_CAPABILITY]++;
         say("* CAPABILITY " CAPABILITIES "\r\n");
         done(command, "Told.");
-    } else if (is(verb, "LOGOUT")) {
+    } else if (word_is(verb, "LOGOUT")) {
         counts[IMAP_LOGOUT]++;
         say("* BYE See you.\r\n");
         done(command, "Gone.");
         connection->closing = 1;
-    } else if (is(verb, "ID") || is(verb, "ENABLE")) {
+    } else if (word_is(verb, "ID") || word_is(verb, "ENABLE")) {
         counts[IMAP_OTHER]++;
-        say(is(verb, "ID") ? "* ID (\"name\" \"null\")\r\n" : "* ENABLED\r\n");
+        say(word_is(verb, "ID") ? "* ID (\"name\" \"null\")\r\n" : "* ENABLED\r\n");
         done(command, "Told.");
-    } else if (is(verb, "LOGIN")) {
+    } else if (word_is(verb, "LOGIN")) {
         counts[IMAP_LOGIN]++;
         if (next_word(command, &word)) log_on(command, word); else refuse(command, "BAD", "Who?");
-    } else if (is(verb, "AUTHENTICATE")) {
+    } else if (word_is(verb, "AUTHENTICATE")) {
         counts[IMAP_AUTHENTICATE]++;
-        if (!next_word(command, &word) || !is(word, "PLAIN")) {
+        if (!next_word(command, &word) || !word_is(word, "PLAIN")) {
             refuse(command, "NO", "PLAIN only.");
         } else if (next_word(command, &word)) {
             log_on(command, plain_name(word));
@@ -639,61 +448,61 @@ static void run(struct command *command, struct word verb) {
             connection->state = AUTHENTICATING;
             say("+ \r\n");
         }
-    } else if (is(verb, "NOOP")) {
+    } else if (word_is(verb, "NOOP")) {
         counts[IMAP_NOOP]++;
         imap_tell_news(connection);
         done(command, "Nothing.");
     } else if (!connection->authenticated) {
         counts[IMAP_OTHER]++;
         refuse(command, "NO", "Log on first.");
-    } else if (is(verb, "LIST") || is(verb, "LSUB")) {
+    } else if (word_is(verb, "LIST") || word_is(verb, "LSUB")) {
         counts[IMAP_LIST]++;
-        list(command, is(verb, "LIST") ? "LIST" : "LSUB");
-    } else if (is(verb, "SELECT") || is(verb, "EXAMINE")) {
+        list(command, word_is(verb, "LIST") ? "LIST" : "LSUB");
+    } else if (word_is(verb, "SELECT") || word_is(verb, "EXAMINE")) {
         counts[IMAP_SELECT]++;
-        select_folder(command, is(verb, "EXAMINE"));
-    } else if (is(verb, "STATUS")) {
+        select_folder(command, word_is(verb, "EXAMINE"));
+    } else if (word_is(verb, "STATUS")) {
         counts[IMAP_STATUS]++;
         status(command);
-    } else if (is(verb, "NAMESPACE")) {
+    } else if (word_is(verb, "NAMESPACE")) {
         counts[IMAP_OTHER]++;
         say("* NAMESPACE ((\"\" \"/\")) NIL NIL\r\n");
         done(command, "Told.");
-    } else if (is(verb, "CREATE") || is(verb, "DELETE") || is(verb, "RENAME") || is(verb, "SUBSCRIBE") || is(verb, "UNSUBSCRIBE")) {
+    } else if (word_is(verb, "CREATE") || word_is(verb, "DELETE") || word_is(verb, "RENAME") || word_is(verb, "SUBSCRIBE") || word_is(verb, "UNSUBSCRIBE")) {
         counts[IMAP_OTHER]++;
         done(command, "As you say.");
     } else if (!connection->folder) {
         counts[IMAP_OTHER]++;
         refuse(command, "BAD", "No such command here.");
-    } else if (is(verb, "IDLE")) {
+    } else if (word_is(verb, "IDLE")) {
         counts[IMAP_IDLE]++;
         snprintf(connection->tag, sizeof connection->tag, "%.*s", (int)command->tag.length, command->tag.data);
         connection->state = IDLING;
         idling_begin(connection);
         say("+ idling\r\n");
         imap_tell_news(connection);
-    } else if (is(verb, "CLOSE") || is(verb, "UNSELECT") || is(verb, "CHECK")) {
+    } else if (word_is(verb, "CLOSE") || word_is(verb, "UNSELECT") || word_is(verb, "CHECK")) {
         counts[IMAP_CLOSE]++;
-        if (!is(verb, "CHECK")) leave(connection);
+        if (!word_is(verb, "CHECK")) leave(connection);
         done(command, "Closed.");
     } else {
         inbox = connection->in_inbox ? inbox_of(connection->user) : NULL;
         imap_tell_news(connection);
-        if (is(verb, "FETCH")) {
+        if (word_is(verb, "FETCH")) {
             counts[IMAP_FETCH]++;
             if (inbox) inbox_lock(inbox);
             fetch(command);
             if (inbox) inbox_unlock(inbox);
-        } else if (is(verb, "STORE")) {
+        } else if (word_is(verb, "STORE")) {
             counts[IMAP_STORE]++;
             store(command);
-        } else if (is(verb, "SEARCH")) {
+        } else if (word_is(verb, "SEARCH")) {
             counts[IMAP_SEARCH]++;
             search(command);
-        } else if (is(verb, "COPY") || is(verb, "MOVE")) {
-            counts[is(verb, "COPY") ? IMAP_COPY : IMAP_MOVE]++;
-            transfer(command, is(verb, "MOVE"));
-        } else if (is(verb, "EXPUNGE")) {
+        } else if (word_is(verb, "COPY") || word_is(verb, "MOVE")) {
+            counts[word_is(verb, "COPY") ? IMAP_COPY : IMAP_MOVE]++;
+            transfer(command, word_is(verb, "MOVE"));
+        } else if (word_is(verb, "EXPUNGE")) {
             counts[IMAP_EXPUNGE]++;
             expunge(command);
         } else {
@@ -714,7 +523,7 @@ static size_t take_line(struct connection *connection, char *data, size_t length
         idling_end(connection);
         connection->state = COMMAND;
         imap_tell_news(connection);
-        if (is(line, "DONE")) done(&command, "Idled."); else refuse(&command, "BAD", "DONE?");
+        if (word_is(line, "DONE")) done(&command, "Idled."); else refuse(&command, "BAD", "DONE?");
     } else if (connection->state == AUTHENTICATING) {
         connection->state = COMMAND;
         log_on(&command, plain_name(line));
@@ -742,11 +551,11 @@ static size_t take_command(struct connection *connection, char *data, size_t len
                 refuse(&command, "BAD", "What?");
                 return line;
             }
-            if (is(verb, "UID")) command.by_uid = next_word(&command, &verb);
+            if (word_is(verb, "UID")) command.by_uid = next_word(&command, &verb);
             run(&command, verb);
             return line;
         }
-        if (next_word(&command, &command.tag) && next_word(&command, &verb) && is(verb, "APPEND")) {
+        if (next_word(&command, &command.tag) && next_word(&command, &verb) && word_is(verb, "APPEND")) {
             if (next_word(&command, &folder) && *folder.data != '{') {
                 connection->continued = 0;
                 append_begin(connection, command.tag, folder, literal, waits);
