@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import cpu, tables, users
+from bench import cpu, tables, users, witness
 from bench.lateness import measure_lateness
 from bench.processes import Cpus, machine, share_cpus
 from loadsim.errors import ConfigError
@@ -42,6 +42,8 @@ def parts(full: bool) -> dict[str, Part]:
     }
     if full:
         found["imap_dovecot"] = lambda cpus: cpu.imap_on_dovecot(cpus, effort)
+        if os.geteuid() == 0:
+            found["witness"] = witness.measure
     return found
 
 

@@ -1,0 +1,151 @@
+"""`python -m bench.witness`: the durations that loadsim records, held against a packet capture of the same run.
+
+The capture knows what was on the wire and when the kernel saw it, nothing of loadsim. Needs root (packet socket).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.nullserver import Shape, started
+from bench.processes import Cpus, share_cpus
+from bench.users import FOLDERS, Load, _run, _write
+from bench.witness_capture import Captured, capturing, collect
+from bench.witness_packets import Witnessed, tasks
+from loadsim.errors import ConfigError
+from loadsim.model.population import distribution_lists
+from loadsim.model.scenario import load_scenario
+from loadsim.results.score import percentile
+from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.topology.export import postfix_aliases
+
+LEVELS = {"low": Load(300, "1h", 12), "half": Load(1000, "7m", 12), "high": Load(1000, "4m", 12)}
+"""Meant to use little, about half and most of a core of the generator; each row says what it was (`cpu_share`)."""
+
+RECORDED_AS = {"SEND": "SEND", "REPLY": "SEND", "REPLY ALL": "SEND", "FORWARD": "SEND"}
+RECORDED_AS |= {task: task for task in ("LOGON", "READ", "MOVE")}
+APART_NS = 250_000_000
+"""A witnessed task that begins further from a recorded one is another."""
+
+
+def measure(cpus: Cpus) -> list[dict[str, Any]]:
+    """A row for each level of load and task: how many, how many were matched, recorded less witnessed in ms."""
+    return [row for level in LEVELS for row in measure_level(cpus, level, LEVELS[level])]
+
+
+def measure_level(cpus: Cpus, level: str, load: Load) -> list[dict[str, Any]]:
+    """One run under this load, and its capture."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        lists = directory / "lists"
+        lists.write_text(postfix_aliases(distribution_lists(load_scenario(str(_write(directory, load, 1, 1))))))
+        with started(Shape(users=load.users + 1, messages=4, folders=FOLDERS, lists=lists), cpus.server) as server:
+            ports = server.services.imap.port, server.services.smtp.port
+            scenario, out = _write(directory, load, *ports), directory / "run"
+            with capturing(frozenset(ports), set(cpus.server)) as capture:
+                _run(cpus, scenario, out, load.hold_s)
+                captured = collect(capture)
+        logs = [log for log in map(read_log, sorted((out / "logs").glob("*.tlog"))) if len(log.tasks)]
+    return compare(level, load, logs, captured)
+
+
+def compare(level: str, load: Load, logs: Iterable[TimingLog], captured: Captured) -> list[dict[str, Any]]:
+    """Recorded less witnessed, for each kind of task that came out well while the users were at work."""
+    witnessed = list(tasks(captured.segments))
+    logs = list(logs)
+    shares = [sample["cpu_share"] for log in logs for sample in log.health if "lags_us" in sample]
+    rows = []
+    for task in ("LOGON", "READ", "SEND", "MOVE"):
+        recorded = [one for log in logs for one in recorded_tasks(log, task)]
+        pairs = match(recorded, [one for one in witnessed if one.task == task])
+        row: dict[str, Any] = {"level": level, "users": load.users, "day": load.day, "task": task}
+        row |= {"cpu_share": round(float(np.mean(shares)), 3), "dropped_packets": captured.dropped}
+        row |= {"clocks_us": captured.uncertain_ns / 1000, "clock_step_us": captured.step_ns / 1000}
+        row |= {"recorded": len(recorded), "matched": len(pairs)}
+        if pairs:
+            row["difference_ms"] = spread_ms(
+                (ours.ended_ns - ours.began_ns) - (seen.ended_ns - seen.began_ns) for ours, seen in pairs
+            )
+            row["began_ms"] = spread_ms(ours.began_ns - seen.began_ns for ours, seen in pairs)
+            row["ended_ms"] = spread_ms(ours.ended_ns - seen.ended_ns for ours, seen in pairs)
+            row["witnessed_ms"] = spread_ms(seen.ended_ns - seen.began_ns for _, seen in pairs)
+        rows.append(row)
+    return rows
+
+
+def recorded_tasks(log: TimingLog, task: str) -> list[Witnessed]:
+    """The tasks of a log that the wire shows as `task` and that came out well, on the monotonic clock."""
+    start_ns = log.facts["start_ns"]
+    names = log.names(log.tasks, "task")
+    return [
+        Witnessed(
+            task, f"user{one['user']}", start_ns + int(one["started_us"]) * 1000, start_ns + int(one["ended_us"]) * 1000
+        )
+        for one, name in zip(log.tasks, names, strict=True)
+        if RECORDED_AS.get(str(name)) == task and one["outcome"] == 0
+    ]
+
+
+def match(recorded: Iterable[Witnessed], witnessed: Iterable[Witnessed]) -> list[tuple[Witnessed, Witnessed]]:
+    """Each recorded task with the nearest witnessed one of the same user; none is given to two, the far to none."""
+    of_user: dict[str, list[Witnessed]] = defaultdict(list)
+    for seen in witnessed:
+        of_user[seen.login].append(seen)
+    pairs = []
+    for ours in sorted(recorded, key=lambda one: one.began_ns):
+        candidates = of_user[ours.login]
+        near = [one for one in candidates if abs(one.began_ns - ours.began_ns) <= APART_NS]
+        if near:
+            nearest = min(near, key=lambda one: abs(one.began_ns - ours.began_ns))
+            candidates.remove(nearest)
+            pairs.append((ours, nearest))
+    return pairs
+
+
+def spread_ms(differences_ns: Iterable[int]) -> dict[str, float]:
+    """Percentiles of durations in milliseconds; the first is the least."""
+    ordered = np.sort(np.fromiter(differences_ns, np.int64))
+    ranks = {"p50": 50, "p99": 99, "max": 100}
+    return {"min": round(int(ordered[0]) * 1e-6, 3)} | {
+        name: round(percentile(ordered, rank) * 1e-6, 3) for name, rank in ranks.items()
+    }
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| load | CPU | task | recorded | matched | p50 | p99 | max | witnessed p50 |",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        off = row.get("difference_ms", {})
+        figures = [off.get(name, "-") for name in ("p50", "p99", "max")]
+        cells = [row["level"], f"{row['cpu_share']:.0%}", f"`{row['task']}`", row["recorded"], row["matched"], *figures]
+        lines.append("| " + " | ".join(map(str, [*cells, row.get("witnessed_ms", {}).get("p50", "-")])) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure; JSON, or with `--table` Markdown."""
+    try:
+        rows = measure(share_cpus())
+    except PermissionError:
+        print("bench.witness: expected to be root, for the packet socket", file=sys.stderr)
+        return 2
+    except ConfigError as error:
+        print(f"bench.witness: {error}", file=sys.stderr)
+        return 2
+    print(table(rows) if "--table" in sys.argv[1:] else json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
