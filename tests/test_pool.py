@@ -65,13 +65,14 @@ class Conducted:
         ]
         self.out = io.StringIO()
         self.snapshots: list[LiveSnapshot] = []
+        self.watch = self.snapshots.append
         self.pool: Pool | None = None
 
     def run(self, stop: bool = False) -> Conducted:
         """To the end; `stop` as soon as it runs."""
 
         async def main() -> None:
-            self.pool = Pool(self.begins, Events(self.out), self.snapshots.append, (sys.executable, "-c", SCRIPTED))
+            self.pool = Pool(self.begins, Events(self.out), self.watch, (sys.executable, "-c", SCRIPTED))
             if stop:
                 asyncio.get_running_loop().call_soon(self.pool.stop)
             await asyncio.wait_for(self.pool.run(), 60)
@@ -92,7 +93,10 @@ class Conducted:
 def test_engines_begin_together(tmp_path: Path) -> None:
     """All log on when all are ready, and are told one common start, which lies ahead."""
     before_ns = time.monotonic_ns()
-    done = Conducted(tmp_path, GOOD, "time.sleep(0.1); " + GOOD).run()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)  # whoever opens it waits for the other: the second engine is ready after the first has said so
+    first = READY + f"open({str(gate)!r}, 'w').close(); " + GOOD.removeprefix(READY)
+    done = Conducted(tmp_path, first, f"open({str(gate)!r}).read(); " + GOOD).run()
     first, second = done.heard(1), done.heard(2)
     assert [kind for kind, _ in first] == ["log on", "start", "drained"]
     assert first == second
@@ -153,7 +157,19 @@ def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path, monkeypa
     """Until all are ready, silence is no sign of death."""
     monkeypatch.setattr(pool, "HEARTBEAT_S", 0.01)
     calm = "snapshot('over'); " + ON + "snapshot('over')" + DRAINED
-    done = Conducted(tmp_path, calm, "time.sleep(0.5); " + calm).run()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    done = Conducted(tmp_path, calm, f"snapshot('over'); open({str(gate)!r}).read(1); " + calm)
+    with gate.open("r+b", buffering=0) as opened:  # for both, so that nobody waits for the other end
+
+        def beat(snapshot: LiveSnapshot) -> None:
+            done.snapshots.append(snapshot)
+            if len(done.snapshots) == 10 * pool.MISSES:
+                opened.write(b"x")
+
+        done.watch = beat
+        done.run()
+    assert len(done.snapshots) >= 10 * pool.MISSES
     assert not done.said("engine lost")
 
 
@@ -174,7 +190,7 @@ def test_without_any_engine_there_is_no_run(tmp_path: Path) -> None:
 def test_stop_reaches_engines_that_were_not_ready(tmp_path: Path) -> None:
     """Told to stop while they are starting, engines hear it as soon as they can, and there is no common start."""
     stopped = "hear('stop'); say(over=True)"
-    done = Conducted(tmp_path, READY + stopped, "time.sleep(0.1); " + READY + stopped).run(stop=True)
+    done = Conducted(tmp_path, READY + stopped, READY + stopped).run(stop=True)
     assert "start" not in dict(done.heard(1)) | dict(done.heard(2))
 
 
