@@ -72,7 +72,7 @@ def test_quickstart() -> None:
         ("loadsim-5.5/heavy", 12, "imap"),
     ]
     assert scenario.users == 36
-    assert scenario.run == Run(day_length_s=120, days=1, ramp_up_s=5, warm_up_s=12, window_s=108, seed=1)
+    assert scenario.run == Run(day_length_s=120, duration_s=120, ramp_up_s=5, warm_up_s=12, window_s=108, seed=1)
     assert scenario.compression == 240
     assert scenario.duration_s == 120
     assert scenario.criteria == Criteria(score_ms_max=10000, failed_max=0.05, undelivered_max=0)
@@ -107,7 +107,7 @@ def test_mixed() -> None:
         ("loadsim-5.5/medium", 200, "imap"),
         ("loadsim-5.5/heavy", 100, "imap"),
     ]
-    assert scenario.run == Run(day_length_s=3600, days=1, ramp_up_s=8, warm_up_s=900, window_s=1800, seed=1)
+    assert scenario.run == Run(day_length_s=3600, duration_s=3600, ramp_up_s=8, warm_up_s=900, window_s=1800, seed=1)
 
 
 def test_dovecot_postfix() -> None:
@@ -161,7 +161,9 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.users == 7
     assert scenario.account(7) == Account(7, "u0007x@load.test", "u0007x@load.test", "{x}007")
     assert scenario.lists == Lists(count=2, cover=None, size=Spread(1, 1.5, 3), population=500, seed=9)
-    assert scenario.run == Run(day_length_s=5400, days=2, ramp_up_s=0.5, warm_up_s=600, window_s=1800, seed=77)
+    assert scenario.run == Run(
+        day_length_s=5400, duration_s=10800, ramp_up_s=0.5, warm_up_s=600, window_s=1800, seed=77
+    )
     assert scenario.duration_s == 10800
     assert scenario.initialise == "never"
     assert scenario.weights["READ"] == 5
@@ -350,7 +352,8 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("lists.population=5000", "lists.population", 5000),
         ("lists.seed=3", "lists.seed", 3),
         ("run.day_length=2h", "run.day_length_s", 7200),
-        ("run.days=2", "run.days", 2),
+        ("run.days=2", "run.duration_s", 7200),
+        ("run.duration=30m", "run.duration_s", 1800),
         ("run.ramp_up=3s", "run.ramp_up_s", 3),
         ("run.warm_up=4s", "run.warm_up_s", 4),
         ("run.window=90s", "run.window_s", 90),
@@ -525,6 +528,7 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         ("server: embedded\nrun: {ramp_up: -1s}\n" + FEW, f"run.ramp_up: {DURATION}, found '-1s'"),
         ("server: embedded\nrun: {ramp_up: ''}\n" + FEW, f"run.ramp_up: {DURATION}, found ''"),
         ("server: embedded\nrun: {window: 0s}\n" + FEW, "run.window: expected a duration above 0s, found '0s'"),
+        ("server: embedded\nrun: {days: 2, duration: 3h}\n" + FEW, "run: expected either days or duration, found both"),
         ("server: embedded\nrun: {days: 0}\n" + FEW, "run.days: expected a whole number of at least 1, found 0"),
         (
             "server: embedded\nrun: {day_length: 10s, warm_up: 10s}\n" + FEW,
@@ -675,6 +679,14 @@ def test_a_resolved_scenario_reads_as_itself(name: str, file: Path) -> None:
     assert again.digest() == scenario.digest()
 
 
+@pytest.mark.parametrize("setting", ["run.days=3", "run.duration=25m", "run.duration=90m"])
+def test_a_resolved_duration_reads_as_itself(setting: str, file: Path) -> None:
+    """Whole days, a part of one, and something between."""
+    scenario = load_scenario("mixed", [setting])
+    file.write_text(scenario.to_yaml())
+    assert load_scenario(str(file)).run == scenario.run
+
+
 def test_a_resolved_scenario_reads_as_itself_from_another_place(tmp_path: Path) -> None:
     """Paths and odd durations survive being written into another directory."""
     home, away = tmp_path / "home", tmp_path / "away"
@@ -745,6 +757,7 @@ def test_what_changes_the_load_changes_the_digest() -> None:
         "lists.seed=2",
         "run.day_length=2h",
         "run.days=2",
+        "run.duration=30m",
         "run.ramp_up=9s",
         "run.seed=2",
         "run.mode=stress",
@@ -787,7 +800,13 @@ def keys_of(document: object, path: str = "") -> set[str]:
 
 def test_the_reference_names_every_key_of_a_scenario() -> None:
     """Each key of a resolved scenario stands in the reference, and none that there is not."""
-    keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {"accounts.csv", "server", "topology", "weights"}
+    keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {
+        "accounts.csv",
+        "server",
+        "topology",
+        "weights",
+        "run.duration",
+    }
     keys = {key for key in keys if not key.startswith(("weights.", "lists.size."))} | {"lists.size"}
     assert documented("scenario.md") == keys
 

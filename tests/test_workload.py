@@ -450,3 +450,12 @@ def test_the_start_state_digest_is_that_of_the_mailboxes(tmp_path: Path) -> None
     assert len(set(digests)) == len(digests)
     same = workload(light, "run.days=2", "run.day_length=1h", "topology.0.protocol=aioimaplib")
     assert same.start_state_digest() == digests[0]
+
+
+def test_a_run_of_a_part_of_the_day_is_its_beginning() -> None:
+    """Half an hour of an 8-hour day has the activities of the day's first half hour, at the day's rates."""
+    day, half_hour = all_three(5), all_three(5, "run.duration=30m")
+    assert half_hour.compression == day.compression
+    for user in range(1, 16):
+        first = [activity for activity in day.activities(user) if activity.due_us < 30 * 60 * 1_000_000]
+        assert list(half_hour.activities(user)) == first

@@ -239,7 +239,7 @@ def _shares(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, S
     return {name: _share(users[name], scenario.run.days, done[name], calculated[name]) for name in done}
 
 
-def _share(users: int, days: int, done: Counter[str], calculated: Calculated | None) -> Share:
+def _share(users: int, days: float, done: Counter[str], calculated: Calculated | None) -> Share:
     each = 1 / (users * days)
     sent = sum(done[task] for task in SENDING.values())
     per_user = {

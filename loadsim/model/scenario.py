@@ -88,19 +88,24 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How long: `days` of `day_length_s`; log-ons spread over `ramp_up_s` before the common start.
+    """How long: `duration_s` of days of `day_length_s`; log-ons spread over `ramp_up_s` before the common start.
 
     What is due from `warm_up_s` on, for `window_s`, both from the common start, is scored. In `mode` stress every
     user does his plan's activities one after the other, without a pause.
     """
 
     day_length_s: float
-    days: int
+    duration_s: float
     ramp_up_s: float
     warm_up_s: float
     window_s: float
     seed: int = 1
     mode: str = CANONICAL
+
+    @property
+    def days(self) -> float:
+        """How many days that is."""
+        return self.duration_s / self.day_length_s
 
 
 @strict
@@ -152,12 +157,17 @@ class _Lists:
 @dataclass(frozen=True, slots=True)
 class _Run:
     day_length_s: SomeDuration = 8 * 3600.0
-    days: Positive = 1
+    days: Positive | None = None
+    duration_s: SomeDuration | None = None
     ramp_up_s: Duration | None = None
     warm_up_s: Duration | None = None
     window_s: SomeDuration | None = None
     seed: Count = 1
     mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
+
+    def __post_init__(self) -> None:
+        if self.days is not None and self.duration_s is not None:
+            raise refused("either days or duration", "both")
 
 
 # --- the scenario -----------------------------------------------------------------------------------------------
@@ -225,7 +235,7 @@ class Scenario:
     @property
     def duration_s(self) -> float:
         """From the common start to the end."""
-        return self.run.days * self.run.day_length_s
+        return self.run.duration_s
 
     @property
     def compression(self) -> float:
@@ -292,7 +302,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "lists": asdict(scenario.lists),
         "run": {
             "day_length": _seconds(run.day_length_s),
-            "days": run.days,
+            **({"days": int(run.days)} if run.days.is_integer() else {"duration": _seconds(run.duration_s)}),
             "ramp_up": _seconds(run.ramp_up_s),
             "warm_up": _seconds(run.warm_up_s),
             "window": _seconds(run.window_s),
@@ -454,10 +464,11 @@ def _resolve_lists(shape: _Lists, topology: Sequence[Group], origin: Origin) -> 
 
 def _resolve_run(shape: _Run, users: int, origin: Origin) -> Run:
     """The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter, and half."""
-    duration_s = shape.days * shape.day_length_s
+    days = shape.days or 1
+    duration_s = days * shape.day_length_s if shape.duration_s is None else shape.duration_s
     if duration_s > LONGEST_S:
         expected = f"a run of at most {_seconds(LONGEST_S)}"
-        raise origin.refuse_showing(("run", "days"), expected, f"{shape.days} days of {_seconds(shape.day_length_s)}")
+        raise origin.refuse_showing(("run", "days"), expected, f"{days} days of {_seconds(shape.day_length_s)}")
     warm_up_s = duration_s / 4 if shape.warm_up_s is None else shape.warm_up_s
     window_s = min(duration_s / 2, duration_s - warm_up_s) if shape.window_s is None else shape.window_s
     if window_s <= 0 or warm_up_s + window_s > duration_s + 1e-9:
@@ -466,7 +477,7 @@ def _resolve_run(shape: _Run, users: int, origin: Origin) -> Run:
         raise origin.refuse_showing(("run", "window" if shape.window_s else "warm_up"), expected, found)
     return Run(
         day_length_s=shape.day_length_s,
-        days=shape.days,
+        duration_s=duration_s,
         ramp_up_s=max(1.0, users / 50) if shape.ramp_up_s is None else shape.ramp_up_s,
         warm_up_s=warm_up_s,
         window_s=window_s,
