@@ -17,6 +17,7 @@ import pytest
 from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
 from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
 
+from loadsim.client.control import Alone
 from loadsim.client.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module, open_modules
@@ -377,17 +378,35 @@ def test_skipped_mail_is_counted_message_by_message(tmp_path: Path) -> None:
     assert mine["READ", "skipped"] % 4 == 0
 
 
+def blind_user_1(user: int, name: str, _: int) -> TaskFailed | None:
+    """A fault: he never sees his mail."""
+    return ServerRefused("NO", "never") if user == 1 and name == "IMAP UID FETCH" else None
+
+
 def test_draining_waits_for_mail_no_longer_than_allowed(tmp_path: Path) -> None:
     """One recipient never sees his mail: the drain takes its limit, and what is missing is told."""
     scenario = scenario_of(tmp_path, (SENDER, 2), limits={"drain": "20s"})
-
-    def fault(user: int, name: str, _: int) -> TaskFailed | None:
-        return ServerRefused("NO", "never") if user == 1 and name == "IMAP UID FETCH" else None
-
-    lived = live(scenario, tmp_path, fault=fault)
+    lived = live(scenario, tmp_path, fault=blind_user_1)
     (end,), (drained,) = lived.said("end"), lived.said("drained")
     assert 20 <= drained["at_s"] - end["at_s"] <= 31
     assert drained["undelivered"] == len(lived.mails("accepted", user=1)) == lived.tape.told["undelivered"] > 0
+
+
+class Patient(Alone):
+    """As if another engine's last task ended 40 s after ours."""
+
+    async def all_finished(self) -> None:
+        """Wait in virtual time."""
+        await asyncio.sleep(40)
+
+
+def test_the_drain_counts_from_everybodys_end(tmp_path: Path) -> None:
+    """While another engine may still send, the time for mail to arrive has not begun."""
+    scenario = scenario_of(tmp_path, (SENDER, 2), limits={"drain": "20s"})
+    lived = live(scenario, tmp_path, fault=blind_user_1, control=Patient)
+    (end,), (drained,) = lived.said("end"), lived.said("drained")
+    assert 60 <= drained["at_s"] - end["at_s"] <= 71
+    assert drained["undelivered"] > 0
 
 
 def test_mail_without_a_word_from_the_server_is_found_at_the_end(tmp_path: Path) -> None:

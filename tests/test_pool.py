@@ -50,8 +50,9 @@ exec(begin["header"]["acts"])
 
 READY = "say(ready=os.getpid()); "
 ON = READY + "hear('log on'); say(on=True); hear('start'); "
+FINISHED = "say(finished=True); hear('drain'); "
 DRAINED = "; hear('drained'); say(over=True)"
-GOOD = ON + "snapshot('drain')" + DRAINED
+GOOD = ON + FINISHED + "snapshot('drain')" + DRAINED
 
 
 class Conducted:
@@ -98,7 +99,7 @@ def test_engines_begin_together(tmp_path: Path) -> None:
     first = READY + f"open({str(gate)!r}, 'w').close(); " + GOOD.removeprefix(READY)
     done = Conducted(tmp_path, first, f"open({str(gate)!r}).read(); " + GOOD).run()
     first, second = done.heard(1), done.heard(2)
-    assert [kind for kind, _ in first] == ["log on", "start", "drained"]
+    assert [kind for kind, _ in first] == ["log on", "start", "drain", "drained"]
     assert first == second
     assert before_ns < dict(first)["start"] < time.monotonic_ns() + 1e9
     assert [line["engine"] for line in done.said("engine ready")].count("2") == 1
@@ -106,8 +107,9 @@ def test_engines_begin_together(tmp_path: Path) -> None:
 
 def test_mail_is_told_to_its_recipients_engine_alone(tmp_path: Path) -> None:
     """Users 1 and 2 are of the first engine, 3 and 4 of the second; what the third is not told it need not keep."""
-    sends = ON + "say(accepted=[['a', 3], ['b', 1], ['c', 4]]); hear('accepted'); snapshot('drain', 0, 1)"
-    sees = ON + "n = len(hear('accepted')); snapshot('drain', 0, n)"
+    sends = ON + "say(accepted=[['a', 3], ['b', 1], ['c', 4]]); hear('accepted'); "
+    sends += FINISHED + "snapshot('drain', 0, 1)"
+    sees = ON + "n = len(hear('accepted')); " + FINISHED + "snapshot('drain', 0, n)"
     done = Conducted(tmp_path, sends + DRAINED, sees + DRAINED, GOOD).run()
     assert dict(done.heard(2))["accepted"] == [["a", 3], ["c", 4]]
     assert dict(done.heard(1))["accepted"] == [["b", 1]]
@@ -116,13 +118,26 @@ def test_mail_is_told_to_its_recipients_engine_alone(tmp_path: Path) -> None:
 
 def test_nobody_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> None:
     """An engine that has not heard yet of mail for its users holds the others, though it believes to have seen all."""
-    sends = ON + "say(accepted=[['a', 3]]); snapshot('drain')"
-    slow = ON + "snapshot('drain', 0, 0); hear('accepted'); snapshot('drain', 1, 1)"
+    sends = ON + "say(accepted=[['a', 3]]); " + FINISHED + "snapshot('drain')"
+    slow = ON + "n = len(hear('accepted')); " + FINISHED + "snapshot('drain', 0, 0); snapshot('drain', n, n)"
     ends = "; say(event=dict(event='seen')); snapshot('drain', 0, 1)" + DRAINED
     held = "; hear('drained'); say(event=dict(event='released')); say(over=True)"
     done = Conducted(tmp_path, sends + held, slow + ends).run()
     order = [json.loads(line)["event"] for line in done.out.getvalue().splitlines()]
     assert order.index("seen") < order.index("released")
+
+
+def test_no_engine_drains_while_another_may_send(tmp_path: Path) -> None:
+    """Whoever has finished waits for the last one; for a lost one nobody waits."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    early = ON + "say(finished=True); " + f"open({str(gate)!r}, 'w').close(); hear('drain'); "
+    early += "say(event=dict(event='drains')); snapshot('drain')" + DRAINED
+    late = ON + f"open({str(gate)!r}).read(); say(event=dict(event='sends')); " + GOOD.removeprefix(ON)
+    done = Conducted(tmp_path, early, late, ON + "os._exit(1)").run()
+    order = [json.loads(line)["event"] for line in done.out.getvalue().splitlines()]
+    assert order.index("sends") < order.index("drains")
+    assert [line["engine"] for line in done.said("engine lost")] == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -139,13 +154,13 @@ def test_the_others_go_on_without_an_engine_that_dies(tmp_path: Path, before: st
     done = Conducted(tmp_path, GOOD, before + death).run()
     (lost,) = done.said("engine lost")
     assert (lost["engine"], lost["users"], lost["why"]) == ("2", 2, why)
-    assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drained"]
+    assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drain", "drained"]
 
 
 def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After five beats without a word it is killed and lost; one that has ended by itself need not speak."""
     monkeypatch.setattr(pool, "HEARTBEAT_S", 0.05)
-    ended = "snapshot('over'); " + ON + "snapshot('over')" + DRAINED
+    ended = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
     done = Conducted(tmp_path, ended, ON + "os.kill(os.getpid(), signal.SIGSTOP)").run()
     (lost,) = done.said("engine lost")
     assert lost["engine"] == "2"
@@ -156,7 +171,7 @@ def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all are ready, silence is no sign of death."""
     monkeypatch.setattr(pool, "HEARTBEAT_S", 0.01)
-    calm = "snapshot('over'); " + ON + "snapshot('over')" + DRAINED
+    calm = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     done = Conducted(tmp_path, calm, f"snapshot('over'); open({str(gate)!r}).read(1); " + calm)

@@ -16,6 +16,7 @@ import yaml
 from timing_samples import HEADER
 
 from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.client.control import Control
 from loadsim.client.engine import Engine, LiveSnapshot
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module
@@ -176,6 +177,7 @@ def live(
     wrap: Callable[[FakeModule], ClientModule] = lambda module: module,
     prepare: Callable[[Tape], None] = lambda _: None,
     told: TextIO | None = None,
+    control: Callable[[LoopClock], Control] | None = None,
 ) -> Lived:
     """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it."""
     workload = Workload(scenario)
@@ -203,6 +205,7 @@ def live(
             run_id="run-1",
             wall_clock_us=0,
             watch=snapshots.append,
+            control=control(clock) if control else None,
         )
         tapes.append((tape, engine, module, writer))
         beside = asyncio.ensure_future(during(engine, module)) if during else None

@@ -6,6 +6,7 @@ From the pool of a machine to an engine:
     {"log on": true}                every engine is ready: begin to log on
     {"start": NANOSECONDS}          the common start, on the machine's monotonic clock
     {"accepted": [[id, user], ...]} messages that users of other engines sent to users of this one
+    {"drain": true}                 nobody's tasks run any more: wait for the mail that is under way
     {"drained": true}               all mail of the run has been seen: do not wait for any
     {"stop": true}                  end early; said again: at once
 
@@ -16,6 +17,7 @@ From an engine:
     {"on": true}                    its log-on is over, and it waits for the common start
     {"snapshot": {...}}             once a second, its heartbeat: a `LiveSnapshot`, all counts from the beginning on
     {"accepted": [[id, user], ...]} messages that its users sent to users of other engines
+    {"finished": true}              its tasks have ended, and it sends no more
     {"event": {...}}                a line of events.jsonl
     {"over": true}                  it has ended by itself, and its log is complete
 
@@ -57,11 +59,15 @@ class Control(Protocol):
         ...
 
     def stop_waiting(self) -> None:
-        """The engine was told to stop: there will be no common start."""
+        """The engine was told to stop: nobody waits for the others any more."""
         ...
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
         """The server took a message for a user of another engine."""
+        ...
+
+    async def all_finished(self) -> None:
+        """Say that our tasks have ended, and wait until everybody's have: until then there may be more mail."""
         ...
 
     def all_delivered(self, outstanding: int) -> bool:
@@ -84,6 +90,9 @@ class Alone:
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
         """Nobody will see it."""
+
+    async def all_finished(self) -> None:
+        """There are no others."""
 
     def all_delivered(self, outstanding: int) -> bool:
         """All mail is for our own users."""

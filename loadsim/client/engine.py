@@ -1,7 +1,7 @@
 """One engine: its users as coroutines, one common start, one end, and nothing that was measured lost.
 
 The phases are those of the run: log-on (staggered over the ramp-up), work (from the common start, t = 0), finish (what
-runs at the end may end), drain (mail under way may arrive), log-off.
+runs at the end may end, with every engine), drain (mail under way may arrive), log-off.
 """
 
 from __future__ import annotations
@@ -319,6 +319,7 @@ class Engine:
             if user.performing not in BETWEEN_TASKS:
                 user.cut_off()
         if drain:
+            await self._control.all_finished()
             self._phase = "drain"
             delivered = self._control.all_delivered
             await self._until(self._limits.drain_s, lambda: delivered(self.outstanding), self._stopping)

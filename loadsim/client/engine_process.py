@@ -70,6 +70,7 @@ class Pool:
         self._start: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._accepted: list[tuple[str, int]] = []
         self._heard = 0  # messages that others sent to our users
+        self._draining = asyncio.Event()  # everybody's tasks have ended, or we shall not wait for it
         self._drained = False
         self._last: dict[str, Any] = {}
         self.going = asyncio.Event()  # the log-on has begun, or will not
@@ -85,15 +86,22 @@ class Pool:
         return await self._start
 
     def stop_waiting(self) -> None:
-        """There will be none."""
+        """There will be no start, and no drain."""
         if not self._start.done():
             self._start.set_result(None)
+        self._draining.set()
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
         """Told with the next snapshot, or when there is enough to tell."""
         self._accepted.append((message, user))
         if len(self._accepted) >= ACCEPTED_AT_ONCE:
             self._tell_accepted()
+
+    async def all_finished(self) -> None:
+        """Say it, and wait until the pool says it of all."""
+        self._tell_accepted()
+        self.tell(finished=True)
+        await self._draining.wait()
 
     def all_delivered(self, outstanding: int) -> bool:
         """As the pool knows it, who hears of every change."""
@@ -127,6 +135,8 @@ class Pool:
                 for message, user in about:
                     self.engine.mail_accepted(message, user)
                 self._heard += len(about)
+            elif kind == "drain":
+                self._draining.set()
             elif kind == "drained":
                 self._drained = True
             elif kind == "stop":

@@ -97,7 +97,7 @@ class _Member:
         self.begin = begin
         self.name: str = begin.header["engine"]
         self.process = process
-        self.said: set[str] = set()  # ready, on, over
+        self.said: set[str] = set()  # ready, on, finished, over
         self.snapshot: LiveSnapshot | None = None
         self.lost: str | None = None  # why
         self.told_accepted = 0
@@ -202,6 +202,8 @@ class Pool:
         if not self._stops:
             self.start_ns = time.monotonic_ns() + round(START_AHEAD_S * 1e9)
             self._tell(encode(start=self.start_ns))
+        await self._until(lambda member: bool(member.said & {"finished", "over"}))
+        self._tell(encode(drain=True))
         await self._until(lambda member: member.delivered)
         self._tell(encode(drained=True))
         await self._until(lambda member: "over" in member.said)
