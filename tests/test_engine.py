@@ -21,7 +21,8 @@ from loadsim.client.control import Alone
 from loadsim.client.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module, open_modules
-from loadsim.client.user import LONGEST_BACK_OFF_S, User
+from loadsim.client.presence import LONGEST_BACK_OFF_S
+from loadsim.client.user import User
 from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.ports import SUPPORT, Services, Session

@@ -1,46 +1,28 @@
-"""One simulated user: an agenda of what is due, one thing at a time, and a record of how each went.
-
-The agenda holds activities; each yields one step after the other (`activities`). What is late is done late: due
-times are absolute and do not move when the server is slow. In stress mode it is a closed loop instead: the plan's next
-activity is due when the last one, and all that follows from it, is done.
-"""
+"""One simulated user: what is due (`agenda`), one thing at a time, and a record of how each went."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from loadsim.client import activities, tasks
-from loadsim.client.activities import Step, Steps
+from loadsim.client import tasks
+from loadsim.client.activities import Step
+from loadsim.client.agenda import Agenda, ClosedLoop, Pace
 from loadsim.client.inbox import Inbox
+from loadsim.client.presence import Presence
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import INBOX, Account, ClientModule, Header
 from loadsim.model.scenario import STRESS
-from loadsim.model.workload import Plan, own_folders
+from loadsim.model.workload import own_folders
 
 if TYPE_CHECKING:
     from loadsim.client.engine import Engine
 
-FIRST_BACK_OFF_S = 1.0
-LONGEST_BACK_OFF_S = 60.0
-
-STEADY_S = 10.0
-"""A session that breaks sooner counts like a failed log-on: the next one is made after a pause."""
-
 SYNC_AGAIN_S = 5.0
 """When to ask again for announced mail that the server refused to show."""
-
-PAUSE_AFTER = 16
-PAUSE_S = 0.1
-"""In a closed loop, after so many activities in a row in which nothing was said to the server, the user waits so long,
-or until there is mail: the loop must not spin."""
-
-LAST_DOWNS = 8
-"""How many times without a session are remembered, to tell why a task is late."""
 
 HEADERS_A_TURN = 500
 """How many messages of a list are taken in before the loop's other work has its turn; about a millisecond."""
@@ -55,24 +37,15 @@ class User:
         "_agenda",
         "_alarm",
         "_alarm_ns",
-        "_begun",
         "_broke_at_log_on",
-        "_closed_loop",
         "_closing",
         "_cut",
-        "_down_since_ns",
-        "_downs",
-        "_ending",
-        "_failed_log_ons",
         "_free_ns",
         "_life",
         "_moved_bytes",
-        "_plan",
+        "_presence",
         "_recorder",
-        "_silent",
         "_sync_due_ns",
-        "_talked",
-        "_up_since_ns",
         "_waiter",
         "_watching",
         "account",
@@ -119,12 +92,8 @@ class User:
         self.was_on = False
         self.is_on = False
 
-        self._agenda: list[tuple[int, int, Steps, Step | None]] = []  # due, order, activity, its step if known
-        self._begun = 0  # how many have come on the agenda: of what is due together, the first is done first
-        self._closed_loop = engine.workload.scenario.run.mode == STRESS
-        self._talked = True  # to the server, in the activity that is under way
-        self._silent = 0  # activities of a closed loop in a row that did not
-        self._plan: Plan | None = None  # what has not come on the agenda yet
+        self._agenda: Pace = (ClosedLoop if engine.workload.scenario.run.mode == STRESS else Agenda)(self)
+        self._presence = Presence()
         self._sync_due_ns: int | None = None
         self._life: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -132,15 +101,10 @@ class User:
         self._alarm_ns: int | None = None  # when it rings
         self._watching = False
         self._cut = False
-        self._ending = False  # no planned task is begun any more
-        self._closing = False  # nothing is
+        self._closing = False  # nothing is begun any more
         self.performing: str | None = None
         self.looking = False  # whether the next SYNC is for mail that nobody has announced
         self._free_ns = 0  # when the last task ended, or the session was up again
-        self._downs: tuple[tuple[int, int], ...] = ()  # the last times without a session
-        self._down_since_ns = 0
-        self._up_since_ns = 0
-        self._failed_log_ons = 0
         self._broke_at_log_on: Exception | None = None
         self._moved_bytes = 0
 
@@ -245,7 +209,7 @@ class User:
     async def run(self, on_ns: int) -> None:
         """Log on at `on_ns`, work from the common start until the engine closes, log off."""
         self._life = asyncio.current_task()
-        self._down_since_ns = on_ns
+        self._presence.down(on_ns)
         try:
             while self.now() < on_ns and not self._closing:
                 await self._until(on_ns)
@@ -268,30 +232,18 @@ class User:
 
     def plan_day(self) -> None:
         """Make the plan, which may take a while for thousands of users, before the common start."""
-        self._plan = self.workload.activities(self.number, endless=self._closed_loop)
+        self._agenda.plan()
 
     def begin_day(self) -> None:
         """The common start has come: the plan's due times count from now."""
         self._free_ns = self.engine.start_ns
-        self._plan_next()
+        self._agenda.begin()
         self.wake()
 
     def end_day(self, end_ns: int) -> None:
-        """Begin no planned task any more; those that were due before `end_ns` are recorded as skipped.
-
-        A closed loop has none: what it could not do any more was never due.
-        """
-        self._ending = True
-        while self._agenda and self._agenda[0][0] < end_ns and not self._closed_loop:
-            due_ns, _, steps, step = heappop(self._agenda)
-            if step is None:
-                self._plan_next()
-                step = next(steps, None)
-            while step is not None and due_ns < end_ns:
-                self._record(step.task.name, due_ns, None, None, "skipped", "")
-                step = _following(steps, None)
-                due_ns += self._delay_ns(step) if step else 0
-            steps.close()
+        """Begin no planned task any more; those that were due before `end_ns` are recorded as skipped."""
+        for due_ns, step in self._agenda.end(end_ns):
+            self._record(step.task.name, due_ns, None, None, "skipped", "")
         self.wake()
 
     def cut_off(self) -> None:
@@ -326,7 +278,7 @@ class User:
         """Do what is due, one thing after the other, and watch for mail meanwhile, until the engine closes."""
         while not self._closing:
             now_ns = self.now()
-            due_ns = self._agenda[0][0] if self._agenda and not self._ending else None
+            due_ns = self._agenda.due_ns
             sync_due_ns = self._sync_due_ns
             if sync_due_ns is not None and due_ns is not None and due_ns < sync_due_ns:
                 sync_due_ns = None
@@ -342,62 +294,30 @@ class User:
                 await self._until(due_ns if sync_due_ns is None else sync_due_ns)
 
     async def _do_next(self) -> None:
-        """Do the first step of the agenda; what follows from it takes its place there."""
-        due_ns, _, steps, step = heappop(self._agenda)
+        """Do what is due next, of which the agenda knows what follows."""
+        agenda = self._agenda
+        due_ns, steps, step = agenda.take()
         if step is None:
-            if not self._closed_loop:
-                self._plan_next()
-            step = next(steps, None)
-        following = None
-        if step is not None:
-            result = await self._perform(due_ns, step)
-            self._talked = self._talked or self._moved_bytes > 0
-            following = _following(steps, result)
-        if following is None:
-            if self._closed_loop:
-                self._plan_next()
-        elif self._ending:
-            steps.close()
+            agenda.done()
         else:
-            due_ns = self._free_ns + self._delay_ns(following)
-            self._put(due_ns, steps, following)
-
-    def _plan_next(self) -> None:
-        activity = next(self._plan, None) if self._plan is not None else None
-        if activity is not None:
-            due_ns = self._next_turn_ns() if self._closed_loop else self.engine.start_ns + activity.due_us * 1000
-            self._put(due_ns, activities.begin(self, activity), None)
-
-    def _put(self, due_ns: int, steps: Steps, step: Step | None) -> None:
-        """Put an activity on the agenda, with its next step if that is known."""
-        self._begun += 1
-        heappush(self._agenda, (due_ns, self._begun, steps, step))
-
-    def _next_turn_ns(self) -> int:
-        """When the next activity of a closed loop is due: now, unless those before it had nothing to do."""
-        self._silent = 0 if self._talked else self._silent + 1
-        self.engine.silent_activities += not self._talked
-        self._talked = False
-        pauses = self._silent and self._silent % PAUSE_AFTER == 0
-        return self.now() + (round(PAUSE_S * 1e9) if pauses else 0)
-
-    def _delay_ns(self, step: Step) -> int:
-        return 0 if self._closed_loop else round(step.delay_ms * 1e6 / self.workload.compression)
+            result = await self._perform(due_ns, step)
+            agenda.go_on(steps, result, self._free_ns, self._moved_bytes > 0)
 
     async def _sync(self, due_ns: int) -> None:
         self._sync_due_ns = None
         await self._perform(due_ns, Step(tasks.SYNC, self.looking))
         self.looking = False
-        if self._closed_loop and self._agenda and self._agenda[0][0] > self._free_ns:  # mail ends a pause
-            self._agenda[0] = (self._free_ns, *self._agenda[0][1:])
+        self._agenda.mail_shown(self._free_ns)
         if self.inbox.announced and self._sync_due_ns is None and self.is_on:
             self._sync_due_ns = self.now() + round(SYNC_AGAIN_S * 1e9)
 
     async def _log_on(self, due_ns: int) -> None:
         """Log on, trying again with growing pauses until it succeeds or the run closes."""
         while not self._closing:
-            if self._failed_log_ons:
-                due_ns = self.now() + self._back_off_ns()
+            failed = self._presence.failed_log_ons
+            if failed:
+                jitter = draw(self.workload.seed, self.number, "back-off", failed)
+                due_ns = self.now() + self._presence.back_off_ns(jitter)
                 while self.now() < due_ns and not self._closing:
                     await self._until(due_ns)
                 if self._closing:
@@ -411,14 +331,8 @@ class User:
             if on:
                 self._on()
                 return
-            self._failed_log_ons += 1
+            self._presence.failed_log_ons += 1
             self._forget_session()
-
-    def _back_off_ns(self) -> int:
-        """1, 2, 4, ... 60 s, each shortened or lengthened by up to a half, so that users do not come all at once."""
-        pause_s = min(LONGEST_BACK_OFF_S, FIRST_BACK_OFF_S * 2.0 ** min(self._failed_log_ons - 1, 10))
-        jitter = 0.5 + draw(self.workload.seed, self.number, "back-off", self._failed_log_ons)
-        return round(pause_s * jitter * 1e9)
 
     async def _watch(self) -> None:
         self._watching = True  # also where it is refused: to ask again at once would not help
@@ -452,7 +366,7 @@ class User:
         """Do one step and record how it went; only our own bugs, and the end of the run, escape."""
         task, about = step.task, step.about
         began_ns = started_ns = self.now()
-        late_s = ON_TIME if began_ns == due_ns else self._lateness_s(due_ns, began_ns)
+        late_s = ON_TIME if began_ns == due_ns else self._presence.lateness_s(due_ns, began_ns, self._free_ns)
         self._moved_bytes = 0
         self._watching = False
         self.performing = task.name
@@ -484,8 +398,7 @@ class User:
         self.engine.users_ever_on += not self.was_on
         self.engine.sessions_restored += self.was_on
         self.is_on = self.was_on = True
-        self._up_since_ns = self._free_ns
-        self._downs = (*self._downs[1 - LAST_DOWNS :], (self._down_since_ns, self._free_ns))
+        self._presence.up(self._free_ns)
         if self._broke_at_log_on is not None:
             self.lost(self._broke_at_log_on)
 
@@ -496,14 +409,13 @@ class User:
 
     def _session_lost(self) -> None:
         if self.is_on:
-            steady = self.now() - self._up_since_ns >= STEADY_S * 1e9
-            self._failed_log_ons = 0 if steady else self._failed_log_ons + 1
+            self._presence.broke(self.now())
             self.engine.sessions_lost += 1
             self._end_session()
 
     def _end_session(self) -> None:
         self._off()
-        self._down_since_ns = self.now()
+        self._presence.down(self.now())
         self.looking = False
         self._forget_session()
 
@@ -512,16 +424,6 @@ class User:
         self.inbox.forget_announced()
         self._sync_due_ns = None
         self.mailbox.abandon()
-
-    def _lateness_s(self, due_ns: int, began_ns: int) -> tuple[float, float, float]:
-        """Why the task begins late: the user was busy (server), the session was down (server), we were late (ours)."""
-        down_ns = 0
-        for down, up in self._downs:
-            if up > due_ns:
-                down_ns += min(up, began_ns) - max(down, due_ns)
-        generator_ns = max(0, began_ns - max(due_ns, self._free_ns))
-        busy_ns = max(0, began_ns - due_ns - down_ns - generator_ns)
-        return busy_ns * 1e-9, down_ns * 1e-9, generator_ns * 1e-9
 
     def _record(
         self,
@@ -550,11 +452,3 @@ class User:
             moved_bytes=moved_bytes,
         )
         self.engine.count_task(task, outcome, late_s)
-
-
-def _following(steps: Steps, result: Any) -> Step | None:
-    """The next step of an activity, which is told what the last one returned."""
-    try:
-        return steps.send(result)
-    except StopIteration:
-        return None
