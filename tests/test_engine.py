@@ -222,7 +222,7 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     scenario = scenario_of(tmp_path, (SENDER, 2))
 
     async def during(engine: Engine, module: FakeModule) -> None:
-        box = module.mailboxes["user00001@loadsim.test"]
+        box = module.mailboxes[1]
         await asyncio.sleep(100)
         for _ in range(100):
             if engine.users[0].performing is None:
@@ -246,7 +246,7 @@ def test_a_session_lost_before_the_common_start_is_made_anew_before_it(tmp_path:
 
     async def during(_: Engine, module: FakeModule) -> None:
         await asyncio.sleep(5)
-        module.mailboxes["user00001@loadsim.test"].break_off(ServerLost("BYE", "idle too long"))
+        module.mailboxes[1].break_off(ServerLost("BYE", "idle too long"))
 
     lived = live(scenario_of(tmp_path, (quiet(), 3), ramp_up="60s"), tmp_path, during=during)
     log_ons = lived.tasks("LOGON", user=1)
@@ -316,7 +316,7 @@ def test_a_server_that_ends_every_session_at_once_is_not_hammered(tmp_path: Path
     """Sessions that break as soon as they are made count like log-ons that fail: the pauses grow."""
 
     async def during(engine: Engine, module: FakeModule) -> None:
-        box = module.mailboxes["user00001@loadsim.test"]
+        box = module.mailboxes[1]
         while True:
             await asyncio.sleep(0.2)
             if engine.users[0].is_on:
@@ -451,7 +451,7 @@ def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
     for empty in (True, False):
         profile = quiet(empty_deleted_items_on_log_off=empty)
         lived = live(scenario_of(tmp_path, (profile, 2)), tmp_path, during=during)
-        box = lived.module.mailboxes["user00001@loadsim.test"]
+        box = lived.module.mailboxes[1]
         left[empty] = len(box.folder("Deleted Items").messages)
         assert len(lived.mails("expunged", user=1)) == (1 if empty else 0)
     assert left == {True: 1, False: 2}
@@ -591,7 +591,7 @@ def test_no_contents_and_no_passwords_are_told(tmp_path: Path) -> None:
     text = str(lived.events)
     for user in (1, 2):
         assert lived.scenario.account(user).password not in text
-        box = lived.module.mailboxes[f"user0000{user}@loadsim.test"]
+        box = lived.module.mailboxes[user]
         subjects = {header.subject for uid in box.folder("INBOX").messages for header in [box.header("INBOX", uid)]}
         assert subjects
         assert not any(subject in text for subject in subjects)

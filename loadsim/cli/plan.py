@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 
 from loadsim.cli import VERBS
 from loadsim.client.modules import check_protocols
-from loadsim.client.plan import make_plan, to_json
+from loadsim.client.plan import engines_for, make_plan, to_json
+from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.report.plan_text import plan_text
 
@@ -17,6 +19,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("plan", help=VERBS["plan"])
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    parser.add_argument(
+        "--engines", type=int, metavar="N", help="processes that plan; default: one a core for many users"
+    )
     parser.add_argument("--json", action="store_true", help="everything, by user and by hour too, as JSON")
     parser.set_defaults(run=run_plan)
 
@@ -25,6 +30,9 @@ def run_plan(args: argparse.Namespace) -> int:
     """Plan and print."""
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
-    figures = to_json(make_plan(scenario))
+    engines = engines_for(scenario.users, os.cpu_count() or 1) if args.engines is None else args.engines
+    if not 1 <= engines <= scenario.users:
+        raise ConfigError(f"--engines: expected a number from 1 to {scenario.users}, found {engines}")
+    figures = to_json(make_plan(scenario, engines))
     print(json.dumps(figures) if args.json else plan_text(figures))
     return 0

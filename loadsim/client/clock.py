@@ -41,7 +41,8 @@ class LoopClock:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time, without input or output: an eight-hour day in seconds.
 
-    Timers stand in a heap of tuples, which compare at the speed of C; asyncio's own compare in Python.
+    Its time is whole nanoseconds: which timers are of one instant depends on no rounding. They stand in a heap of
+    tuples, which compare at the speed of C; asyncio's own compare in Python. What a callback raises ends the run.
     """
 
     _ready: deque[asyncio.Handle]  # asyncio's own: what is to be called now
@@ -49,27 +50,31 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 0
-        self._now_s = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
         self._count = itertools.count()
 
     def time(self) -> float:
         """Seconds of virtual time since the loop was made."""
-        return self._now_s
+        return self.now_ns * 1e-9
 
     def call_at(
         self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As in every loop; timers of the same instant run in the order of the calls."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._count), timer))
-        return timer
+        return self._call_at_ns(round(when * 1e9), callback, args, context)
 
     def call_later(
         self, delay: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As in every loop."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self._call_at_ns(self.now_ns + round(delay * 1e9), callback, args, context)
+
+    def _call_at_ns(
+        self, at_ns: int, callback: Callable[..., object], args: tuple[object, ...], context: Context | None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(at_ns * 1e-9, callback, args, self, context)
+        heapq.heappush(self._timers, (at_ns, next(self._count), timer))
+        return timer
 
     def call_soon(
         self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
@@ -78,6 +83,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Every other loop logs what a callback raises, and goes on; here nobody would read that."""
+        if "handle" in context:
+            raise context["exception"]
+        super().call_exception_handler(context)
 
     def _run_once(self) -> None:
         """What asyncio's loop does over and over, without input and output: when nothing is ready, the clock jumps."""
@@ -95,12 +106,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             heapq.heappop(timers)
         if not timers:
             raise RuntimeError("every coroutine waits for something that can never happen")
-        when, _, timer = heapq.heappop(timers)
-        if when > self._now_s:
-            self._now_s = when
-            self.now_ns = round(when * 1e9)
+        at_ns, _, timer = heapq.heappop(timers)
+        self.now_ns = now_ns = max(self.now_ns, at_ns)
         self._ready.append(timer)
-        while timers and timers[0][0] <= self._now_s:
+        while timers and timers[0][0] <= now_ns:
             self._ready.append(heapq.heappop(timers)[2])
 
 

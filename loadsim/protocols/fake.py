@@ -16,7 +16,6 @@ from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.draw import draw, exponential
 from loadsim.model.evidence import INITIAL_RUN, Evidence
-from loadsim.model.population import distribution_lists
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
@@ -81,6 +80,9 @@ class _Folder:
 Fault = Callable[[int, str, int], TaskFailed | None]
 """How the command of a user fails: from his number, the command's name, and how many commands he gave before it."""
 
+Post = Callable[[Mail, Sequence[int]], None]
+"""Takes a message that was accepted for these users, and later lets it `arrive`."""
+
 
 @dataclass(slots=True)
 class FakeModule:
@@ -89,7 +91,8 @@ class FakeModule:
     Each command takes an exponentially distributed time of mean `service_s` (0: none, and no command ever waits),
     drawn from (seed, user, number of the command). `empty` mailboxes have their folders and no mail. `fault` says
     which commands fail, and how: a refused one has no effect, a lost or silent one ends the session, a silent one
-    only after `limit_s`.
+    only after `limit_s`. Mail arrives at once, or when `post` lets it; then `mailboxes` may be those of some of the
+    users, and the others' are elsewhere.
     """
 
     workload: Workload
@@ -100,33 +103,22 @@ class FakeModule:
     limit_s: float = 60.0
     name: str = "fake"
     supports: frozenset[str] = SUPPORT
-    mailboxes: dict[str, FakeMailbox] = field(default_factory=dict)
-    lists: Mapping[str, Sequence[str]] = field(init=False)
+    post: Post | None = None
+    mailboxes: dict[int, FakeMailbox] = field(default_factory=dict)  # by the user's number
+    lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
     _samples: dict[str, Mail] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Learn the lists."""
-        self.lists = distribution_lists(self.workload.scenario)
+        lists = self.workload.population.lists
+        self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
 
     def initial(self, account: Account, folder: str, index: int) -> Mail:
-        """A message of the start state. Those of one kind share the structure of one that was made."""
+        """A message of the start state. Those of one kind have the subject and the structure of one of them."""
         initial = self.workload.initial(account.number, folder, index)
-        sender = self.workload.population.address(initial.sender)
-        sample = self._samples.get(initial.kind)
-        if sample is None:
-            message = self.contents.initial(
-                user=account.number,
-                address=account.address,
-                sender=initial.sender,
-                sender_address=sender,
-                folder=folder,
-                index=index,
-                kind=initial.kind,
-                domain=self.workload.scenario.domain,
-            )
-            sample = self._samples[initial.kind] = examine(message)
+        sample = self._samples.get(initial.kind) or self._sample(initial.kind)
         return Mail(
-            sender=sender,
+            sender=self.workload.population.address(initial.sender),
             to=(account.address,),
             subject=sample.subject,
             message_id=f"<{initial.id}>",
@@ -135,25 +127,48 @@ class FakeModule:
             structure=sample.structure,
         )
 
+    def _sample(self, kind: str) -> Mail:
+        """The same whoever is asked for first."""
+        population = self.workload.population
+        message = self.contents.initial(
+            user=1,
+            address=population.address(1),
+            sender=2,
+            sender_address=population.address(2),
+            folder=INBOX,
+            index=0,
+            kind=kind,
+            domain=self.workload.scenario.domain,
+        )
+        sample = self._samples[kind] = examine(message)
+        return sample
+
     def session(self, account: Account, observer: Observer) -> Session:
-        """The drivers of one user, who is known to the system from now on."""
-        mailbox = FakeMailbox(self, account, observer)
-        self.mailboxes[account.address.lower()] = mailbox
+        """The drivers of one user."""
+        mailbox = self.mailboxes[account.number] = FakeMailbox(self, account, observer)
         return Session(mailbox, FakeSubmission(self, mailbox), MailboxCalendar(mailbox))
 
     def deliver(self, recipients: Sequence[str], message: bytes) -> None:
-        """Put a message into the Inbox of each recipient, once. Raises `ServerRefused` when one is unknown."""
-        reached: dict[str, FakeMailbox] = {}
+        """Accept a message for each recipient, once. Raises `ServerRefused` when one is unknown."""
+        reached: dict[int, None] = {}
         for address in recipients:
-            for member in self.lists.get(address, (address,)):
-                name = member.lower()
-                mailbox = self.mailboxes.get(name)
-                if mailbox is None:
-                    raise ServerRefused("550 RCPT", f"550 5.1.1 <{member}> unknown")
-                reached[name] = mailbox
+            user = self.workload.population.number(address)
+            if user is not None:
+                reached[user] = None
+            elif address in self.lists:
+                reached.update(dict.fromkeys(self.lists[address]))
+            else:
+                raise ServerRefused("550 RCPT", f"550 5.1.1 <{address}> unknown")
         mail = examine(message)
-        for mailbox in reached.values():
-            mailbox.receive(mail)
+        if self.post is None:
+            self.arrive(mail, reached)
+        else:
+            self.post(mail, tuple(reached))
+
+    def arrive(self, mail: Mail, users: Iterable[int]) -> None:
+        """Put a message into the Inbox of each of these users."""
+        for user in users:
+            self.mailboxes[user].receive(mail)
 
 
 class FakeMailbox:

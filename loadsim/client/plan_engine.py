@@ -1,0 +1,88 @@
+"""One engine of a plan: some of the users in virtual time, each with a mailbox in memory, and what they add up to."""
+
+from __future__ import annotations
+
+import gc
+import io
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, cast
+
+from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.client.engine import Engine
+from loadsim.client.events import Events
+from loadsim.client.modules import IN_THE_ENGINE, open_module
+from loadsim.client.rounds import Exchange, Rounds
+from loadsim.client.tally import HOUR_S, Tally
+from loadsim.model.content import Contents
+from loadsim.model.evidence import HEADER, Evidence
+from loadsim.model.ports import Endpoint, Services
+from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the users of one engine do, and the digests of their own plans, in their order."""
+
+    tally: Tally
+    digests: list[bytes]
+
+
+class PlannedContents(Contents):
+    """Contents without the schedules' text, which costs more to write than the rest of the day, and nobody reads."""
+
+    def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
+        """As many bytes as the schedule file has, with its evidence."""
+        evidence = Evidence("plan", user, id, "schedule", 0, "").header()
+        return f"{HEADER}: {evidence}\r\n\r\n".encode().ljust(size_bytes, b".")
+
+
+def empty_tally(workload: Workload) -> Tally:
+    """Nothing yet, of all users and hours."""
+    scenario = workload.scenario
+    hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
+    return Tally(scenario.users, round(HOUR_S * 1e9 / scenario.compression), hours, workload.duration_us * 1000)
+
+
+def plan_users(scenario: Scenario, part: int, engines: int, exchange: Exchange | None) -> Planned:
+    """Let the users of engine `part` (from 0) of so many live through the run; None: there is no other engine."""
+    workload = Workload(scenario)
+    users = workload.population.slice(part, engines)
+    contents = PlannedContents(scenario.run.seed)
+    tally = empty_tally(workload)
+
+    async def live(clock: LoopClock) -> None:
+        nowhere = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
+        rounds = Rounds(workload, users, clock, exchange)
+        module = open_module(
+            IN_THE_ENGINE,
+            nowhere,
+            workload=workload,
+            contents=contents,
+            service_s=0.0,
+            empty=scenario.initialise == "never",
+            post=rounds.post,
+        )
+        engine = Engine(
+            workload=workload,
+            users=users,
+            modules={group.protocol: module for group in scenario.topology},
+            contents=contents,
+            recorder=tally,
+            events=Events(io.StringIO()),
+            clock=clock,
+            run_id="plan",
+            wall_clock_us=0,
+            self_observing=False,  # there is nothing to write, and nothing can be late
+            control=rounds,
+        )
+        rounds.serve(engine, cast(Any, module).arrive)
+        await engine.run()
+
+    gc.disable()  # nothing of the users is garbage before the end, and to look for it takes a tenth of the time
+    try:
+        run_virtual(live)
+    finally:
+        gc.enable()
+    return Planned(tally, [workload.user_digest(user) for user in users])
