@@ -316,6 +316,20 @@ def test_the_text_sets_what_is_planned_beside_what_was_published() -> None:
         assert cells[1::2] == list(published)
 
 
+@pytest.mark.parametrize(
+    ("days", "headline"),
+    [
+        (1.0, "40 users, 1 day of 2 h (4 times as fast as the profiles' day)"),
+        (2.0, "40 users, 2 days of 2 h (4 times as fast as the profiles' day)"),
+        (1.5, "40 users, 1.5 days of 2 h (4 times as fast as the profiles' day)"),
+        (0.25, "40 users, 30 min of a day of 2 h (4 times as fast as the profiles' day)"),
+    ],
+)
+def test_the_text_tells_how_long_it_lasts(days: float, headline: str) -> None:
+    """Whole days without a decimal point, a part of one in minutes."""
+    assert plan_text({**mixed(), "days": days}).splitlines()[0] == headline
+
+
 def test_the_text_has_every_hour() -> None:
     """Eight hours across, the second day below; totals stand in the last table."""
     figures = mixed()

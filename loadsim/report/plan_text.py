@@ -60,7 +60,9 @@ def _headline(figures: Mapping[str, Any]) -> str:
     days, day_s, faster = figures["days"], figures["day_s"], figures["compression"]
     length = f"{day_s / 3600:g} h" if day_s >= 3600 else f"{day_s:g} s"
     pace = "" if faster == 1 else f" ({faster:g} times as fast as the profiles' day)"
-    return f"{figures['users']} users, {days} day{'s' * (days > 1)} of {length}{pace}"
+    whole = f"{days:g} day{'s' * (days > 1)} of {length}"
+    part = f"{days * day_s / 60:g} min of a day of {length}"
+    return f"{figures['users']} users, {whole if days >= 1 else part}{pace}"
 
 
 def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
