@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import socket
@@ -26,6 +25,7 @@ from mailservers import StartEmbedded, logged_on, submit
 
 from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main
 from loadsim.client.events import Events
+from loadsim.client.pool import Pool
 from loadsim.errors import LONGEST_SERVER_LINE, ServerLost, ServerRefused, printable
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
@@ -41,15 +41,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory of its own, in which relative paths lie."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """The command sets what SIGTERM and SIGHUP do; pytest shall have them back."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def written(**changes: Any) -> str:
@@ -76,7 +67,7 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         assert isinstance(end.code, int)
         status = end.code
     out, said = capsys.readouterr()
-    assert status == BAD_INPUT
+    assert status == BAD_INPUT, said
     assert out == ""
     *progress, line = said.splitlines()
     assert all(re.fullmatch(r"(inspect|clean): \d+ of \d+ accounts", told) for told in progress)
@@ -268,6 +259,32 @@ def test_places_that_cannot_be_written_to(capsys: Capture, command: tuple[str, .
     Path("file").touch()
     written()
     assert re.search(rf"{where}\S*: expected .*, found: [A-Z]", refusal(capsys, *command, where))
+
+
+@pytest.mark.parametrize("verb", ["run", "init", "clean"])
+def test_source_addresses_of_others(capsys: Capture, verb: str) -> None:
+    """No verb begins to connect from an address that is not this machine's (RFC 5737: it is nobody's)."""
+    path = on(1, 1, client={"source_addresses": ["192.0.2.1"]})
+    line = refusal(capsys, verb, path)
+    assert line.startswith(
+        "loadsim: own: client.source_addresses: expected addresses of this machine, found 192.0.2.1: Cannot assign"
+    )
+
+
+def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line of the engine that cannot make its log is the command's; what others had made by then goes."""
+    reluctant = (
+        "import json, pathlib, sys\n"
+        "log = json.loads(sys.stdin.readline())['begin']['log']\n"
+        "pathlib.Path(log).write_text('begun')\n"
+        "print(json.dumps({'refused': 'x.tlog: expected to write a timing log, found: no space'}), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    monkeypatch.setattr("loadsim.cli.run.Pool", partial(Pool, command=(sys.executable, "-c", reluctant)))
+    assert main(["run", written(), "--out", "runs/first", "--engines", "2"]) == BAD_INPUT
+    out, said = capsys.readouterr()
+    assert (out, said.splitlines()[-1]) == ("", "loadsim: x.tlog: expected to write a timing log, found: no space")
+    assert list(Path().iterdir()) == [Path("own.yaml")]
 
 
 def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
@@ -603,24 +620,93 @@ def test_closed_streams_change_nothing(closed: str, status: int) -> None:
     assert b"Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("request_to_end", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_run_that_is_ended_before_its_load_leaves_nothing(request_to_end: signal.Signals) -> None:
-    """A signal, or a closed terminal, while mailboxes are inspected: no directory stays, and no trace is shown."""
+LOADSIM = [sys.executable, "-m", "loadsim"]
+
+ENDLESS_PLAN = """
+import asyncio, sys
+from loadsim.cli import main, plan
+from loadsim.client.clock import run_virtual
+async def live(clock):
+    async with asyncio.TaskGroup() as users:
+        for _ in range(100):
+            users.create_task(idle())
+        print("on", flush=True)
+async def idle():
+    while True:
+        await asyncio.sleep(1)
+plan.make_plan = lambda *_: run_virtual(live)
+sys.exit(main(["plan", "quickstart"]))
+"""
+"""The command, whose users never come to the end of their day."""
+
+REQUESTS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
+"""To end: as `kill` and `timeout` do, as a closed terminal does, and Ctrl-C."""
+
+
+@pytest.mark.parametrize("impatient", [False, True])
+@pytest.mark.parametrize("request_to_end", REQUESTS)
+@pytest.mark.parametrize("verb", ["run", "init", "clean"])
+def test_whoever_asks_to_end_before_the_load_gets_one_line(
+    verb: str, request_to_end: signal.Signals, impatient: bool
+) -> None:
+    """While mailboxes are visited, asked once, or over and over: no directory stays, and no trace is shown."""
     came = threading.Event()
 
     async def never_ready(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         came.set()
-        await reader.read()
+        with suppress(ConnectionError):
+            await reader.read()
 
     with serving((never_ready, None), (smtp, None)) as ports:
         path = on(*ports, limits={"command": "60s"})
-        command = [sys.executable, "-m", "loadsim", "run", path, "--out", "out"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            assert came.wait(60)
-            os.kill(process.pid, request_to_end)
-            _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (INTERRUPTED, "loadsim: interrupted\n")
-    assert not Path("out").exists()
+        before = sorted(Path().rglob("*"))
+        ended = asked([*LOADSIM, verb, path], lambda _: came.wait(60), request_to_end, impatient)
+        assert ended == (INTERRUPTED, "loadsim: interrupted\n")
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("impatient", [False, True])
+@pytest.mark.parametrize("request_to_end", REQUESTS)
+def test_whoever_asks_a_plan_to_end_gets_one_line(request_to_end: signal.Signals, impatient: bool) -> None:
+    """A day in virtual time takes a while, too: this one never ends."""
+    command = [sys.executable, "-c", ENDLESS_PLAN]
+    assert asked(command, says_something, request_to_end, impatient) == (INTERRUPTED, "loadsim: interrupted\n")
+
+
+@pytest.mark.parametrize("request_to_end", REQUESTS[::2])
+def test_a_server_that_is_asked_over_and_over_ends_well(request_to_end: signal.Signals) -> None:
+    """That is how it is stopped: exit status 0, and nothing stays of it."""
+    where: list[Path] = []
+
+    def tells_where_it_is(process: subprocess.Popen[str]) -> bool:
+        assert process.stdout is not None
+        where.append(Path(process.stdout.readline().strip().rpartition(", in ")[2]))
+        return where[0].is_dir()
+
+    command = [*LOADSIM, "server", "embedded", written()]
+    assert asked(command, tells_where_it_is, request_to_end, impatient=True) == (0, "")
+    assert not where[0].exists()
+
+
+def says_something(process: subprocess.Popen[str]) -> bool:
+    """Wait for a first line."""
+    assert process.stdout is not None
+    return bool(process.stdout.readline())
+
+
+def asked(
+    command: list[str], begun: Callable[[subprocess.Popen[str]], object], request: signal.Signals, impatient: bool
+) -> tuple[int, str]:
+    """Exit status and complaints of a command that is asked to end when it has begun; if impatient, until it does."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert begun(process)
+        process.send_signal(request)
+        while impatient and process.poll() is None:
+            process.send_signal(request)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.002)
+        _, said = process.communicate(timeout=60)
+    return process.returncode, said
 
 
 def test_help_does_not_wait_for_what_it_does_not_need() -> None:

@@ -361,6 +361,7 @@ def test_a_disk_that_takes_nothing_ends_it_before_there_is_load(tmp_path: Path) 
     assert run.returncode == 2
     assert run.stderr.splitlines()[-1].startswith(f"loadsim: --out {tmp_path / 'out'}: ")
     assert "Traceback" not in run.stderr and "log-on" not in run.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_full_disk_leaves_what_it_took_and_an_honest_answer(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from loadsim.model.client import Client
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.connecting import bound_socket
-from loadsim.topology.preflight import PORT_RANGE, check_sources, too_few_ports
+from loadsim.topology.preflight import PORT_RANGE, check_ports, check_sources, too_few_ports
 
 ACCOUNTS = numbered_accounts(3)
 SOURCES = ("127.0.0.2", "127.0.0.3")
@@ -161,10 +161,10 @@ def scenario(place: Path, users: int = 4, protocol: str = "imap", sources: str =
     return load_scenario(str(path))
 
 
-def problem(found: Scenario) -> str:
+def problem(found: Scenario, check: Callable[[Scenario], None] = check_sources) -> str:
     """What the preflight says against it."""
     with pytest.raises(ConfigError) as refusal:
-        check_sources(found)
+        check(found)
     line = str(refusal.value)
     assert "\n" not in line
     return line
@@ -198,10 +198,10 @@ def test_addresses_that_cannot_reach_the_server_are_refused(tmp_path: Path, sour
 
 def test_too_many_users_for_the_ports_are_refused(tmp_path: Path) -> None:
     """There is no machine with more than 65,535 ports, and users of the fake module need none."""
-    line = problem(scenario(tmp_path, users=70_000))
+    line = problem(scenario(tmp_path, users=70_000), check_ports)
     assert line.startswith("small: client.source_addresses: expected at least ")
     assert "addresses for 70000 users, found none: ip_local_port_range has " in line
-    check_sources(scenario(tmp_path, users=70_000, protocol="fake"))
+    check_ports(scenario(tmp_path, users=70_000, protocol="fake"))
 
 
 @given(users=st.integers(1, 200_000), sources=st.integers(1, 40), ports=st.integers(1, 65_536))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType
 from typing import NoReturn
 
 from loadsim import __version__
+from loadsim.client.interrupt import requests_end_it
 from loadsim.errors import LoadSimError, RunInvalid, printable
 
 BAD_INPUT = 2
@@ -74,26 +73,20 @@ def open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
-def _as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
-    """Whoever asks us to go, or closes the terminal, must not leave servers or directories of ours behind."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        raise KeyboardInterrupt
-    signal.raise_signal(signal.SIGINT)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status: 0 pass, 1 criteria missed, 2 bad input, 3 run invalid or ended early.
 
     70 is a bug of ours, 130 Ctrl-C before there was any load.
     """
     open_standard_streams()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # not with nohup
-            signal.signal(number, _as_ctrl_c)
-    given = sys.argv[1:] if argv is None else argv
-    args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
+    with requests_end_it():
+        return _obey(sys.argv[1:] if argv is None else argv)
+
+
+def _obey(given: Sequence[str]) -> int:
     status = 0
     try:
+        args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
         status = args.run(args)
         sys.stdout.flush()
     except RunInvalid as error:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from loadsim.cli import VERBS
 from loadsim.cli.progress import shown_progress
+from loadsim.client.loops import run
 from loadsim.errors import printable
 from loadsim.model.scenario import load_scenario
 from loadsim.topology.clean import Cleaned, clean, describe
 from loadsim.topology.mailboxes import services_of
+from loadsim.topology.preflight import check_sources
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,8 +27,9 @@ def run_clean(args: argparse.Namespace) -> int:
     """Clean all accounts; a line for each that held anything of loadsim's or of others', and the total."""
     scenario = load_scenario(args.scenario, args.overrides)
     services = services_of(scenario)
+    check_sources(scenario)
     with shown_progress() as tell:
-        cleaned = asyncio.run(clean(scenario, services, args.dry_run, tell))
+        cleaned = run(clean(scenario, services, args.dry_run, tell))
     for one in cleaned:
         if one or one.foreign:
             print(printable(_line(one, args.dry_run)))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from loadsim.cli import VERBS
 from loadsim.cli.progress import shown_progress
+from loadsim.client.loops import run
 from loadsim.client.modules import check_protocols
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.topology.initialise import initialise
 from loadsim.topology.mailboxes import services_of
+from loadsim.topology.preflight import check_sources
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,9 +28,10 @@ def run_init(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
     services = services_of(scenario)
+    check_sources(scenario)
     workload = Workload(scenario)
     with shown_progress() as tell:
-        done = asyncio.run(initialise(workload, services, scenario.initialise, tell))
+        done = run(initialise(workload, services, scenario.initialise, tell))
     print(done.describe())
     if done.start_state is not None:
         print(f"Start state: {done.start_state}")

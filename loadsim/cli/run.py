@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import re
 import resource
 import secrets
-import signal
+import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from loadsim.cli.progress import shown_progress
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
-from loadsim.client.loops import fastest_loop
+from loadsim.client.loops import fastest_loop, requests_are, run
 from loadsim.client.modules import check_modules, check_protocols, needs_one_engine
 from loadsim.client.pool import Pool, engines_for
 from loadsim.errors import ConfigError, LogError, RunInvalid
@@ -43,7 +42,7 @@ from loadsim.results.timinglog import TimingLogWriter
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.initialise import prepare
 from loadsim.topology.mailboxes import services_of
-from loadsim.topology.preflight import check_sources, check_submission
+from loadsim.topology.preflight import check_ports, check_sources, check_submission
 
 FILES_PER_USER = 2
 """A mailbox session, and the connection of a message under way."""
@@ -72,6 +71,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     workload = Workload(scenario)
     engines = how_many_engines(scenario, args.engines, args.pin)
     check_sources(scenario)
+    check_ports(scenario)
     check_open_files(ceil(scenario.users / engines))
     began = datetime.now(UTC)
     out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
@@ -81,9 +81,9 @@ def run_scenario(args: argparse.Namespace) -> int:
         with (
             shown_server(scenario, out) as (services, server),
             seen_server(services, engines, args.pin) as seen,
-            asyncio.Runner(loop_factory=fastest_loop()) as runner,
         ):
-            summary = runner.run(Run(scenario, workload, services, server, seen, began, out, engines).live())
+            live = Run(scenario, workload, services, server, seen, began, out, engines).live()
+            summary = run(live, fastest_loop())
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out, made)
@@ -196,6 +196,21 @@ class Run:
         print(prepared.describe(), file=sys.stderr)
         begins = self._begins(prepared.start_state)
         try:
+            await self._recorded(begins)
+        except ConfigError:  # before there was any load
+            self._withdraw()
+            raise
+        try:
+            summary = summarise([self.out])
+        except LogError as failure:
+            raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
+        _write(self.out / "score.json", json.dumps(summary.score, indent=2))
+        _write(self.out / "answer.txt", summary.text)
+        return summary
+
+    async def _recorded(self, begins: Sequence[Begin]) -> None:
+        """Make the load, with all files that are about it but its answer. Raises `ConfigError` when it cannot begin."""
+        try:
             (self.out / "logs").mkdir()
             (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
             told = (self.out / "events.jsonl").open("w", encoding="utf-8")
@@ -211,22 +226,20 @@ class Run:
                     machine_log.close()
                 if events.unwritten:
                     print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
-        try:
-            summary = summarise([self.out])
-        except LogError as failure:
-            raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
-        _write(self.out / "score.json", json.dumps(summary.score, indent=2))
-        _write(self.out / "answer.txt", summary.text)
-        return summary
+
+    def _withdraw(self) -> None:
+        """Remove the files of a run that did not begin."""
+        shutil.rmtree(self.out / "logs", ignore_errors=True)
+        for name in ("scenario.yaml", "events.jsonl"):
+            (self.out / name).unlink(missing_ok=True)
 
     async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
         """Run the engines until their end, or until the user has had enough."""
         with shown_run(self.scenario) as watch:
             pool = Pool(begins, events, watch)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, pool.stop)
-            async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen):
-                await pool.run()
+            with requests_are(pool.stop):
+                async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen):
+                    await pool.run()
 
     def _begins(self, start_state: str | None) -> list[Begin]:
         """What each engine is told to begin with."""

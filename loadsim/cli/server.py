@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from loadsim.cli import VERBS
+from loadsim.client.loops import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
@@ -88,7 +88,7 @@ def _population(scenario: Scenario) -> tuple[list[Account], dict[str, tuple[str,
 def _serve(kept: Path | None, start: _Start) -> int:
     """Run the server in a directory, which goes with it unless it was asked for by name."""
     with server_directory(kept) as directory:
-        return asyncio.run(_until_asked(start, directory))
+        return run(_until_asked(start, directory))
 
 
 @contextmanager
@@ -112,9 +112,7 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
 async def _until_asked(start: _Start, directory: Path) -> int:
     """Start, say where it is, wait for SIGINT or SIGTERM, which also count while it starts, and stop it."""
     asked = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    with start(directory) as server:
+    with requests_are(asked.set), start(directory) as server:
         print(f"# {server.describe()}, in {directory}")
         for note in getattr(server, "notes", ()):
             print(f"# {note}")

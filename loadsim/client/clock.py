@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
 
+from loadsim.client.loops import run
+
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
@@ -116,5 +118,4 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtual(main: Callable[[LoopClock], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine to its end in virtual time; it is given the clock."""
     loop = VirtualLoop()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(main(LoopClock(loop)))
+    return run(main(LoopClock(loop)), lambda: loop)

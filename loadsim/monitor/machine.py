@@ -138,12 +138,15 @@ async def watched_machine(
     `start_ns` says when the common start was, or 0 before it has come.
     """
     log.facts(facts)
-    async with AsyncExitStack() as stack:
-        with suppress(OSError):  # a machine that shows nothing of itself is not watched
-            machine = Machine(stack.enter_context(OpenFiles()))
-            group = await stack.enter_async_context(asyncio.TaskGroup())
-            stack.callback(group.create_task(_watch(machine, log, clock, start_ns)).cancel)
-        yield
+    try:
+        async with AsyncExitStack() as stack:
+            with suppress(OSError):  # a machine that shows nothing of itself is not watched
+                machine = Machine(stack.enter_context(OpenFiles()))
+                group = await stack.enter_async_context(asyncio.TaskGroup())
+                stack.callback(group.create_task(_watch(machine, log, clock, start_ns)).cancel)
+            yield
+    except BaseExceptionGroup as failures:  # what went wrong in the block is the block's, not the group's
+        raise failures.exceptions[0] from None
     log.facts({"ended": "completed"})
 
 

@@ -30,20 +30,23 @@ PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def check_sources(scenario: Scenario) -> None:
-    """Whether connections can start from the scenario's source addresses, and from as few. Raises `ConfigError`.
+    """Whether connections can start from the scenario's source addresses. Raises `ConfigError`."""
+    for source in scenario.client.source_addresses:
+        problem = _problem(source, scenario)
+        if problem:
+            raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
+
+
+def check_ports(scenario: Scenario) -> None:
+    """Whether there are source addresses enough for all users at once. Raises `ConfigError`.
 
     All that is sure is counted: one mailbox session a user, all to one address and port of the server. Connections
     for submission have ports of their own.
     """
-    sources = scenario.client.source_addresses
-    for source in sources:
-        problem = _problem(source, scenario)
-        if problem:
-            raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
     sessions = sum(group.users for group in scenario.topology if group.protocol != IN_THE_ENGINE)
     ports = _local_ports()
     if ports is not None:
-        problem = too_few_ports(sessions, len(sources), ports)
+        problem = too_few_ports(sessions, len(scenario.client.source_addresses), ports)
         if problem:
             raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
 
