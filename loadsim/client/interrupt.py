@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import current_thread, main_thread
 from types import FrameType
 
 Hearer = Callable[[bool], None]
@@ -53,7 +54,10 @@ def requests_end_it() -> Iterator[None]:
 
 @contextmanager
 def heard_by(hearer: Hearer) -> Iterator[None]:
-    """While the block lasts, every request is for `hearer`, and raises nothing."""
+    """While the block lasts, every request is for `hearer`, and raises nothing. Requests come to the main thread."""
+    if current_thread() is not main_thread():
+        yield
+        return
     before, _requests.hearer = _requests.hearer, hearer
     try:
         yield
