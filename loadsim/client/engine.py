@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from loadsim.client.control import Alone, Control
 from loadsim.client.events import Events
 from loadsim.client.health import Health, Lateness
+from loadsim.client.turnstile import Turnstile, at_once
 from loadsim.client.user import User
 from loadsim.errors import TaskFailed
 from loadsim.model.content import Contents
@@ -137,6 +138,7 @@ class Engine:
         self.arriving = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.silent_activities = 0  # of closed loops: those in which nothing was said to the server
         self.leaving = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
+        self.in_turn = Turnstile().enter if self_observing else at_once
         self._events = events
         self._epoch_ns = clock.now_ns()
         self._epoch_wall_us = wall_clock_us

@@ -193,7 +193,7 @@ class User:
         self.inbox.announce(messages, now_ns)
         if self._sync_due_ns is None:
             self._sync_due_ns = now_ns
-            self.wake()
+            self.engine.in_turn(self.wake)  # a list's members are all told in the same moment
 
     def lost(self, failure: Exception) -> None:
         """The session broke while nothing was being done."""

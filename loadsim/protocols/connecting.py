@@ -7,6 +7,7 @@ thing with every connection, and its answer is in nobody's time.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import sys
@@ -73,7 +74,7 @@ async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.soc
     async def connected(address: str) -> socket.socket:
         own = _socket(address) if source is None else bound_socket(source)
         try:
-            await asyncio.get_running_loop().sock_connect(own, (address, endpoint.port))
+            await _connect_socket(own, (address, endpoint.port))
         except BaseException:
             own.close()
             raise
@@ -125,6 +126,31 @@ def bound_socket(source: str) -> socket.socket:
         own.close()
         raise
     return own
+
+
+async def _connect_socket(own: socket.socket, address: tuple[str, int]) -> None:
+    """Connect it, and say so to the network at once. Raises `OSError`.
+
+    uvloop's `sock_connect` first has a thread look up what is an address already: on a busy loop, milliseconds of the
+    task's time before the first packet.
+    """
+    try:
+        own.connect(address)
+    except BlockingIOError:
+        loop = asyncio.get_running_loop()
+        connected: asyncio.Future[None] = loop.create_future()
+        loop.add_writer(own, _settle, connected)
+        try:
+            await connected
+        finally:
+            loop.remove_writer(own)
+        if error := own.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(error, os.strerror(error)) from None
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _socket(address: str) -> socket.socket:

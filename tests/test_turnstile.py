@@ -1,0 +1,70 @@
+"""What one moment brings to many users delays no other work of the loop for long."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.client.loops import fastest_loop
+from loadsim.client.turnstile import A_TURN, Turnstile
+from loadsim.model.ports import Endpoint
+from loadsim.protocols.connecting import connected_socket
+
+
+def test_few_go_at_once() -> None:
+    """Nobody waits for the loop where there is no crowd; in the next turn as many may go again."""
+
+    async def run() -> None:
+        turnstile, gone = Turnstile(), list[int]()
+        for turn in range(3):
+            for number in range(A_TURN):
+                turnstile.enter(lambda number=number: gone.append(number))  # type: ignore[misc]
+            assert gone == list(range(A_TURN)) * (turn + 1)
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(1, 4))
+def test_a_crowd_goes_in_its_order_and_lets_others_in_between(crowds: list[int], a_turn: int) -> None:
+    """However many come in whichever turn: no more than allowed go in a turn, none overtakes, none is forgotten."""
+
+    async def run() -> None:
+        turnstile, gone = Turnstile(a_turn), list[int]()
+        in_turn: list[int] = []
+        came = 0
+        for crowd in [*crowds, *[0] * (sum(crowds) + 1)]:
+            before = len(gone)
+            for number in range(came, came + crowd):
+                turnstile.enter(lambda number=number: gone.append(number))  # type: ignore[misc]
+            came += crowd
+            await asyncio.sleep(0)
+            in_turn.append(len(gone) - before)
+        assert gone == list(range(sum(crowds)))
+        assert max(in_turn) <= 2 * a_turn  # those that found it open, and those of the turn that followed
+
+    asyncio.run(run())
+
+
+def test_a_socket_is_on_its_way_before_the_loop_turns() -> None:
+    """What the clock of a submission covers begins with its connection: nobody else's work comes before its SYN."""
+
+    async def run(server: socket.socket) -> None:
+        endpoint = Endpoint("127.0.0.1", server.getsockname()[1])
+        (await connected_socket(endpoint, None)).close()
+        server.accept()[0].close()
+        connecting = connected_socket(endpoint, None)
+        try:
+            connecting.send(None)  # to its first wait, if it has one
+            server.accept()[0].close()
+        finally:
+            connecting.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+            runner.run(run(server))
