@@ -147,7 +147,7 @@ class Engine:
         self._health = Health(clock, self._lateness)
         self._watch = watch
         self._control = control or Alone(clock)
-        self._own = users
+        self._own = frozenset(users)
         self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
         self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
         self._stopping = asyncio.Event()

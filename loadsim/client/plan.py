@@ -64,12 +64,13 @@ def make_plan(scenario: Scenario, engines: int = 1) -> Plan:
 
 
 def join(scenario: Scenario, planned: Sequence[Planned]) -> Plan:
-    """The plan, from what its engines have found, in their order."""
+    """The plan, from what its engines have found."""
     workload = Workload(scenario)
     tally = empty_tally(workload)
     for part in planned:
         tally.add(part.tally)
-    digest = combine_digests([digest for part in planned for digest in part.digests])
+    digests = {user: digest for part in planned for user, digest in part.digests.items()}
+    digest = combine_digests([digests[user] for user in sorted(digests)])
     shares = _shares(scenario, workload, tally)
     return Plan(scenario, tally, digest, shares.pop(""), shares)
 

@@ -23,10 +23,10 @@ from loadsim.model.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the users of one engine do, and the digests of their own plans, in their order."""
+    """What the users of one engine do, and the digests of their own plans, by their numbers."""
 
     tally: Tally
-    digests: list[bytes]
+    digests: dict[int, bytes]
 
 
 class PlannedContents(Contents):
@@ -48,7 +48,7 @@ def empty_tally(workload: Workload) -> Tally:
 def plan_users(scenario: Scenario, part: int, engines: int, exchange: Exchange | None) -> Planned:
     """Let the users of engine `part` (from 0) of so many live through the run; None: there is no other engine."""
     workload = Workload(scenario)
-    users = workload.population.slice(part, engines)
+    users = workload.population.deal(part, engines)
     contents = PlannedContents(scenario.run.seed)
     tally = empty_tally(workload)
 
@@ -85,4 +85,4 @@ def plan_users(scenario: Scenario, part: int, engines: int, exchange: Exchange |
         run_virtual(live)
     finally:
         gc.enable()
-    return Planned(tally, [workload.user_digest(user) for user in users])
+    return Planned(tally, {user: workload.user_digest(user) for user in users})

@@ -54,8 +54,8 @@ class Rounds:
     microsecond after, when nobody sends any more.
     """
 
-    def __init__(self, workload: Workload, users: range, clock: Clock, exchange: Exchange | None) -> None:
-        self._users = users
+    def __init__(self, workload: Workload, users: Sequence[int], clock: Clock, exchange: Exchange | None) -> None:
+        self._users = frozenset(users)
         self._clock = clock
         self._exchange = exchange
         self._duration_us = workload.duration_us
