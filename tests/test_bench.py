@@ -148,6 +148,20 @@ def test_submitted_mail_is_announced_and_carries_its_header(server: NullServer) 
         assert stranger.uid("SEARCH", "ALL")[1] == [b"1 2 3 4 5"]
 
 
+def test_who_looks_late_still_finds_each_message(server: NullServer) -> None:
+    """A hundred messages that nobody looked at meanwhile are there with their own headers."""
+    names = [f"n2.{number}" for number in range(100)]
+    with smtplib.SMTP(server.services.smtp.host, server.services.smtp.port, timeout=PATIENCE_S) as client:
+        for name in names:
+            own = MESSAGE.replace(EVIDENCE.id.encode(), name.encode())
+            assert client.sendmail("user2@null.test", ["user104@null.test"], own) == {}
+    with logged_on(server, "user104") as client:
+        _, fetched = client.uid("FETCH", f"{MESSAGES + 1}:*", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")
+        fields = [part[1].decode().partition(":")[2].strip() for part in fetched if isinstance(part, tuple)]
+        found = [Evidence.parse(field) for field in fields]
+        assert [one.id if one else None for one in found] == names
+
+
 def test_pieces_of_a_message_may_come_one_by_one(server: NullServer) -> None:
     """The end of DATA is found however the network cuts it, and dots inside a message end nothing."""
     with socket.create_connection((server.services.smtp.host, server.services.smtp.port), PATIENCE_S) as connection:

@@ -31,7 +31,7 @@
 
 struct options options = {
     .workers = 1, .users = 100000, .messages = 100, .folders = 40, .folder_messages = 5,
-    .body_bytes = 1024, .slots = 16, .scan_ms = 100,
+    .body_bytes = 1024, .slots = 128, .scan_ms = 100,
 };
 uint64_t *counts;
 
