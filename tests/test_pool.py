@@ -6,15 +6,12 @@ import asyncio
 import io
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from virtual_runs import NOWHERE, QUIET, scenario_of
@@ -26,7 +23,6 @@ from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
 from loadsim.client.pool import Pool, engines_for, total
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.results.timinglog import read_log
 
 SCRIPTED = """
 import json, os, signal, sys, time
@@ -268,56 +264,3 @@ def test_a_beginning_shows_no_password(tmp_path: Path) -> None:
     assert b"hush" not in begin.encode()
     assert "hush" not in repr(begin)
     assert Begin.decode(decode(begin.encode())[1]) == begin
-
-
-def test_a_killed_and_a_frozen_engine(tmp_path: Path) -> None:
-    """Their logs are read up to their end, their users count as lost, and the third engine's work counts."""
-    path = tmp_path / "small.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "server": "embedded",
-                "topology": [{"profile": "loadsim-5.5/light", "users": 6}],
-                "initialise": "never",
-                "run": {"day_length": "20s", "ramp_up": "1s", "warm_up": "0s", "window": "20s"},
-                "criteria": {"score_ms": {"max": 30000}},
-                "limits": {
-                    "window": "1s",
-                    "hits": 0,
-                    "done": 0,
-                    "drain": "60s",
-                    "lost_users": 1,
-                    "generator": {"lateness_p95_ms": 60000},
-                },
-            }
-        )
-    )
-    out = tmp_path / "out"
-    command = (sys.executable, "-m", "loadsim", "run", path, "--out", out, "--engines", "3", "--json")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        events = out / "events.jsonl"
-        pids: dict[str, int] = {}
-        assert run.stderr is not None
-        for line in run.stderr:
-            if line.startswith("work:"):
-                break
-        for event in map(json.loads, events.read_text().splitlines()):
-            if event["event"] == "engine ready":
-                pids[event["engine"]] = event["pid"]
-        os.kill(pids["2"], signal.SIGKILL)
-        os.kill(pids["3"], signal.SIGSTOP)
-        printed, complaints = run.communicate(timeout=240)
-    assert run.returncode in (0, 1), complaints
-    score = json.loads(printed)
-    assert score["verdict"]["validity"] == "degraded"
-    assert "4 of 6 users were lost" in score["verdict"]["reasons"]
-    assert score["delivery"]["undelivered_at_end"] == 0
-    whys = {
-        event["engine"]: event["why"] for event in map(json.loads, events.read_text().splitlines()) if "why" in event
-    }
-    assert whys["2"] == "signal 9"
-    assert whys["3"].startswith("not heard of")
-    logs = {log.sources[0].engine: log for log in map(read_log, (out / "logs").iterdir())}
-    assert [logs[engine].sources[0].ended for engine in "123"] == [True, False, False]
-    assert all((logs[engine].tasks["outcome"] == 0).any() for engine in "123")
-    assert logs["1"].tasks["scheduled_us"].max() > 15_000_000

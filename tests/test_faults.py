@@ -1,0 +1,251 @@
+"""What may befall a generator while it measures, done to real ones on a real server: each has to end in its verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.nullserver import HOST, NullServer, Shape, started
+from loadsim.results.timinglog import TimingLog, read_log
+
+pytestmark = pytest.mark.compiler
+
+PATIENCE_S = 240
+USERS = 20
+NO_LIMITS = {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_ms": None}
+"""Where a test is about lost users, it does not matter how busy the machine is."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NullServer]:
+    """It answers at once, and is a server like any other to the verdict."""
+    with started(Shape(users=USERS + 1, messages=4, folders=2)) as running:
+        yield running
+
+
+def written(
+    place: Path, server: NullServer, limits: Mapping[str, Any], *, duration: str = "8s", protocol: str = "imap"
+) -> Path:
+    """A scenario at the rates of a day of ten minutes, that is made invalid by nothing but these limits."""
+    services = server.services
+    document = {
+        "name": "faults",
+        "domain": "null.test",
+        "server": {
+            "imap": {"host": HOST, "port": services.imap.port},
+            "smtp": {"host": HOST, "port": services.smtp.port},
+        },
+        "accounts": {"user": "user{index}", "password": "any"},
+        "topology": [{"profile": "loadsim-5.5/medium", "users": USERS, "protocol": protocol}],
+        "lists": {"count": 0},
+        "run": {
+            "day_length": "10m",
+            "duration": duration,
+            "ramp_up": "0s",
+            "warm_up": "0s",
+            "window": duration,
+        },
+        "initialise": "never",
+        "criteria": {"score_ms": {"max": 30000}},
+        "limits": {"window": "1s", "hits": 0, "done": 0, "drain": "60s", "command": "10s", **limits},
+    }
+    path = place / "scenario.yaml"
+    path.write_text(json.dumps(document))  # JSON is YAML
+    return path
+
+
+class Ended:
+    """What a run left: exit status, what it printed with --json, its events, its engines' logs."""
+
+    def __init__(self, out: Path, status: int, printed: str) -> None:
+        self.out = out
+        self.status = status
+        self.score = json.loads(printed)
+        self.events = events(out)
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """Validity, reasons, and whether criteria were met."""
+        verdict: dict[str, Any] = self.score["verdict"]
+        return verdict
+
+    def logs(self) -> dict[str, TimingLog]:
+        """By the number of the engine."""
+        logs = map(read_log, sorted((self.out / "logs").glob("*.tlog")))
+        return {log.sources[0].engine: log for log in logs if log.sources[0].simulates}
+
+
+def events(out: Path) -> list[dict[str, Any]]:
+    """What has happened so far."""
+    return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+
+
+def run(
+    scenario: Path, *, engines: int, at_work: Callable[[dict[str, int]], None], env: Mapping[str, str] | None = None
+) -> Ended:
+    """A whole `loadsim run`; `at_work` is given the engines' processes once all users are at work."""
+    out = scenario.parent / "out"
+    command = [sys.executable, "-m", "loadsim", "run", scenario, "--out", out, "--engines", str(engines), "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+    ) as process:
+        assert process.stderr is not None
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("work: "):
+                break
+        else:
+            pytest.fail(f"it never came to work: {''.join(said)}")
+        try:
+            at_work({event["engine"]: event["pid"] for event in events(out) if event["event"] == "engine ready"})
+            printed, complaints = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.terminate()
+    assert "Traceback" not in complaints
+    return Ended(out, process.returncode, printed)
+
+
+@pytest.mark.parametrize(
+    ("fault", "why", "lost_users", "validity", "status"),
+    [
+        (signal.SIGKILL, "signal 9", 0.5, "degraded", 0),
+        (signal.SIGSTOP, "not heard of for ", 0.4, "invalid", 3),
+    ],
+)
+def test_a_lost_engine(
+    server: NullServer,
+    tmp_path: Path,
+    fault: signal.Signals,
+    why: str,
+    lost_users: float,
+    validity: str,
+    status: int,
+) -> None:
+    """Killed or frozen, it is given up while the other works on: half of the users are lost, and a limit judges that.
+
+    Its log is read as far as it goes. Nothing that was sent to its users counts as undelivered.
+    """
+    limits = {"lost_users": lost_users, "generator": NO_LIMITS}
+    scenario = written(tmp_path, server, limits, duration="16s")
+    ended = run(scenario, engines=2, at_work=lambda pids: os.kill(pids["2"], fault))
+    assert (ended.verdict["validity"], ended.status) == (validity, status), ended.verdict
+    assert any(reason.startswith("10 of 20 users were lost") for reason in ended.verdict["reasons"])
+    assert ended.score["delivery"]["undelivered_at_end"] == 0
+    (lost,) = [event for event in ended.events if event["event"] == "engine lost"]
+    assert (lost["engine"], lost["users"]) == ("2", 10)
+    assert lost["why"].startswith(why)
+    (end,) = [event for event in ended.events if event["event"] == "end"]
+    assert (end["engine"], end["ended"]) == ("1", "completed")
+    assert 0 < lost["at_s"] < end["at_s"]
+    logs = ended.logs()
+    assert [logs[engine].sources[0].ended for engine in "12"] == [True, False]
+    assert all((log.tasks["outcome"] == 0).any() for log in logs.values())
+
+
+BUSY = """
+import os, sys, time
+os.sched_setaffinity(0, [int(sys.argv[1])])
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+print(flush=True)
+end = time.monotonic() + float(sys.argv[2])
+while (now := time.monotonic()) < end:
+    while time.monotonic() < now + 0.03:
+        pass
+    time.sleep(0.07)
+"""
+"""A neighbour that has a core (argument 1) for 30 ms of each 100, before all others; for so many seconds at most."""
+
+
+def may_go_first() -> bool:
+    """Whether a process of ours gets precedence on a core."""
+    ask = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))"
+    return subprocess.run([sys.executable, "-c", ask], capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def busy(core: int) -> Iterator[None]:
+    """That neighbour, while the block lasts."""
+    command = [sys.executable, "-c", BUSY, str(core), str(PATIENCE_S)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as neighbour:
+        try:
+            assert neighbour.stdout is not None
+            assert neighbour.stdout.read(1)
+            yield
+        finally:
+            neighbour.kill()
+
+
+@pytest.mark.skipif(not may_go_first(), reason="NOT TESTED with a busy neighbour: it needs root, or CAP_SYS_NICE")
+def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
+    """A neighbour takes the engine's own core again and again: invalid, with which engine, when, and what may help."""
+    core = max(os.sched_getaffinity(0))
+
+    def starve(pids: dict[str, int]) -> None:
+        os.sched_setaffinity(pids["2"], [core])
+        neighbour.enter_context(busy(core))
+
+    with ExitStack() as neighbour:
+        ended = run(written(tmp_path, server, {}), engines=2, at_work=starve)
+    assert_late(ended, "2")
+
+
+MODULE = """
+import asyncio, time
+from loadsim.protocols.imap import open_module as open_imap
+
+class Blocking:
+    name = "blocking"
+    def __init__(self, imap):
+        self._imap, self.supports, self._begun = imap, imap.supports, False
+    def session(self, account, observer):
+        if not self._begun:
+            self._begun = True
+            self._block()
+        return self._imap.session(account, observer)
+    def _block(self):
+        time.sleep(0.2)
+        asyncio.get_running_loop().call_later(1, self._block)
+
+def open_module(services):
+    return Blocking(open_imap(services))
+"""
+"""A stranger's client module that does its computing on the loop: for 200 ms, then not for a second."""
+
+
+def test_a_blocked_loop(server: NullServer, tmp_path: Path) -> None:
+    """A client module that keeps the loop to itself now and then: invalid, with which engine, when, what may help."""
+    plugin = tmp_path / "blocking-1.dist-info"
+    plugin.mkdir()
+    (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: blocking\nVersion: 1\n")
+    (plugin / "entry_points.txt").write_text("[loadsim.protocols]\nblocking = blocking:open_module\n")
+    (tmp_path / "blocking.py").write_text(MODULE)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    scenario = written(tmp_path, server, {}, protocol="blocking")
+    ended = run(scenario, engines=1, at_work=lambda _: None, env={"PYTHONPATH": path})
+    assert_late(ended, "1")
+
+
+def assert_late(ended: Ended, engine: str) -> None:
+    """It is invalid because this engine's loop was late, with moment and advice, although all its tasks were done."""
+    assert (ended.verdict["validity"], ended.status) == ("invalid", 3), ended.verdict
+    (reason,) = [
+        reason
+        for reason in ended.verdict["reasons"]
+        if re.match(rf"the event loop of engine \S+\.{engine} was late: 99th percentile ", reason)
+    ]
+    assert re.search(r"; above it in \d+ of \d+ s, longest from -?\d+ s to \d+ s of the run$", reason)
+    assert "fewer users" in ended.score["advice"]
+    assert ended.score["generator"]["lag_p99_ms"] > ended.score["generator"]["lag_limit_ms"]
+    assert not [event for event in ended.events if event["event"] == "engine lost"]
+    assert all(log.sources[0].ended for log in ended.logs().values())
