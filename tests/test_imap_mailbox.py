@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import imaplib
 from collections.abc import Coroutine, Iterator
-from itertools import count
+from itertools import count, cycle
 from typing import Any
 
 import pytest
@@ -591,6 +591,64 @@ def test_news_behind_the_answer_to_select_are_not_lost() -> None:
                 await box.open("INBOX")
                 assert ear.arrivals == told
             box.abandon()
+
+    run(work())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rounds=st.lists(st.tuples(*[st.integers(-1, 2)] * 6), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(1, 90), min_size=1, max_size=8),
+)
+def test_no_news_is_lost_wherever_it_stands(rounds: list[tuple[int, ...]], sizes: list[int]) -> None:
+    """All growth is announced: before and behind the ends of IDLE and FETCH, amid data, and however it is cut."""
+    grown: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        held, uid, pieces = 3, 3, cycle(sizes)
+
+        def news(growth: int) -> bytes:
+            nonlocal held, uid
+            if growth < 0 and held > 1:
+                held -= 1
+                return b"* 1 EXPUNGE\r\n"
+            if growth > 0:
+                held, uid = held + growth, uid + growth
+                grown.append(growth)
+                return b"* %d EXISTS\r\n" % held
+            return b""
+
+        async def say(stream: bytes) -> None:
+            while stream:
+                size = next(pieces)
+                peer.writer.write(stream[:size])
+                stream = stream[size:]
+                await peer.writer.drain()
+                for _ in range(3):  # the client, on the same loop, reads this piece before the next comes
+                    await asyncio.sleep(0)
+
+        await peer.greet()
+        await peer.inbox(exists=3, uid_next=4)
+        for growths in rounds:
+            idle = await peer.expect(rb"IDLE")
+            await say(news(growths[0]) + b"+ idling\r\n" + news(growths[1]))
+            assert await peer.reader.readline() == b"DONE\r\n"
+            fetch = await peer.expect(rb"UID FETCH .*")
+            stream = news(growths[2]) + idle + b" OK\r\n" + news(growths[3]) + header_line(held, uid) + b"\r\n"
+            await say(stream + news(growths[4]) + fetch + b" OK\r\n" + news(growths[5]))
+        await peer.answer(rb"LIST .*")
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, ear = scripted(endpoint)
+            await box.log_on()
+            for _ in rounds:
+                await box.watch()
+                await box.arrived()
+            await box.folders()
+            box.abandon()
+        assert ear.arrivals == grown
 
     run(work())
 
