@@ -399,7 +399,7 @@ def await_line(process: subprocess.Popen[str], text: str) -> None:
     pytest.fail("the process ended before it said so")
 
 
-def test_too_few_open_files_are_refused_with_the_command_that_raises_them(tmp_path: Path) -> None:
+def test_too_few_open_files_are_refused_with_what_helps(tmp_path: Path) -> None:
     """Under `ulimit -n 70` six users are refused: one line, exit status 2, and no directory left behind."""
     path = written(tmp_path / "small.yaml")
     limited = 'ulimit -n 70; exec "$0" -m loadsim run "$1" --out "$2" --engines 1'
@@ -413,9 +413,21 @@ def test_too_few_open_files_are_refused_with_the_command_that_raises_them(tmp_pa
     assert run.returncode == 2
     assert run.stderr == (
         "loadsim: open files: expected a limit of at least 76 for 6 users an engine, found 70:"
-        " raise it with `ulimit -n 76`\n"
+        " take more --engines, or raise it as root with `ulimit -n 76`\n"
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_a_soft_limit_of_open_files_is_raised() -> None:
+    """As far as the users need it and the hard limit allows; never lowered."""
+    asked = (
+        "import resource; from loadsim.cli.run import allow_open_files;"
+        "allow_open_files(3); few = resource.getrlimit(resource.RLIMIT_NOFILE);"
+        "allow_open_files(40); print(few, resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    limited = f'ulimit -Sn 75; ulimit -Hn 200; exec "$0" -c "{asked}"'
+    done = subprocess.run(["bash", "-c", limited, sys.executable], capture_output=True, text=True, check=False)
+    assert done.stdout == "(75, 200) (144, 200)\n", done.stderr
 
 
 def test_an_unreachable_server_is_refused(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     engines = how_many_engines(scenario, args.engines, args.pin)
     check_sources(scenario)
     check_ports(scenario)
-    check_open_files(ceil(scenario.users / engines))
+    allow_open_files(ceil(scenario.users / engines))
     began = datetime.now(UTC)
     out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
     made = [place for place in (out, *out.parents) if not place.exists()]
@@ -105,15 +105,21 @@ def how_many_engines(scenario: Scenario, wanted: int | None, pin: bool) -> int:
     return wanted
 
 
-def check_open_files(users: int) -> None:
-    """Refuse more users of one engine than the limit of open files holds: a `ConfigError`, with the way to raise it."""
+def allow_open_files(users: int) -> None:
+    """See to it that an engine may open as many files as its users need; the engines inherit what we may.
+
+    Raises `ConfigError` where the hard limit is in the way, which only root can raise.
+    """
     needed = FILES_PER_USER * users + OTHER_FILES
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and limit < needed:
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= needed:
+        return
+    if most != resource.RLIM_INFINITY and most < needed:
         raise ConfigError(
-            f"open files: expected a limit of at least {needed} for {users} users an engine, found {limit}:"
-            f" raise it with `ulimit -n {needed}`"
+            f"open files: expected a limit of at least {needed} for {users} users an engine, found {most}:"
+            f" take more --engines, or raise it as root with `ulimit -n {needed}`"
         )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
 
 
 def part_of_a_path(name: str) -> str:
