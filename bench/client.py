@@ -111,7 +111,7 @@ class Driver:
 
     async def noop(self) -> None:
         if isinstance(self.mailbox, ImapMailbox):
-            with self.mailbox.session.call() as connection:
+            with self.mailbox.session as connection:
                 await connection.send("NOOP")
         elif isinstance(self.mailbox, AioimaplibMailbox):
             wrapped = await self.mailbox._ready()

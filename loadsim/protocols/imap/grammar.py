@@ -45,10 +45,11 @@ _LITERAL = rb"~?\{(\d{1,15})\+?\}\r\n"
 _NIL = rb"([Nn][Ii][Ll])(?=[ ()]|\Z)"
 _STATUS = rb"([Oo][Kk]|[Nn][Oo]|[Bb][Aa][Dd])"
 
-_TAGGED = re.compile(rb"([^ *+()\r\n]++) " + _STATUS + rb"(?: (.*)|\Z)", re.DOTALL)
 _UNTAGGED = re.compile(rb"\* (?:(\d{1,10}) )?([A-Za-z][A-Za-z0-9.-]*+)(?: |\Z)")
-_CODE = re.compile(rb"\[([A-Za-z0-9][A-Za-z0-9./-]*+)(?: ([^\]]*+))?\] ?")
-_ONE_SECTION = re.compile(rb"\((?:UID (\d{1,10}) )?BODY\[([^\]\r\n]*+)\] \{(\d{1,15})\}\r\n")
+_TEXT = rb"(?:\[([A-Za-z0-9][A-Za-z0-9./-]*+)(?: ([^\]]*+))?\] ?)?(.*)"
+_RESPONSE_TEXT = re.compile(_TEXT, re.DOTALL)
+_TAGGED = re.compile(rb"([^ *+()\r\n]++) " + _STATUS + rb"(?: " + _TEXT + rb"|\Z)", re.DOTALL)
+_ONE_SECTION = re.compile(rb"\* (\d{1,10}) FETCH \((?:UID (\d{1,10}) )?BODY\[([^\]\r\n]*+)\] \{(\d{1,15})\}\r\n")
 _AFTER_SECTION = re.compile(rb"(?: UID (\d{1,10}))?\)\Z")
 _ITEM = re.compile(rb" *([A-Za-z0-9.]++)(?:\[([^\]\r\n]*+)\])?(?:<\d+>)? ")
 _NUMBER = re.compile(rb"(\d{1,19})(?=[ )]|\Z)")
@@ -69,15 +70,20 @@ def parse(raw: bytes) -> Response | None:
     """The response that `raw` holds (without its last CRLF); None for an untagged one that we have no use for."""
     first = raw[:1]
     if first == b"*":
-        return _untagged(raw)
+        section = _ONE_SECTION.match(raw)
+        return (section and _one_section(raw, section)) or _untagged(raw)
     if first == b"+":
         return Continuation(decoded(raw[2:]))
     match = _TAGGED.match(raw)
     if match is None:
         raise malformed("a response", "a tag and OK, NO or BAD", 0)
-    tag, status, rest = match.groups()
-    code, text = _response_text(rest) if rest else (None, "")
-    return Tagged(decoded(tag), "OK" if status == b"OK" else decoded(status).upper(), code, text)
+    tag, status, code, arguments, text = match.groups(b"")
+    return Tagged(
+        decoded(tag),
+        "OK" if status == b"OK" else decoded(status).upper(),
+        Code(decoded(code).upper(), decoded(arguments)) if code else None,
+        decoded(text),
+    )
 
 
 def numbers_of(numbers: str) -> list[int]:
@@ -110,19 +116,18 @@ def _untagged(raw: bytes) -> Response | None:
             return Exists(number)
         return Expunged(number) if name == b"EXPUNGE" else None
     if name in _CONDITIONS:
-        code, text = _response_text(raw[at:])
+        code, text = _response_text(raw, at)
         return Condition(decoded(name), code, text)
     reader = _DATA.get(name)
     return reader(raw, at) if reader else None
 
 
-def _response_text(raw: bytes) -> tuple[Code | None, str]:
-    """Split a resp-text into its code, if there is one, and what people read (RFC 9051 section 9, resp-text)."""
-    match = _CODE.match(raw) if raw.startswith(b"[") else None
-    if match is None:
-        return None, decoded(raw)
-    name, arguments = match.groups(b"")
-    return Code(decoded(name).upper(), decoded(arguments)), decoded(raw[match.end() :])
+def _response_text(raw: bytes, at: int) -> tuple[Code | None, str]:
+    """The code of a resp-text, if there is one, and what people read (RFC 9051 section 9, resp-text)."""
+    match = _RESPONSE_TEXT.match(raw, at)
+    assert match is not None, "it matches whatever there is"
+    name, arguments, text = match.groups(b"")
+    return Code(decoded(name).upper(), decoded(arguments)) if name else None, decoded(text)
 
 
 def _capability(raw: bytes, at: int) -> Capability:
@@ -189,9 +194,6 @@ def _esearch(raw: bytes, at: int) -> Search:
 
 def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     """`* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
-    section = _ONE_SECTION.match(raw, at)
-    if section is not None and type(raw) is bytes and (found := _one_section(raw, section, number)) is not None:
-        return found
     uid = size_bytes = flags = envelope = structure = None
     sections: dict[str, bytes | bytearray | None] = {}
     if raw[at : at + 1] != b"(":
@@ -229,9 +231,11 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     return Fetched(number, uid, flags, size_bytes, envelope, structure, sections)
 
 
-def _one_section(raw: bytes, match: re.Match[bytes], number: int) -> Fetched | None:
+def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:
     """One section as a literal, and perhaps a UID before or behind it: what opening a message brings. Else None."""
-    before, name, length = match.groups()
+    if type(raw) is not bytes:
+        return None
+    number, before, name, length = match.groups()
     begin = match.end()
     end = begin + int(length)
     after = _AFTER_SECTION.match(raw, end)
@@ -239,7 +243,7 @@ def _one_section(raw: bytes, match: re.Match[bytes], number: int) -> Fetched | N
         return None
     uid = before or after[1]
     sections: dict[str, bytes | bytearray | None] = {decoded(name).upper(): raw[begin:end]}
-    return Fetched(number, None if uid is None else int(uid), None, None, None, None, sections)
+    return Fetched(int(number), None if uid is None else int(uid), None, None, None, None, sections)
 
 
 def _number(raw: bytes, at: int) -> tuple[int, int]:

@@ -87,7 +87,7 @@ class ImapMailbox:
     async def folders(self) -> Sequence[str]:
         """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
         names: list[str] = []
-        with self.session.call() as connection:
+        with self.session as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
             for portion in _portions(answer.data):
                 names += [
@@ -101,13 +101,13 @@ class ImapMailbox:
 
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless the folder is open."""
-        with self.session.call() as connection:
+        with self.session as connection:
             await self.session.select(connection, _canonical(folder))
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """FETCH of the last sequence numbers (RFC 9051 section 6.4.5)."""
         folder = _canonical(folder)
-        with self.session.call() as connection:
+        with self.session as connection:
             await self.session.refresh(connection, folder)
             if not self.session.count or newest == 0:
                 return []
@@ -121,7 +121,7 @@ class ImapMailbox:
 
     async def arrived(self) -> Sequence[Header]:
         """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9)."""
-        with self.session.call() as connection:
+        with self.session as connection:
             await self.session.refresh(connection, INBOX)
             if not self.session.count:
                 return []
@@ -136,7 +136,7 @@ class ImapMailbox:
 
     async def watch(self) -> None:
         """IDLE (RFC 2177), or else NOOP now and then; both go on by themselves until the next call."""
-        with self.session.call() as connection:
+        with self.session as connection:
             await self.session.select(connection, INBOX)
             if "IDLE" in self.session.offered:
                 await connection.idle()
@@ -144,7 +144,7 @@ class ImapMailbox:
 
     async def structure(self, ref: Hashable) -> Structure:
         """UID FETCH of BODYSTRUCTURE (RFC 9051 section 6.4.5)."""
-        with self.session.call() as connection:
+        with self.session as connection:
             folder, uids = await self._opened_for(connection, (ref,))
             answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODYSTRUCTURE)")
         for fetched in answer.data:
@@ -154,7 +154,7 @@ class ImapMailbox:
 
     async def part(self, ref: Hashable, part: Part) -> bytes | bytearray:
         """UID FETCH of BODY.PEEK[...] (RFC 9051 section 6.4.5)."""
-        with self.session.call() as connection:
+        with self.session as connection:
             folder, uids = await self._opened_for(connection, (ref,))
             answer = await connection.send("UID FETCH", b"%d" % uids[0], b"(BODY.PEEK[%b])" % part.name.encode())
         for fetched in answer.data:
@@ -168,7 +168,7 @@ class ImapMailbox:
 
     async def flag(self, refs: Sequence[Hashable], flag: Flag, on: bool = True) -> None:
         """UID STORE (RFC 9051 section 6.4.6)."""
-        with self.session.call() as connection:
+        with self.session as connection:
             await self._store(connection, refs, b"+" if on else b"-", [flag])
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
@@ -176,7 +176,7 @@ class ImapMailbox:
         if not refs:
             return
         target = mailbox(_canonical(folder))
-        with self.session.call() as connection:
+        with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             if "MOVE" in self.session.offered:
                 answers = await self._over_sets(connection, "UID MOVE", uids, target)
@@ -192,7 +192,7 @@ class ImapMailbox:
         """UID COPY (RFC 9051 section 6.4.7)."""
         if not refs:
             return
-        with self.session.call() as connection:
+        with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             answers = await self._over_sets(connection, "UID COPY", uids, mailbox(_canonical(folder)))
             self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self.session.offered)
@@ -200,7 +200,7 @@ class ImapMailbox:
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
         folder = _canonical(folder)
-        with self.session.call() as connection:
+        with self.session as connection:
             answer = await connection.send("APPEND", mailbox(folder), *_message(message, flags))
             return _appended(folder, answer, 1)[0]
 
@@ -208,7 +208,7 @@ class ImapMailbox:
         """STORE \\Deleted and UID EXPUNGE (RFC 4315), or EXPUNGE if that deletes nothing else."""
         if not refs:
             return
-        with self.session.call() as connection:
+        with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             await self._check_expungeable(connection, uids)
             await self._expunge(connection, uids)
@@ -217,12 +217,12 @@ class ImapMailbox:
 
     async def create(self, folder: str) -> None:
         """CREATE (RFC 9051 section 6.3.4)."""
-        with self.session.call() as connection:
+        with self.session as connection:
             await connection.send("CREATE", mailbox(folder))
 
     async def delete(self, folder: str) -> None:
         """DELETE (RFC 9051 section 6.3.5), from the Inbox: servers differ about deleting the open folder."""
-        with self.session.call() as connection:
+        with self.session as connection:
             if self.session.open == folder:
                 await self.session.select(connection, INBOX)
             await connection.send("DELETE", mailbox(folder))
@@ -231,7 +231,7 @@ class ImapMailbox:
     async def status(self, folder: str) -> FolderStatus:
         """STATUS (RFC 9051 section 6.3.11)."""
         folder = _canonical(folder)
-        with self.session.call() as connection:
+        with self.session as connection:
             answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES UIDNEXT UNSEEN)")
         for response in answer.data:
             if isinstance(response, MailboxStatus) and _canonical(response.name) == folder:
@@ -244,7 +244,7 @@ class ImapMailbox:
         folder = _canonical(folder)
         together = "MULTIAPPEND" in self.session.offered
         refs: list[Ref | None] = []
-        with self.session.call() as connection:
+        with self.session as connection:
             for batch in _batches(messages):
                 if together:
                     arguments = [argument for message in batch for argument in _message(*message)]
@@ -261,7 +261,7 @@ class ImapMailbox:
         """All messages of these folders, each with its flags and evidence; several folders under way at a time."""
         wanted = list(dict.fromkeys(map(_canonical, folders)))
         found: dict[str, list[Listed]] = {}
-        with self.session.call() as connection:
+        with self.session as connection:
             for at in range(0, len(wanted), FOLDERS_UNDER_WAY):
                 names = wanted[at : at + FOLDERS_UNDER_WAY]
                 self.session.leave()
@@ -278,7 +278,7 @@ class ImapMailbox:
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
         """UID STORE of exactly these flags, in place of all that were set."""
-        with self.session.call() as connection:
+        with self.session as connection:
             await self._store(connection, refs, b"", flags)
 
     # --- pieces of commands ---

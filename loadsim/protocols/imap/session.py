@@ -24,29 +24,12 @@ IDLE_AGAIN_S = 28 * 60.0
 """When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
 
 
-class _Call:
-    """What lies between `with session.call() as connection:` and its end. Each task makes some of them."""
-
-    __slots__ = ("_connection", "_session")
-
-    def __init__(self, session: ImapSession, connection: Connection) -> None:
-        self._session = session
-        self._connection = connection
-
-    def __enter__(self) -> Connection:
-        self._session.in_call = True
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._session.in_call = False
-        if isinstance(error, ProtocolError):
-            self._connection.abort()
-        elif error is None and self._connection.failure is not None:
-            self._session.call_ended(self._connection)
-
-
 class ImapSession:
-    """What one user has with the server, over lost and re-established connections."""
+    """What one user has with the server, over lost and re-established connections.
+
+    `with session as connection:` is around each call of the port: it ends the watch. A session that breaks meanwhile
+    fails the call, or else is reported as lost.
+    """
 
     __slots__ = (
         "_account",
@@ -117,7 +100,7 @@ class ImapSession:
 
     async def log_off(self) -> None:
         """LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed."""
-        with self.call() as connection:
+        with self as connection:
             self.leave()
             self.connection = None
             try:
@@ -140,21 +123,29 @@ class ImapSession:
 
     # --- calls and the watch between them ---
 
-    def call(self) -> _Call:
-        """One call of the port: it ends the watch; a session that breaks fails it, or else is reported as lost."""
-        self._stop_watching()
+    def __enter__(self) -> Connection:
+        """Raises `ServerLost` when there is no connection, and what ended it when it is over."""
+        if self._watch is not None:
+            self._stop_watching()
         connection = self.connection
         if connection is None:
             raise ServerLost("not logged on")
         if connection.failure is not None:
             raise again(connection.failure)
-        return _Call(self, connection)
+        self.in_call = True
+        return connection
 
-    def call_ended(self, connection: Connection) -> None:
-        """A call has succeeded in spite of a connection that is over."""
-        if connection is self.connection and connection.failure is not None:
-            # It broke behind the last answer: this call does not care, but the next must not wait in vain.
-            self._observer.lost(connection.failure)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.in_call = False
+        connection = self.connection
+        if connection is None:
+            return
+        if error is None:
+            if connection.failure is not None:
+                # It broke behind the last answer: this call does not care, but the next must not wait in vain.
+                self._observer.lost(connection.failure)
+        elif isinstance(error, ProtocolError):
+            connection.abort()
 
     def _stop_watching(self) -> None:
         if self._watch is not None:

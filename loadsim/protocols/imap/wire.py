@@ -116,7 +116,7 @@ class Wire:
         while begin < length:
             end = stream.find(b"\r\n", self._searched)
             if end < 0 or stream[end - 1] == _CLOSING_BRACE or end - begin > self._longest_line_bytes:
-                end = self._end(stream, begin)
+                end = self._end(stream, begin, end)
                 if end < 0:
                     break
             if stream is data:
@@ -146,10 +146,9 @@ class Wire:
         self._searched -= begin
         self._line -= begin
 
-    def _end(self, stream: bytes | bytearray, begin: int) -> int:
-        """Where the CRLF stands that ends the response at `begin`; -1 when it has not arrived."""
+    def _end(self, stream: bytes | bytearray, begin: int, at: int) -> int:
+        """Where the CRLF stands that ends the response at `begin`; -1 when it has not arrived. The next one is at `at`."""
         while True:
-            at = stream.find(b"\r\n", self._searched)
             end = at if at >= 0 else len(stream)
             if end - begin - self._literal_bytes > self._longest_line_bytes:
                 raise ProtocolError("IMAP line too long", f"more than {self._longest_line_bytes} bytes")
@@ -159,7 +158,7 @@ class Wire:
                 return -1
             if stream[at - 1] != _CLOSING_BRACE:
                 return at
-            mark = _LITERAL_AT_END.search(stream[max(self._line, at - _LONGEST_MARK) : at])
+            mark = _LITERAL_AT_END.search(stream, max(self._line, at - _LONGEST_MARK), at)
             if mark is None or _HAS_NO_LITERAL.match(stream, begin):
                 return at
             literal_bytes = int(mark[1])
@@ -173,3 +172,4 @@ class Wire:
                 return -1
             self._literal_bytes += literal_bytes
             self._searched = self._line = at + 2 + literal_bytes
+            at = stream.find(b"\r\n", self._searched)
