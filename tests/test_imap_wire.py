@@ -69,6 +69,10 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
     (b"A004 OK [COPYUID 38505 304,319:320 3956:3958] Done", Tagged("A004", "OK", Code("COPYUID", "38505 304,319:320 3956:3958"), "Done")),
     (b"A004 NO [TRYCREATE]", Tagged("A004", "NO", Code("TRYCREATE", ""), "")),
     (b"A5 BAD", Tagged("A5", "BAD", None, "")),
+    (b"A6 OK [closed never", Tagged("A6", "OK", None, "[closed never")),
+    (b"A6 ok [(no name)] text", Tagged("A6", "OK", None, "[(no name)] text")),
+    (b"A6 No [ALERT]at once\rwith ] and [x]", Tagged("A6", "NO", Code("ALERT", ""), "at once\rwith ] and [x]")),
+    (b"* NO [closed never", Condition("NO", None, "[closed never")),
     (b"+", Continuation("")),
     (b"+ idling", Continuation("idling")),
     (b"* CAPABILITY imap4rev1 IDLE LITERAL+", Capability(frozenset({"IMAP4REV1", "IDLE", "LITERAL+"}))),
@@ -91,6 +95,9 @@ DIALOGUE: Sequence[tuple[bytes, Response | None]] = [
     (b"* 2 FETCH (BODY[1] {12}\r\n* 9 EXISTS\r\n BODY[2.1] NIL body[Text]<0> \"a\\\\b\" UID 3)",
         Fetched(2, 3, None, None, None, None, {"1": b"* 9 EXISTS\r\n", "2.1": None, "TEXT": b"a\\b"})),
     (b"* 2 FETCH (BODY[HEADER.FIELDS (X-LOADSIM)] {2}\r\n\r\n)", Fetched(2, None, None, None, None, None, {"HEADER.FIELDS (X-LOADSIM)": b"\r\n"})),
+    (b"* 2 FETCH (UID 7 BODY[1.MIME] {3}\r\na)b)", Fetched(2, 7, None, None, None, None, {"1.MIME": b"a)b"})),
+    (b"* 2 fetch (body[1] {3}\r\n))) UID 7)", Fetched(2, 7, None, None, None, None, {"1": b")))"})),
+    (b"* 2 FETCH (BODY[1] {1}\r\na BODY[2] {1}\r\nb)", Fetched(2, None, None, None, None, None, {"1": b"a", "2": b"b"})),
     (b"* 2 FETCH (BODY[] ~{3}\r\n\x00)\xff)", Fetched(2, None, None, None, None, None, {"": b"\x00)\xff"})),
     (b'* 12 FETCH (ENVELOPE ("Wed, 17 Jul 1996 02:23:25 -0700 (PDT)" "IMAP4rev2 WG mtg summary and minutes" '
         b'(("Terry Gray" NIL "gray" "cac.washington.edu")) (("Terry Gray" NIL "gray" "cac.washington.edu")) '

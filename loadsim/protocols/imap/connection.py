@@ -300,7 +300,8 @@ class Connection(asyncio.Protocol):
         self._under_way[command.tag] = command
         if command.pieces or command.name == "IDLE":
             self._awaiting = command
-        self._write(line)
+        assert self._transport is not None
+        self._transport.write(line)
         if self._timer is None:
             self._timer = self._loop.call_at(command.deadline_s, self._look_at_the_clock)
 
@@ -310,10 +311,6 @@ class Connection(asyncio.Protocol):
             command = self._held_back.pop(0)
             if command.future is None or not command.future.cancelled():
                 self._begin(command)
-
-    def _write(self, line: bytes) -> None:
-        assert self._transport is not None
-        self._transport.write(line)
 
     def _look_at_the_clock(self) -> None:
         self._timer = None
@@ -493,7 +490,8 @@ class Connection(asyncio.Protocol):
             command.sent_bytes += len(line)
             if not command.pieces:
                 self._awaiting = None
-            self._write(line)
+            assert self._transport is not None
+            self._transport.write(line)
         self._go_on()
 
     # --- ends ---

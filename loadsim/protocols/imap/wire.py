@@ -147,7 +147,7 @@ class Wire:
         self._line -= begin
 
     def _end(self, stream: bytes | bytearray, begin: int, at: int) -> int:
-        """Where the CRLF stands that ends the response at `begin`; -1 when it has not arrived. The next one is at `at`."""
+        """Where the CRLF stands that ends the response at `begin`, `at` being the next; -1 when it has not arrived."""
         while True:
             end = at if at >= 0 else len(stream)
             if end - begin - self._literal_bytes > self._longest_line_bytes:
