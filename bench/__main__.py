@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import cpu, tables, users, witness
+from bench import cpu, healthy, tables, users, witness
 from bench.lateness import measure_lateness
 from bench.processes import Cpus, machine, share_cpus
 from loadsim.errors import ConfigError
@@ -41,6 +42,7 @@ def parts(full: bool) -> dict[str, Part]:
         "lateness": lambda cpus: measure_lateness(cpus, full),
     }
     if full:
+        found["healthy"] = lambda _: healthy.measure(partial(print, file=sys.stderr, flush=True))
         found["imap_dovecot"] = lambda cpus: cpu.imap_on_dovecot(cpus, effort)
         if os.geteuid() == 0:
             found["witness"] = witness.measure
@@ -56,7 +58,7 @@ def raise_open_files() -> None:
 
 
 def main() -> int:
-    """Measure, write, show."""
+    """Measure, write, show; the exit status is 1 when a healthy run was called invalid."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("part", nargs="*", help=f"of {', '.join(parts(full=True))}; default: all")
     parser.add_argument(
@@ -71,7 +73,10 @@ def main() -> int:
             tables.put_into(PAGE, found)
             RESULTS.write_text(json.dumps(found, indent=1) + "\n")
             return 0
-        print(tables.document(measure(args.part, args.full, args.json)))
+        found = measure(args.part, args.full, args.json)
+        print(tables.document(found))
+        if not args.part or "healthy" in args.part:
+            return int(healthy.any_invalid(found.get("healthy", ())))
     except ConfigError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2

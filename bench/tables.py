@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.healthy import worst
 from loadsim.errors import ConfigError
 
 BEGIN = "<!-- Made by `python -m bench --table`; do not edit. -->"
@@ -32,6 +33,7 @@ def document(found: Found) -> str:
         ("Connected users, `loadsim run` on the null server", "users", _users),
         ("Lag of the event loop by load, `loadsim run` on the null server", "load", _load),
         ("From the server's write to the waiting coroutine, 1,000 sessions", "lateness", _lateness),
+        ("Healthy runs, `loadsim run --pin` on the null server", "healthy", _healthy),
     ):
         if found.get(name):
             pieces += [f"### {title}", table(found[name])]
@@ -103,6 +105,13 @@ def _load(rows: Sequence[Row]) -> str:
 def _lateness(rows: Sequence[Row]) -> str:
     body = [[row["loop"], f"{row['pushes_per_s']:.0f}", *_lag(row)] for row in rows]
     return _table(["loop", "pushes per second", "CPU", *_LAG], body)
+
+
+def _healthy(rows: Sequence[Row]) -> str:
+    most = worst(rows)
+    figures = [f"{most['lag_p99_ms']:.2f}", f"{most['cpu_share']:.0%}", f"{most['lateness_p95_ms']:.2f}"]
+    head = ["runs", "called", "worst lag p99 ms", "most CPU", "worst lateness p95 ms"]
+    return _table(head, [[str(len(rows)), most["validity"], *figures]])
 
 
 _LAG = ("p50 ms", "p95 ms", "p99 ms", "max ms")

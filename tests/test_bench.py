@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from bench import client as measured
-from bench import tables
+from bench import healthy, tables
 from bench.__main__ import PAGE, RESULTS
 from bench.nullserver import NullServer, Shape, started
 from bench.processes import interleave
@@ -317,6 +317,25 @@ def test_variants_are_measured_in_turn() -> None:
 def test_the_page_shows_the_figures_that_are_kept() -> None:
     """The tables of the documentation are those of the results that lie beside the benchmarks."""
     assert tables.is_current(PAGE, json.loads(RESULTS.read_text()))
+
+
+def test_one_invalid_run_of_healthy_ones_is_told() -> None:
+    """Its reason stands below it, the summary has the worst of each figure, and it is what the exit status is about."""
+    well = {"validity": "valid", "reasons": [], "lag_p99_ms": 1.5, "cpu_share": 0.08, "lateness_p95_ms": 0.25}
+    ill = {"validity": "invalid", "reasons": ["late"], "lag_p99_ms": 7.0, "cpu_share": 0.05, "lateness_p95_ms": 0.5}
+    assert healthy.line("run 2", ill) == "run 2: invalid; lag p99 7.00 ms, 5% of a core, late 0.50 ms\n  late"
+    assert healthy.line("worst", healthy.worst([well, ill, well])) == (
+        "worst: 2 valid, 1 invalid; lag p99 7.00 ms, 8% of a core, late 0.50 ms"
+    )
+    assert healthy.any_invalid([well, ill]) and not healthy.any_invalid([well, well])
+    found = {
+        "at": "today",
+        "full": True,
+        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
+        "cpus": {"client": [0], "server": [1]},
+        "healthy": [well, ill, well],
+    }
+    assert "| 3 | 2 valid, 1 invalid | 7.00 | 8% | 0.50 |" in tables.document(found).splitlines()
 
 
 def test_tables_compare_with_their_reference() -> None:

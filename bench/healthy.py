@@ -1,0 +1,120 @@
+"""`python -m bench.healthy`: healthy runs in a row, none of which may be called invalid.
+
+Limits that catch a generator that is out of breath are worth something only if they let one alone that is not. These
+are whole runs of `loadsim run`, judged by the default limits, on the null server and kept apart from it (`--pin`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.nullserver import HOST, Shape, started
+from bench.processes import LONGEST_S
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Services
+
+RUNS = 20
+USERS = 300
+DAY = "7m"
+"""Of Medium users: some 90 tasks a second, of every scored kind more than the 20 that are needed."""
+
+FIGURES = ("lag_p99_ms", "cpu_share", "lateness_p95_ms")
+"""What a generator is held against; of its engines, the worst."""
+
+
+def measure(tell: Callable[[str], None], runs: int = RUNS) -> list[dict[str, Any]]:
+    """A row for each run: its validity, the reasons, and its generator's figures. `tell` hears of each as it ends."""
+    rows = []
+    for number in range(1, runs + 1):
+        with tempfile.TemporaryDirectory() as place, started(Shape(users=USERS + 1, messages=4, folders=2)) as server:
+            rows.append(_row(_score(Path(place), server.services)))
+        tell(line(f"run {number}", rows[-1]))
+    return rows
+
+
+def _score(place: Path, services: Services) -> dict[str, Any]:
+    """One run, and its score.json."""
+    document = {
+        "name": "healthy",
+        "domain": "null.test",
+        "server": {
+            "imap": {"host": HOST, "port": services.imap.port},
+            "smtp": {"host": HOST, "port": services.smtp.port, "connection": "kept"},
+        },
+        "accounts": {"user": "user{index}", "password": "any"},
+        "topology": [{"profile": "loadsim-5.5/medium", "users": USERS}],
+        "lists": {"count": 0},
+        "run": {"day_length": DAY, "duration": "40s", "ramp_up": "4s", "warm_up": "5s", "window": "35s"},
+        "initialise": "never",
+    }
+    scenario = place / "scenario.yaml"
+    scenario.write_text(json.dumps(document))  # JSON is YAML
+    pin = ["--pin"] if len(os.sched_getaffinity(0)) > 1 else []
+    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(place / "run"), "--json", *pin]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    if not done.stdout:
+        said = done.stderr.splitlines() or ["nothing"]
+        raise ConfigError(f"bench: loadsim run: expected a score, it ended with {done.returncode} and said: {said[-1]}")
+    score: dict[str, Any] = json.loads(done.stdout)
+    return score
+
+
+def _row(score: dict[str, Any]) -> dict[str, Any]:
+    generator, verdict = score["generator"], score["verdict"]
+    return {
+        "validity": verdict["validity"],
+        "reasons": verdict["reasons"],
+        "lag_p99_ms": generator["lag_p99_ms"],
+        "cpu_share": generator["cpu_share"],
+        "lateness_p95_ms": score["lateness_p95_ms"]["generator"],
+    }
+
+
+def line(name: str, row: Mapping[str, Any]) -> str:
+    """A run on one line, and why it is not valid below."""
+    figures = (
+        f"lag p99 {row['lag_p99_ms']:.2f} ms, {row['cpu_share']:.0%} of a core, late {row['lateness_p95_ms']:.2f} ms"
+    )
+    return "\n  ".join([f"{name}: {row['validity']}; {figures}", *row["reasons"]])
+
+
+def worst(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of several runs, the worst of each figure, and how many there were of each validity."""
+    rows = list(rows)
+    counts = {kind: sum(row["validity"] == kind for row in rows) for kind in ("valid", "degraded", "invalid")}
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return {"validity": told, "reasons": [], **{figure: max(row[figure] for row in rows) for figure in FIGURES}}
+
+
+def any_invalid(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a healthy run was called what it was not."""
+    return any(row["validity"] == "invalid" for row in rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, tell of each run as it ends, and the worst; 1 when any was called invalid."""
+    parser = argparse.ArgumentParser(prog="python -m bench.healthy", description=__doc__)
+    parser.add_argument("runs", type=int, nargs="?", default=RUNS, help="default: %(default)s, a minute each")
+    args = parser.parse_args(arguments)
+    if args.runs < 1:
+        parser.error(f"runs: expected at least 1, found {args.runs}")
+    try:
+        rows = measure(partial(print, flush=True), args.runs)
+    except ConfigError as error:
+        print(f"bench.healthy: {error}", file=sys.stderr)
+        return 2
+    print(line("worst", worst(rows)))
+    return int(any_invalid(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
