@@ -8,7 +8,7 @@
 #include <strings.h>
 
 static void put_address_list(const struct message *message, const char *field) {
-    char value[SLOT_BYTES];
+    char value[HEADER_BYTES];
     size_t length = header_field(message->header, message->header_length, field, value, sizeof value);
     if (!length) {
         put("NIL", 3);
@@ -31,7 +31,7 @@ static void put_address_list(const struct message *message, const char *field) {
 }
 
 static void put_field(const struct message *message, const char *field) {
-    char value[SLOT_BYTES];
+    char value[HEADER_BYTES];
     size_t length = header_field(message->header, message->header_length, field, value, sizeof value);
     if (length) put_string(value, length); else put("NIL", 3);
 }

@@ -129,7 +129,7 @@ static bool next_range(struct word *set, uint32_t last, struct range *range) {
 }
 
 static struct view open_view(const struct connection *connection) {
-    if (connection->in_inbox) return inbox_view(inbox_of(connection->user));
+    if (connection->in_inbox) return inbox_view(inbox_of(connection->user), connection->told);
     return (struct view){1, connection->folder_messages + 1, 0, NULL};
 }
 
@@ -165,13 +165,12 @@ static uint32_t messages_of(struct word name) {
 
 void imap_tell_news(struct connection *connection) {
     if (!connection->in_inbox) return;
-    struct view view = inbox_view(inbox_of(connection->user));
-    uint32_t exists = view_exists(&view);
-    if (exists > connection->told) {
-        say("* %u EXISTS\r\n", exists);
-        if (options.stamped) say("* OK [SENT %llu] pushed\r\n", (unsigned long long)now_ns());
-    }
-    connection->told = exists;
+    uint32_t next = inbox_next(inbox_of(connection->user));
+    if (next == connection->told) return;
+    connection->told = next;
+    struct view view = open_view(connection);
+    say("* %u EXISTS\r\n", view_exists(&view));
+    if (options.stamped) say("* OK [SENT %llu] pushed\r\n", (unsigned long long)now_ns());
 }
 
 static void leave(struct connection *connection) {
@@ -191,11 +190,11 @@ static void select_folder(struct command *command, bool read_only) {
     connection->in_inbox = word_is(name, "INBOX");
     connection->folder = strndup(name.data, name.length);
     connection->folder_messages = messages_of(name);
+    if (connection->in_inbox) connection->told = inbox_next(inbox_of(connection->user));
     struct view view = open_view(connection);
-    connection->told = view_exists(&view);
     say("* FLAGS (\\Answered \\Flagged \\Deleted \\Seen \\Draft $Forwarded)\r\n"
         "* OK [PERMANENTFLAGS (\\Answered \\Flagged \\Deleted \\Seen \\Draft $Forwarded \\*)] None is kept.\r\n"
-        "* %u EXISTS\r\n* 0 RECENT\r\n* OK [UIDVALIDITY 1] Always.\r\n* OK [UIDNEXT %u] Next.\r\n", connection->told, view.next);
+        "* %u EXISTS\r\n* 0 RECENT\r\n* OK [UIDVALIDITY 1] Always.\r\n* OK [UIDNEXT %u] Next.\r\n", view_exists(&view), view.next);
     done(command, read_only ? "[READ-ONLY] Opened." : "[READ-WRITE] Opened.");
 }
 
@@ -230,7 +229,7 @@ static void status(struct command *command) {
         return;
     }
     struct view view = {1, messages_of(name) + 1, 0, NULL};
-    if (word_is(name, "INBOX")) view = inbox_view(inbox_of(command->connection->user));
+    if (word_is(name, "INBOX")) view = inbox_view(inbox_of(command->connection->user), NOWHERE);
     say("* STATUS ");
     put_string(name.data, name.length);
     say(" (");
@@ -318,12 +317,9 @@ static void expunge_taken(struct command *command, const struct taken *taken) {
     struct inbox *inbox = inbox_of(connection->user);
     inbox_lock(inbox);
     for (uint32_t at = taken->count; at-- > 0;) { /* from the end: the numbers of those before stay */
-        struct view view = inbox_view(inbox);
+        struct view view = inbox_view(inbox, connection->told);
         uint32_t number = view_number(&view, taken->each[at]);
-        if (inbox_remove(inbox, taken->each[at])) {
-            say("* %u EXPUNGE\r\n", number);
-            connection->told--;
-        }
+        if (inbox_remove(inbox, taken->each[at])) say("* %u EXPUNGE\r\n", number);
     }
     inbox_unlock(inbox);
 }
@@ -381,7 +377,7 @@ static void append_end(struct connection *connection) {
     uint32_t uid;
     counts[IMAP_APPEND]++;
     if (sink->recipients_count) {
-        uid = inbox_add(connection->user, sink->head, sink->kept);
+        uid = inbox_add(connection->user, header_keep(sink->head, sink->kept));
         imap_tell_news(connection);
     } else {
         uid = __atomic_fetch_add(&inbox_of(connection->user)->copied, 1, __ATOMIC_RELAXED);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "null.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +17,15 @@ char *canned_body;
 const char canned_mime[] =
     "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\nContent-Transfer-Encoding: 7bit\r\n";
 
-struct slot {
-    uint32_t uid, length;
-    char header[SLOT_BYTES - 8];
+/* What is kept of a header, until as many others have come as there is room for. */
+struct kept {
+    uint32_t number, length; /* 0 while it is being written */
+    char header[HEADER_BYTES - 8];
 };
 
 static struct inbox *inboxes;
-static struct slot *slots;
+static struct kept *headers;
+static uint32_t *last_header; /* the number of the newest */
 static struct list *lists;
 static size_t lists_count;
 
@@ -89,7 +92,8 @@ const struct list *list_of(const char *address, size_t length) {
 
 void mailbox_prepare(void) {
     inboxes = shared(options.users * sizeof *inboxes);
-    slots = shared((size_t)options.users * options.slots * sizeof *slots);
+    headers = shared((size_t)options.headers * sizeof *headers);
+    last_header = shared(sizeof *last_header);
     canned_body = enough(malloc(options.body_bytes + 1));
     for (uint32_t at = 0; at < options.body_bytes; at++) {
         uint32_t column = at % 74;
@@ -127,15 +131,20 @@ struct inbox *inbox_of(uint32_t user) {
 }
 
 void inbox_lock(struct inbox *inbox) {
-    while (__atomic_exchange_n(&inbox->lock, 1, __ATOMIC_ACQUIRE)) {}
+    while (__atomic_exchange_n(&inbox->lock, 1, __ATOMIC_ACQUIRE)) sched_yield(); /* who holds it may wait for this CPU */
 }
 
 void inbox_unlock(struct inbox *inbox) {
     __atomic_store_n(&inbox->lock, 0, __ATOMIC_RELEASE);
 }
 
-struct view inbox_view(const struct inbox *inbox) {
-    return (struct view){inbox->base, inbox->next, inbox->removed_count, inbox->removed};
+uint32_t inbox_next(const struct inbox *inbox) {
+    return __atomic_load_n(&inbox->next, __ATOMIC_ACQUIRE);
+}
+
+struct view inbox_view(const struct inbox *inbox, uint32_t next) {
+    uint32_t last = inbox_next(inbox);
+    return (struct view){inbox->base, next < last ? next : last, inbox->removed_count, inbox->removed};
 }
 
 uint32_t view_exists(const struct view *view) {
@@ -169,7 +178,7 @@ uint32_t view_number(const struct view *view, uint32_t uid) {
 
 /* Whether it was there and is gone now. The caller holds the lock. */
 bool inbox_remove(struct inbox *inbox, uint32_t uid) {
-    struct view view = inbox_view(inbox);
+    struct view view = inbox_view(inbox, NOWHERE);
     if (uid < inbox->base || uid >= inbox->next || view_removed(&view, uid)) return false;
     if (uid == inbox->base) {
         uint32_t gone = 0;
@@ -221,43 +230,61 @@ size_t header_field(const char *header, size_t length, const char *name, char *v
     return used;
 }
 
-/* A message has come; of its header, the fields that somebody will ask for are kept as far as they fit. */
-uint32_t inbox_add(uint32_t user, const char *head, size_t length) {
+/* Of a header, the fields that somebody will ask for, as far as they fit; its number, which is never 0. */
+uint32_t header_keep(const char *head, size_t length) {
     static const char *const wanted[] = {"X-LoadSim", "Message-ID", "Date", "From", "Subject", "To", NULL};
+    uint32_t number;
+    do number = __atomic_add_fetch(last_header, 1, __ATOMIC_RELAXED); while (!number);
+    struct kept *kept = &headers[number % options.headers];
+    __atomic_store_n(&kept->number, 0, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    uint32_t used = 0;
+    for (const char *const *name = wanted; *name; name++) {
+        for (size_t at = 0, field; (field = field_length(head + at, length - at)); at += field) {
+            if (field <= 2) break; /* the empty line */
+            if (!is_named(head + at, field, *name)) continue;
+            if (used + field <= sizeof kept->header) {
+                memcpy(kept->header + used, head + at, field);
+                used += (uint32_t)field;
+            }
+            break;
+        }
+    }
+    kept->length = used;
+    __atomic_store_n(&kept->number, number, __ATOMIC_RELEASE);
+    return number;
+}
+
+/* Copy a header that was kept; its length, 0 when others have taken its place, before or meanwhile. */
+static size_t header_kept(uint32_t number, char *to) {
+    const struct kept *kept = &headers[number % options.headers];
+    if (!number || __atomic_load_n(&kept->number, __ATOMIC_ACQUIRE) != number) return 0;
+    size_t length = kept->length <= sizeof kept->header ? kept->length : 0;
+    memcpy(to, kept->header, length);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(&kept->number, __ATOMIC_RELAXED) == number ? length : 0;
+}
+
+/* A message has come; whoever sees its UID sees its header, too. */
+uint32_t inbox_add(uint32_t user, uint32_t header) {
     struct inbox *inbox = inbox_of(user);
     inbox_lock(inbox);
-    uint32_t uid = inbox->next++;
-    if (length) {
-        struct slot *slot = &slots[(size_t)user * options.slots + uid % options.slots];
-        slot->length = 0;
-        for (const char *const *name = wanted; *name; name++) {
-            for (size_t at = 0, field; (field = field_length(head + at, length - at)); at += field) {
-                if (field <= 2) break; /* the empty line */
-                if (!is_named(head + at, field, *name)) continue;
-                if (slot->length + field <= sizeof slot->header) {
-                    memcpy(slot->header + slot->length, head + at, field);
-                    slot->length += (uint32_t)field;
-                }
-                break;
-            }
-        }
-        slot->uid = uid;
-    }
+    uint32_t uid = inbox->next;
+    inbox->headers[uid % NEWEST] = header;
+    __atomic_store_n(&inbox->next, uid + 1, __ATOMIC_RELEASE);
     inbox_unlock(inbox);
     return uid;
 }
 
 /* The header of any message; the caller holds the lock of the user's Inbox. */
 void message_read(struct message *message, uint32_t user, bool in_inbox, const char *folder, uint32_t uid) {
-    const struct slot *slot = &slots[(size_t)user * options.slots + uid % options.slots];
-    size_t used;
-    if (in_inbox && slot->uid == uid) {
-        memcpy(message->header, slot->header, slot->length);
-        used = slot->length;
-    } else {
+    const struct inbox *inbox = inbox_of(user);
+    size_t used = 0;
+    if (in_inbox && uid < inbox->next && uid + NEWEST >= inbox->next) used = header_kept(inbox->headers[uid % NEWEST], message->header);
+    if (!used) {
         uint32_t place = 0; /* tells folders apart in ids */
         for (const char *at = folder; *at; at++) place = place * 31 + (unsigned char)*at;
-        used = (size_t)snprintf(message->header, SLOT_BYTES,
+        used = (size_t)snprintf(message->header, HEADER_BYTES,
             "X-LoadSim: run=initial; from=1; id=i%u.%x.%u; kind=ups1K; sent=1761955200000000; body=0000000000000000\r\n"
             "Message-ID: <i%u.%x.%u@null.test>\r\nDate: Sat, 01 Nov 2025 00:00:00 +0000\r\nFrom: user1@null.test\r\n"
             "Subject: Message %u of a server that has no mail\r\nTo: user%u@null.test\r\n",

@@ -31,7 +31,7 @@
 
 struct options options = {
     .workers = 1, .users = 100000, .messages = 100, .folders = 40, .folder_messages = 5,
-    .body_bytes = 1024, .slots = 128, .scan_ms = 100,
+    .body_bytes = 1024, .headers = 1 << 17, .scan_ms = 100,
 };
 uint64_t *counts;
 
@@ -232,7 +232,7 @@ static void push(uint32_t many) {
     for (; many && idling_count; many--) {
         struct connection *connection = idling[next_push++ % idling_count];
         if (!connection->in_inbox) continue;
-        inbox_add(connection->user, "", 0);
+        inbox_add(connection->user, 0);
         counts[PUSHED]++;
         tell(connection);
     }
@@ -317,7 +317,7 @@ static void report(const uint64_t *all) {
 
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: nullserver [-i imap port] [-s smtp port] [-w workers] [-u users] [-m messages in an Inbox]\n"
-                    "  [-f folders] [-n messages in each] [-z body bytes] [-k headers kept of an Inbox] [-c scan ms]\n"
+                    "  [-f folders] [-n messages in each] [-z body bytes] [-k headers kept of all] [-c scan ms]\n"
                     "  [-p pushes per second to an idling connection] [-t (pushes say when)] [-l table of lists]\n");
     exit(2);
 }
@@ -335,7 +335,7 @@ int main(int argc, char **argv) {
         case 'f': options.folders = number; break;
         case 'n': options.folder_messages = number; break;
         case 'z': options.body_bytes = number; break;
-        case 'k': options.slots = number; break;
+        case 'k': options.headers = number; break;
         case 'c': options.scan_ms = number; break;
         case 'p': options.pushes_per_s = strtod(optarg, NULL); break;
         case 't': options.stamped = true; break;
@@ -343,7 +343,7 @@ int main(int argc, char **argv) {
         default: usage();
         }
     }
-    if (!options.workers || options.workers > MOST_WORKERS || !options.users || !options.slots || !options.scan_ms) usage();
+    if (!options.workers || options.workers > MOST_WORKERS || !options.users || !options.headers || !options.scan_ms) usage();
     raise_open_files();
     signal(SIGPIPE, SIG_IGN);
     mailbox_prepare();

@@ -8,13 +8,14 @@
 #include <stddef.h>
 
 #define HEAD_BYTES 4096    /* of a message that comes in, what is kept while it does */
-#define SLOT_BYTES 1024    /* of its header block, what is kept for good */
+#define HEADER_BYTES 1024  /* of its header block, what is kept for good */
+#define NEWEST 256         /* messages of an Inbox that have the header with which they came */
 #define MOST_REMOVED 248   /* messages missing in the middle of an Inbox; what goes beyond it stays */
 #define LONGEST_COMMAND (1u << 20)
 #define NOWHERE UINT32_MAX
 
 struct options {
-    uint32_t workers, users, messages, folders, folder_messages, body_bytes, slots, scan_ms;
+    uint32_t workers, users, messages, folders, folder_messages, body_bytes, headers, scan_ms;
     double pushes_per_s; /* to each idling connection */
     bool stamped;        /* pushes say when they were sent */
     const char *lists;
@@ -39,6 +40,7 @@ struct inbox {
     uint32_t copied; /* UIDs given out in all other folders together */
     uint32_t spare[3];
     uint32_t removed[MOST_REMOVED];
+    uint32_t headers[NEWEST]; /* of the newest messages, by UID modulo NEWEST: which header was kept, 0 for none */
 };
 
 /* A folder as a command sees it. */
@@ -52,16 +54,18 @@ uint32_t user_of(const char *name, size_t length); /* by the number at the end o
 struct inbox *inbox_of(uint32_t user);
 void inbox_lock(struct inbox *inbox);
 void inbox_unlock(struct inbox *inbox);
-struct view inbox_view(const struct inbox *inbox);
+uint32_t inbox_next(const struct inbox *inbox); /* the next UID */
+struct view inbox_view(const struct inbox *inbox, uint32_t next); /* as whoever was told of the UIDs below `next` sees it */
 uint32_t view_exists(const struct view *view);
 uint32_t view_uid(const struct view *view, uint32_t number);
 bool view_removed(const struct view *view, uint32_t uid);
 uint32_t view_number(const struct view *view, uint32_t uid);
 bool inbox_remove(struct inbox *inbox, uint32_t uid);
-uint32_t inbox_add(uint32_t user, const char *head, size_t length); /* the new UID */
+uint32_t inbox_add(uint32_t user, uint32_t header); /* the new UID */
+uint32_t header_keep(const char *head, size_t length); /* once for all recipients; what `inbox_add` wants */
 
 struct message {
-    char header[SLOT_BYTES + 512]; /* ends with the empty line */
+    char header[HEADER_BYTES + 512]; /* ends with the empty line */
     size_t header_length;
 };
 void message_read(struct message *message, uint32_t user, bool in_inbox, const char *folder, uint32_t uid);
@@ -95,7 +99,7 @@ struct connection {
     uint8_t imap, state, writing, closing;
     uint8_t in_inbox;        /* the open folder is the Inbox */
     uint8_t authenticated;
-    uint32_t user, told;     /* how many messages the client knows of */
+    uint32_t user, told;     /* the first UID of the Inbox that the client has not been told of */
     uint32_t folder_messages;
     uint32_t idling_at;      /* place in the worker's list */
     uint32_t continued;      /* bytes of the command for which "+" was said */

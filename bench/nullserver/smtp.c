@@ -46,7 +46,8 @@ static void recipient(struct connection *connection, const char *line, size_t le
 
 static void deliver(struct connection *connection) {
     struct sink *sink = connection->sink;
-    for (uint32_t at = 0; at < sink->recipients_count; at++) inbox_add(sink->recipients[at], sink->head, sink->kept);
+    uint32_t header = header_keep(sink->head, sink->kept);
+    for (uint32_t at = 0; at < sink->recipients_count; at++) inbox_add(sink->recipients[at], header);
     counts[DELIVERED] += sink->recipients_count;
     counts[SMTP_DATA]++;
     sink_close(connection);
