@@ -207,6 +207,21 @@ LINES = [b".", b"..", b"", b".a", b"a.", b"\xc3\xa9", b"x" * 2000, b"\r", b"\n",
 @example(b"a\n.\nb")
 def test_a_message_travels_as_by_aiosmtplib(message: bytes) -> None:
     """Line ends, leading dots and the end are, byte for byte, those that the library would have sent."""
+    _check_travelling(message)
+
+
+@FAST
+@given(st.lists(st.sampled_from(LINES)).map(b"".join), st.lists(st.sampled_from(LINES)).map(b"".join))
+@example(b"\n", b"")
+@example(b"", b"\r")
+@example(b"", b"\r\n.")
+@example(b".", b"")
+def test_a_long_message_travels_as_by_aiosmtplib(before: bytes, behind: bytes) -> None:
+    """The same holds for a message that is long enough for another way to look through it."""
+    _check_travelling(before + b"A dot. And another.\r\n" * 1000 + behind)
+
+
+def _check_travelling(message: bytes) -> None:
     expected = aiosmtplib.protocol.normalize_message_line_endings(message)
     expected = re.sub(rb"(?m)^\.", b"..", expected) + b".\r\n"
     assert b"".join(commands.travelling(message)) == expected

@@ -14,7 +14,10 @@ import numpy as np
 from loadsim.model.ports import Account
 from loadsim.protocols.sasl import plain
 
-_CR, _LF = b"\r\n"
+_LONG_BYTES = 8192
+"""From here on, numpy looks through a message several times as fast as the methods of `bytes` do."""
+
+_CR, _LF, _DOT = b"\r\n."
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -93,8 +96,7 @@ def travelling(message: bytes) -> tuple[bytes, bytes]:
     """
     if not _has_whole_line_ends(message):
         message = _LINE_END.sub(b"\r\n", message)
-    # Most of a long message is Base64, which has no dots: the last one is found from the end, in no time.
-    if message.find(b"\r\n.", 0, message.rfind(b".") + 1) >= 0:
+    if _has_leading_dots(message):
         message = message.replace(b"\r\n.", b"\r\n..")
     if message.startswith(b"."):
         message = b"." + message
@@ -102,10 +104,24 @@ def travelling(message: bytes) -> tuple[bytes, bytes]:
 
 
 def _has_whole_line_ends(message: bytes) -> bool:
-    """Whether each CR is followed by a LF, and each LF follows a CR. By numpy: ten times as fast as `bytes.count`."""
+    """Whether each CR is followed by a LF, and each LF follows a CR."""
+    if len(message) < _LONG_BYTES:
+        return message.count(b"\r") == message.count(b"\r\n") == message.count(b"\n")
     octets = np.frombuffer(message, np.uint8)
     return (
         not message.startswith(b"\n")
         and not message.endswith(b"\r")
         and (octets[:-1] == _CR).tobytes() == (octets[1:] == _LF).tobytes()
     )
+
+
+def _has_leading_dots(message: bytes) -> bool:
+    """Whether a line other than the first begins with a dot; lines end with CRLF.
+
+    Most of a long message is Base64, which has no dots: the last one is found from the end, in no time.
+    """
+    stop = message.rfind(b".") + 1
+    if stop < _LONG_BYTES:
+        return message.find(b"\r\n.", 0, stop) >= 0
+    octets = np.frombuffer(message, np.uint8, stop)
+    return bool(((octets[:-1] == _LF) & (octets[1:] == _DOT)).any())
