@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import Any
 
 from bench import cpu, healthy, tables, users, witness
 from bench.lateness import measure_lateness
-from bench.processes import Cpus, machine, share_cpus
+from bench.processes import Cpus, machine, raise_open_files, share_cpus
+from bench.tls import measure_tls
 from loadsim.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +25,6 @@ RESULTS = ROOT / "bench" / "results.json"
 
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 LATEST = ROOT / "build" / "bench.json"
-MOST_FILES = 300_000
 
 Part = Callable[[Cpus], list[dict[str, Any]]]
 
@@ -39,22 +37,17 @@ def parts(full: bool) -> dict[str, Part]:
         "smtp_null": lambda cpus: cpu.smtp_on_null(cpus, effort),
         "users": lambda cpus: [users.measure(cpus, load) for load in (users.IDLE_FULL if full else users.IDLE_SHORT)],
         "load": lambda cpus: [users.measure(cpus, load) for load in (users.BUSY_FULL if full else users.BUSY_SHORT)],
+        "engines": lambda _: users.measure_engines(full),
         "lateness": lambda cpus: measure_lateness(cpus, full),
+        "tls": lambda cpus: measure_tls(cpus, full),
     }
     if full:
         found["healthy"] = lambda _: healthy.measure(partial(print, file=sys.stderr, flush=True))
+        found["many"] = lambda _: users.measure_many()
         found["imap_dovecot"] = lambda cpus: cpu.imap_on_dovecot(cpus, effort)
         if os.geteuid() == 0:
             found["witness"] = witness.measure
     return found
-
-
-def raise_open_files() -> None:
-    """As many as may be, also for what is started from here; only root may raise the hard limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, MOST_FILES),) * 2)
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -250,6 +251,61 @@ async def smtp(job: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
+async def log_ons(job: Mapping[str, Any]) -> dict[str, float]:
+    """CPU microseconds of a log-on up to IDLE, for users who were on before, and KiB of memory for each who is idle.
+
+    The job names `server`, `sessions`, `tls`, `ca_file` and `resumes`.
+    """
+    services = _services(job)
+    imap = replace(services.imap, tls=job["tls"], ca_file=job["ca_file"], resumes=job["resumes"])
+    module = open_module("imap", replace(services, imap=imap))
+    sessions = int(job["sessions"])
+    mailboxes = [module.session(account(number), Quiet()).mailbox for number in range(1, 2 * sessions + 1)]
+    here, known = mailboxes[:sessions], mailboxes[sessions:]
+
+    async def come(mailbox: Mailbox) -> None:
+        await mailbox.log_on()
+        await mailbox.watch()
+
+    async def leave(mailbox: Mailbox) -> None:
+        await mailbox.log_off()
+
+    await _all(known[:AT_ONCE], come)
+    await _all(known[:AT_ONCE], leave)
+    before_kib = _resident_kib()  # with what a first log-on of anybody leaves behind
+    await _all(here, come)
+    grown_kib = _resident_kib() - before_kib
+    await _all(known, come)
+    await _all(known, leave)
+    gc.collect()
+    gc.freeze()
+    before_s = spent_s()
+    await _all(known, come)
+    log_on_us = (spent_s() - before_s) * 1e6 / sessions
+    resumed = [_is_resumed(mailbox) for mailbox in known]
+    if set(resumed) != {job["tls"] != "none" and bool(job["resumes"])}:
+        raise RuntimeError(f"{sum(resumed)} of {sessions} TLS sessions were resumed")
+    await _all(mailboxes, leave)
+    await asyncio.sleep(0)
+    return {"log_on_us": log_on_us, "idle_kib": grown_kib / sessions}
+
+
+def _is_resumed(mailbox: Mailbox) -> bool:
+    assert isinstance(mailbox, ImapMailbox)
+    connection = mailbox.session.connection
+    assert connection is not None
+    assert connection._transport is not None
+    secured = connection._transport.get_extra_info("ssl_object")
+    return secured is not None and bool(secured.session_reused)
+
+
+def _resident_kib() -> float:
+    """Memory of this process (proc_pid_statm(5))."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1024
+
+
 class _Stamped(ImapSession):
     """A session that hears when the null server sent what it pushes, and wakes whoever waits for it."""
 
@@ -350,6 +406,7 @@ JOBS: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
     "create": create,
     "smtp": smtp,
     "lateness": lateness,
+    "log_ons": log_ons,
 }
 
 

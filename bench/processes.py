@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from bench.nullserver import pinned
 from loadsim.errors import ConfigError
 
 LONGEST_S = 600.0
+MOST_FILES = 300_000
 
 
 class Cpus(NamedTuple):
@@ -30,6 +33,14 @@ def share_cpus() -> Cpus:
     """The first CPU for the client, all others for the server."""
     first, *others = sorted(os.sched_getaffinity(0))
     return Cpus((first,), tuple(others) or (first,))
+
+
+def raise_open_files() -> None:
+    """As many as may be, also for what is started from here; only root may raise the hard limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, MOST_FILES),) * 2)
 
 
 class Cost(NamedTuple):

@@ -31,9 +31,12 @@ def document(found: Found) -> str:
         ("CPU per IMAP operation, Dovecot (microseconds of the client)", "imap_dovecot", _imap),
         ("CPU per submitted message, null server (microseconds of the client)", "smtp_null", _smtp),
         ("Connected users, `loadsim run` on the null server", "users", _users),
+        ("Many connected users in real time, `loadsim run` on the null server, all on the same CPUs", "many", _many),
         ("Lag of the event loop by load, `loadsim run` on the null server", "load", _load),
+        ("The same load by 1 to N engines, null server, all on the same CPUs", "engines", _engines),
         ("From the server's write to the waiting coroutine, 1,000 sessions", "lateness", _lateness),
         ("Healthy runs, `loadsim run --pin` on the null server", "healthy", _healthy),
+        ("TLS: a log-on, and a user who is on and idle (of the client)", "tls", _tls),
     ):
         if found.get(name):
             pieces += [f"### {title}", table(found[name])]
@@ -100,6 +103,47 @@ def _users(rows: Sequence[Row]) -> str:
 def _load(rows: Sequence[Row]) -> str:
     body = [[f"{row['users']:,}", row["day"], f"{row['tasks_per_s']:.0f}", *_lag(row)] for row in rows]
     return _table(["users", "day", "tasks per second", "CPU", *_LAG], body)
+
+
+def _many(rows: Sequence[Row]) -> str:
+    body = [
+        [
+            f"{row['users']:,}",
+            str(row["engines"]),
+            f"{row['rss_kib'] / row['users']:.1f} KiB",
+            f"{row['log_on_s']:.0f} s",
+            f"{row['tasks_per_s']:.0f}",
+            *_lag(row),
+        ]
+        for row in rows
+    ]
+    return _table(["users", "engines", "memory for each", "log-on of all", "tasks per second", "CPU", *_LAG], body)
+
+
+def _engines(rows: Sequence[Row]) -> str:
+    body = [
+        [
+            str(row["engines"]),
+            f"{row['users']:,}",
+            row["day"],
+            f"{row['tasks_per_s']:.0f}",
+            f"{row['cpu_ms_per_task']:.2f}",
+            *_lag(row),
+        ]
+        for row in rows
+    ]
+    head = ["engines", "users", "day", "tasks per second", "CPU ms per task", "CPU of the busiest", *_LAG]
+    return _table(head, body)
+
+
+def _tls(rows: Sequence[Row]) -> str:
+    reference = rows[0]["log_on_us"]["median"]
+    body = []
+    for row in rows:
+        us = row["log_on_us"]["median"]
+        kib = row["idle_kib"]["median"]
+        body.append([row["way"], f"{us:.0f} ({us / reference:.2f})", f"{kib:.1f}"])
+    return _table(["connection", "CPU us per log-on", "KiB per idle user"], body)
 
 
 def _lateness(rows: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""Whole users in a whole run: memory and log-on rate of many, and the event loop's lag by load, on the null server.
+"""Whole users in a whole run on the null server: memory and log-on rate of many, lag by load, and by engines.
 
 This is `loadsim run` as anybody would start it; the figures are what its timing logs say of themselves.
 """
@@ -6,17 +6,22 @@ This is `loadsim run` as anybody would start it; the figures are what its timing
 from __future__ import annotations
 
 import json
+import math
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.nullserver import HOST, Shape, pinned, started
+from bench.nullserver import HOST, NullServer, Shape, pinned, started
 from bench.processes import LONGEST_S, Cpus
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
@@ -30,17 +35,38 @@ FOLDERS = 2
 """Of the null server, to be browsed and moved to: a run looks into every folder of every account before it begins."""
 
 
+USERS_EACH = 20_000
+"""For a source address and for a worker of the server: its ports, and its open files, are enough for so many."""
+
+
 class Load(NamedTuple):
     """So many Medium users, whose day of eight hours goes by in `day`; they are held at work for `hold_s`."""
 
     users: int
     day: str
     hold_s: float
+    engines: int = 1
+
+    @property
+    def sources(self) -> list[str]:
+        """The addresses to connect from; none where the system's choice is enough."""
+        needed = math.ceil(self.users / USERS_EACH)
+        return [f"127.0.0.{2 + at}" for at in range(needed)] if needed > 1 else []
+
+    @property
+    def shape(self) -> Shape:
+        """Of the null server; its workers share connections by chance, so they get somewhat less than they can hold."""
+        return Shape(
+            workers=math.ceil(self.users / (USERS_EACH * 0.75)), users=self.users + 1, messages=4, folders=FOLDERS
+        )
 
 
 IDLE_SHORT = (Load(200, "8h", 3), Load(2000, "8h", 4))
 IDLE_FULL = (Load(500, "8h", 5), Load(9000, "8h", 10))
 BUSY_SHORT = (Load(1000, "1h", 8), Load(1000, "10m", 8))
+MANY = Load(50_000, "8h", 600, engines=4)
+"""In real time; it takes a quarter of an hour, and is measured on all CPUs."""
+
 BUSY_FULL = (Load(1000, "1h", 12), Load(1000, "20m", 12), Load(1000, "10m", 12), Load(1000, "5m", 12))
 
 
@@ -48,16 +74,39 @@ def measure(cpus: Cpus, load: Load) -> dict[str, Any]:
     """One run under this load; memory at its end, log-on time, CPU and lag while the users were at work."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
-        lists = directory / "lists"
-        lists.write_text(postfix_aliases(distribution_lists(load_scenario(str(_write(directory, load, 1, 1))))))
-        shape = Shape(users=load.users + 1, messages=4, folders=FOLDERS, lists=lists)
-        with started(shape, cpus.server) as server:
-            scenario = _write(directory, load, server.services.imap.port, server.services.smtp.port)
-            out = directory / "run"
-            _run(cpus, scenario, out, load.hold_s)
-        logs = [log for log in map(read_log, sorted((out / "logs").glob("*.tlog"))) if len(log.tasks)]
+        with serving(cpus, directory, load) as (server, scenario):
+            run(cpus, scenario, directory / "run", load)
+        logs = logs_of(directory / "run")
     delivered = server.counts["delivered"]
     return {"users": load.users, "day": load.day, "delivered": delivered, **_figures(logs, load.hold_s)}
+
+
+def measure_engines(full: bool) -> list[dict[str, Any]]:
+    """The same load by one engine, by one a core, and by one more; all of them and the server on all CPUs."""
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    users, day, hold_s = (2000, "20m", 20.0) if full else (600, "10m", 6.0)
+    counts = sorted({1, len(cpus), len(cpus) + 1})
+    return [measure(Cpus(cpus, cpus), Load(users, day, hold_s, engines)) for engines in counts]
+
+
+def measure_many(load: Load = MANY) -> list[dict[str, Any]]:
+    """As many users as loadsim is made for, on all CPUs."""
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    return [measure(Cpus(cpus, cpus), load)]
+
+
+@contextmanager
+def serving(cpus: Cpus, directory: Path, load: Load) -> Iterator[tuple[NullServer, Path]]:
+    """A null server that knows the distribution lists of this load, and the scenario for it, which lies here."""
+    lists = directory / "lists"
+    lists.write_text(postfix_aliases(distribution_lists(load_scenario(str(_write(directory, load, 1, 1))))))
+    with started(replace(load.shape, lists=lists), cpus.server) as server:
+        yield server, _write(directory, load, server.services.imap.port, server.services.smtp.port)
+
+
+def logs_of(out: Path) -> list[TimingLog]:
+    """The logs of a run that hold tasks."""
+    return [log for log in map(read_log, sorted((out / "logs").glob("*.tlog"))) if len(log.tasks)]
 
 
 def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
@@ -68,6 +117,7 @@ def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
         "accounts": {"user": "user{index}", "password": "any"},
         "topology": [{"profile": "loadsim-5.5/medium", "users": load.users}],
         "run": {"day_length": load.day, "ramp_up": "0s"},
+        "client": {"source_addresses": load.sources},
         "initialise": "never",
     }
     path = directory / "scenario.yaml"
@@ -75,9 +125,9 @@ def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
     return path
 
 
-def _run(cpus: Cpus, scenario: Path, out: Path, hold_s: float) -> None:
-    """Run until everybody is on and `hold_s` longer, then end it as a person would, with an interrupt."""
-    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out), "--engines", "1"]
+def run(cpus: Cpus, scenario: Path, out: Path, load: Load) -> None:
+    """Run until everybody is on and the time at work is over, then end it as a person would, with an interrupt."""
+    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out), "--engines", str(load.engines)]
     said = out.parent / "said"
     with said.open("w") as sink, pinned(cpus.client):
         process = subprocess.Popen(command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL)
@@ -88,7 +138,7 @@ def _run(cpus: Cpus, scenario: Path, out: Path, hold_s: float) -> None:
                 lines = said.read_text().splitlines() or ["nothing"]
                 raise ConfigError(f"bench: loadsim run: expected it to start, it said: {lines[-1]}")
             time.sleep(LOOK_S)
-        time.sleep(hold_s)
+        time.sleep(load.hold_s)
         process.send_signal(signal.SIGINT)
         process.wait(LONGEST_S)
     finally:
@@ -113,12 +163,14 @@ def _figures(logs: list[TimingLog], hold_s: float) -> dict[str, Any]:
     ended_us = max(int(tasks["ended_us"].max()) for tasks in log_ons)
     started_us = [log.tasks["started_us"] for log in logs]
     tasks = sum(int(((each > 0) & (each <= hold_s * 1e6)).sum()) for each in started_us)
+    shares = [float(np.mean([one["cpu_share"] for one in samples])) for samples in working]
     ranks = {"p50": 50, "p95": 95, "p99": 99, "max": 100}
     return {
         "engines": len(logs),
         "rss_kib": round(sum(max(sample["rss_bytes"] for sample in samples) for samples in working) / 1024),
         "log_on_s": round((ended_us - began_us) * 1e-6, 2),
         "tasks_per_s": round(tasks / hold_s, 1),
-        "cpu_share": max(round(float(np.mean([one["cpu_share"] for one in samples])), 3) for samples in working),
+        "cpu_ms_per_task": round(sum(shares) * hold_s * 1000 / tasks, 3) if tasks else None,
+        "cpu_share": round(max(shares), 3),
         "lag_ms": {name: round(percentile(lags_us, rank) / 1000, 2) for name, rank in ranks.items()},
     }

@@ -15,17 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from bench.nullserver import Shape, started
-from bench.processes import Cpus, share_cpus
-from bench.users import FOLDERS, Load, _run, _write
+from bench.processes import Cpus, raise_open_files, share_cpus
+from bench.users import Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
 from loadsim.errors import ConfigError
-from loadsim.model.population import distribution_lists
-from loadsim.model.scenario import load_scenario
 from loadsim.results.score import percentile
-from loadsim.results.timinglog import TimingLog, read_log
-from loadsim.topology.export import postfix_aliases
+from loadsim.results.timinglog import TimingLog
 
 LEVELS = {"low": Load(300, "1h", 12), "half": Load(1000, "7m", 12), "high": Load(1000, "4m", 12)}
 """Meant to use little, about half and most of a core of the generator; each row says what it was (`cpu_share`)."""
@@ -45,15 +41,12 @@ def measure_level(cpus: Cpus, level: str, load: Load) -> list[dict[str, Any]]:
     """One run under this load, and its capture."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
-        lists = directory / "lists"
-        lists.write_text(postfix_aliases(distribution_lists(load_scenario(str(_write(directory, load, 1, 1))))))
-        with started(Shape(users=load.users + 1, messages=4, folders=FOLDERS, lists=lists), cpus.server) as server:
-            ports = server.services.imap.port, server.services.smtp.port
-            scenario, out = _write(directory, load, *ports), directory / "run"
-            with capturing(frozenset(ports), set(cpus.server)) as capture:
-                _run(cpus, scenario, out, load.hold_s)
+        with serving(cpus, directory, load) as (server, scenario):
+            ports = frozenset((server.services.imap.port, server.services.smtp.port))
+            with capturing(ports, set(cpus.server)) as capture:
+                run(cpus, scenario, directory / "run", load)
                 captured = collect(capture)
-        logs = [log for log in map(read_log, sorted((out / "logs").glob("*.tlog"))) if len(log.tasks)]
+        logs = logs_of(directory / "run")
     return compare(level, load, logs, captured)
 
 
@@ -136,6 +129,7 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 def main() -> int:
     """Measure; JSON, or with `--table` Markdown."""
     try:
+        raise_open_files()
         rows = measure(share_cpus())
     except PermissionError:
         print("bench.witness: expected to be root, for the packet socket", file=sys.stderr)

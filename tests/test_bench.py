@@ -10,11 +10,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
 from bench import client as measured
-from bench import healthy, tables
+from bench import healthy, tables, tls
 from bench.__main__ import PAGE, RESULTS
 from bench.nullserver import NullServer, Shape, started
 from bench.processes import interleave
@@ -301,6 +302,19 @@ def test_lateness_is_felt_from_the_servers_clock() -> None:
     assert found["lag_ms"]["max"] >= found["lag_ms"]["p50"] > 0
 
 
+@pytest.mark.parametrize("way", tls.WAYS)
+def test_log_ons_are_measured_plain_and_over_tls(way: str, tmp_path: Path) -> None:
+    """Each way to connect works through the process in front, and is whole or resumed as its name says."""
+    certificate = tls.make_certificate(tmp_path)
+    with started(Shape(messages=4)) as server, tls.in_front(certificate, server.services.imap.port) as secured:
+        how = tls.WAYS[way]
+        imap_port = server.services.imap.port if how["tls"] == "none" else secured
+        job = {"server": (server.services.imap.host, imap_port, server.services.smtp.port), "sessions": 3, **how}
+        found = asyncio.run(measured.log_ons({**job, "ca_file": str(certificate)}))
+    assert found["log_on_us"] > 0
+    assert server.counts["IMAP AUTHENTICATE"] == 3 * 4  # users who come once, and as many who come three times
+
+
 def test_variants_are_measured_in_turn() -> None:
     """A noisy minute falls on all variants alike, and every figure is kept."""
     order: list[str] = []
@@ -360,3 +374,24 @@ def test_tables_compare_with_their_reference() -> None:
     assert "| client | loop | 1 KB | 100 KB |" in lines
     assert "| pipelining | uvloop | 60 (1.50) | 300 (3.00) |" in lines
     assert "| smtp-source | C | **40** | **100** |" in lines
+
+
+def test_tables_of_tls_and_engines() -> None:
+    """A row for each way to connect, beside the plain one, and for each number of engines; no table without rows."""
+    lag_ms = {"p50": 0.1, "p95": 0.2, "p99": 0.3, "max": 0.4}
+    shared = {"users": 600, "day": "10m", "tasks_per_s": 100.0, "cpu_share": 0.25, "lag_ms": lag_ms}
+    found = {
+        "at": "today",
+        "full": False,
+        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
+        "cpus": {"client": [0], "server": [1]},
+        "engines": [{"engines": 3, "cpu_ms_per_task": 1.5, **shared}],
+        "tls": [
+            {"way": "plain", "log_on_us": {"median": 400.0}, "idle_kib": {"median": 10.0}},
+            {"way": "TLS 1.3, resumed", "log_on_us": {"median": 1000.0}, "idle_kib": {"median": 60.25}},
+        ],
+    }
+    text = tables.document(found)
+    assert "| 3 | 600 | 10m | 100 | 1.50 | 25% | 0.10 | 0.20 | 0.30 | 0.40 |" in text.splitlines()
+    assert "| TLS 1.3, resumed | 1000 (2.50) | 60.2 |" in text.splitlines()
+    assert text.count("### ") == 2
