@@ -99,24 +99,33 @@ def _capture(asked: Connection, ports: frozenset[int], cpus: set[int] | None) ->
         before = read_clocks()
         asked.send(None)
         segments: list[Segment] = []
-        ending = False
+        received, asked_ns = 0, 0
         while True:
             try:
                 packet, ancillary, _, address = tap.recvmsg(1 << 17, 64)
             except TimeoutError:
-                if ending:
+                if asked_ns:
                     break
-                ending = asked.poll()
+                asked_ns = _asked_ns(asked)
                 continue
-            if not ending and len(segments) % 256 == 0:
-                ending = asked.poll()
+            received += 1
+            if not asked_ns and received % 256 == 0:
+                asked_ns = _asked_ns(asked)
+            seconds, nanoseconds = struct.unpack("qq", ancillary[0][2][:16])
+            at_ns = seconds * 10**9 + nanoseconds
+            if asked_ns and at_ns > asked_ns:  # others may use loopback for ever
+                break
             if address[2] == socket.PACKET_OUTGOING:  # loopback shows each packet twice
                 continue
-            seconds, nanoseconds = struct.unpack("qq", ancillary[0][2][:16])
-            segment = parse(packet, seconds * 10**9 + nanoseconds - before.offset_ns, ports)
+            segment = parse(packet, at_ns - before.offset_ns, ports)
             if segment is not None:
                 segments.append(segment)
         _, dropped = struct.unpack("II", tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
     after = read_clocks()
     step_ns = after.offset_ns - before.offset_ns
     asked.send(Captured(segments, dropped, before.uncertain_ns, step_ns))
+
+
+def _asked_ns(asked: Connection) -> int:
+    """When it was seen that the capture shall end, on the clock of the packets; 0 when it shall not."""
+    return time.time_ns() if asked.poll() else 0

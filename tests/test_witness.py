@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -98,13 +101,34 @@ def test_each_record_is_matched_with_the_nearest_of_its_user() -> None:
     assert match([ours[0], ours[0]], [near]) == [(ours[0], near)]
 
 
+@contextmanager
+def chatter() -> Iterator[None]:
+    """Others use loopback meanwhile, without a pause: datagrams from one socket to itself."""
+    over = threading.Event()
+
+    def talk() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+            own.bind(("127.0.0.1", 0))
+            while not over.is_set():
+                own.sendto(b"word", own.getsockname())
+                own.recv(4)
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        talking.join()
+
+
 def test_a_captured_exchange_is_what_was_sent() -> None:
-    """The same submission over loopback, captured: one SEND of the user; needs root, for the packet socket."""
+    """The same submission over loopback, captured amid others' traffic: one SEND. Needs root, for the packet socket."""
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
     except PermissionError:
         pytest.skip("capturing packets needs root")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with chatter(), socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         with capturing(frozenset({port})) as capture:
             with socket.create_connection(("127.0.0.1", port)) as client:
