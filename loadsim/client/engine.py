@@ -36,6 +36,9 @@ LOG_OFF_LIMIT_S = 30.0
 
 LOG_OFFS_AT_ONCE = 50
 
+BEAT_NS = 10**9
+"""How long it is from one look at ourselves to the next."""
+
 LOOK_S = 0.05
 """How often the end of a phase that has no fixed time is looked for."""
 
@@ -359,9 +362,14 @@ class Engine:
                     await cut.wait()
 
     async def _beat(self) -> None:
-        """Every second: look at ourselves, write the log, show where the run stands."""
+        """Every second: look at ourselves, write the log, show where the run stands.
+
+        By the clock, not a second after the last time: else the beats of engines would drift, and fall together.
+        """
+        due_ns = self.clock.now_ns()
         while True:
-            await asyncio.sleep(1)
+            due_ns = max(due_ns + BEAT_NS, self.clock.now_ns())
+            await asyncio.sleep((due_ns - self.clock.now_ns()) * 1e-9)
             self.recorder.health(self._health.sample())
             self._flush()
             self._watch(self.snapshot())

@@ -197,7 +197,7 @@ class Pool:
         if not any(self._alive()):
             raise RunInvalid("no engine was ready to begin: there was no load")
         self._begun = True
-        self._tell(encode(**{"log on": True}))
+        await self._log_on()
         await self._until(lambda member: bool(member.said & {"on", "over"}))
         if not self._stops:
             self.start_ns = time.monotonic_ns() + round(START_AHEAD_S * 1e9)
@@ -207,6 +207,17 @@ class Pool:
         await self._until(lambda member: member.delivered)
         self._tell(encode(drained=True))
         await self._until(lambda member: "over" in member.said)
+
+    async def _log_on(self) -> None:
+        """Tell one after the other, within a second: what each does once a second they should not do all at once.
+
+        Engines that share a core would hold each other up for the sum of it, every time.
+        """
+        members = self._alive()
+        for member in members:
+            member.tell(encode(**{"log on": True}))
+            if member is not members[-1]:
+                await asyncio.sleep(HEARTBEAT_S / len(members))
 
     async def _until(self, reached: Callable[[_Member], bool]) -> None:
         """Wait until every engine that is not lost has come so far."""
