@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,9 @@ __all__ = ["dovecot_postfix", "embedded_server", "server_directory"]
 # No example is wrong because the machine was busy with something else for a moment.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# A shell's background job ignores Ctrl-C, and so would every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _left_open: list[str] = []
 """The connections on which an event loop of this test was closed."""
