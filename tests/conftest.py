@@ -22,8 +22,10 @@ __all__ = ["dovecot_postfix", "embedded_server", "server_directory"]
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
-# A shell's background job ignores Ctrl-C, and so would every process that a test starts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell's background job ignores Ctrl-C, and one under nohup the hang-up: so would every process that a test starts.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 _left_open: list[str] = []
 """The connections on which an event loop of this test was closed."""
