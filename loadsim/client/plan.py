@@ -58,14 +58,15 @@ def make_plan(scenario: Scenario, engines: int = 1) -> Plan:
             f"{scenario.name}: run.mode: expected {CANONICAL} (how much a closed loop does, the server decides),"
             f" found {STRESS}"
         )
+    workload = Workload(scenario)  # what is wrong with it is found before there are processes
     with other_engines(scenario, engines) as others:
-        planned = plan_users(scenario, 0, engines, others.exchange if engines > 1 else None)
-        return join(scenario, [planned, *others.planned()])
+        planned = plan_users(scenario, 0, engines, others if engines > 1 else None)
+        return join(workload, [planned, *others.planned()])
 
 
-def join(scenario: Scenario, planned: Sequence[Planned]) -> Plan:
+def join(workload: Workload, planned: Sequence[Planned]) -> Plan:
     """The plan, from what its engines have found."""
-    workload = Workload(scenario)
+    scenario = workload.scenario
     tally = empty_tally(workload)
     for part in planned:
         tally.add(part.tally)

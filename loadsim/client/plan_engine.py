@@ -12,7 +12,7 @@ from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import IN_THE_ENGINE, open_module
-from loadsim.client.rounds import Exchange, Rounds
+from loadsim.client.rounds import Others, Rounds
 from loadsim.client.tally import HOUR_S, Tally
 from loadsim.model.content import Contents
 from loadsim.model.evidence import HEADER, Evidence
@@ -45,7 +45,7 @@ def empty_tally(workload: Workload) -> Tally:
     return Tally(scenario.users, round(HOUR_S * 1e9 / scenario.compression), hours, workload.duration_us * 1000)
 
 
-def plan_users(scenario: Scenario, part: int, engines: int, exchange: Exchange | None) -> Planned:
+def plan_users(scenario: Scenario, part: int, engines: int, others: Others | None) -> Planned:
     """Let the users of engine `part` (from 0) of so many live through the run; None: there is no other engine."""
     workload = Workload(scenario)
     users = workload.population.deal(part, engines)
@@ -54,7 +54,7 @@ def plan_users(scenario: Scenario, part: int, engines: int, exchange: Exchange |
 
     async def live(clock: LoopClock) -> None:
         nowhere = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
-        rounds = Rounds(workload, users, clock, exchange)
+        rounds = Rounds(workload, users, clock, others)
         module = open_module(
             IN_THE_ENGINE,
             nowhere,

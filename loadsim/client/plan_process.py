@@ -1,7 +1,7 @@
 """The other engines of a plan, each in a process of its own: `python -m loadsim.client.plan_process`, started here.
 
-The first engine is in the process that the user sees, and what the others tell each other goes through it. An engine
-whose connection ends has nobody left to plan for, and ends.
+The first engine is in the process that the user sees; it also tells the others what to plan, and is told what they
+found. Between any two engines there is a pipe. An engine whose pipe ends has nobody left to plan for, and ends.
 """
 
 from __future__ import annotations
@@ -9,82 +9,120 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
 
 from loadsim.client.plan_engine import Planned, plan_users
-from loadsim.errors import ConfigError, RunInvalid
+from loadsim.errors import RunInvalid
 from loadsim.model.scenario import Scenario
 
 ENGINE = (sys.executable, "-m", "loadsim.client.plan_process")
 
+BEREFT = 75
+"""The exit status of an engine that ends because another one has (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Links:
+    """The pipes from one engine to all others (`rounds.Others`), in their order.
+
+    Two who wait until the other has read would wait for ever: what is told goes out in a thread of its own. If it
+    does not, because somebody has ended, that is noticed by who waits to hear from him.
+    """
+
+    def __init__(self, links: Sequence[Connection]) -> None:
+        self._links = links
+        self._teller = ThreadPoolExecutor(1)
+
+    def tell(self, said: bytes) -> None:
+        """Say it to all."""
+        self._teller.submit(self._tell, said)
+
+    def _tell(self, said: bytes) -> None:
+        for link in self._links:
+            with suppress(OSError):  # the others are still waiting for it
+                link.send_bytes(said)
+
+    def hear(self) -> Sequence[bytes]:
+        """Raises `EOFError` or `ConnectionError` when one of them has ended."""
+        return [link.recv_bytes() for link in self._links]
+
+    def close(self) -> None:
+        """Whatever was told is with those who live."""
+        self._teller.shutdown()
+        for link in self._links:
+            link.close()
+
 
 class OtherEngines:
-    """All engines of a plan but the first, in their order."""
+    """All engines of a plan but the first, in their order, as the first one sees them (`rounds.Others`)."""
 
     def __init__(self) -> None:
-        self._members: list[tuple[subprocess.Popen[bytes], Connection]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._links: list[Connection] = []
+        self._mail = Links(self._links)
 
     def start(self, scenario: Scenario, engines: int, command: Sequence[str]) -> None:
         """Start those that are wanted beside the first: never forked, in sessions of their own, for Ctrl-C is ours."""
-        for _ in range(1, engines):
-            ours, theirs = Pipe()
-            with theirs:
-                process = subprocess.Popen(  # noqa: S603 - ourselves
-                    [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
+        with ExitStack() as theirs:
+            ends: list[dict[int, Connection]] = [{} for _ in range(engines)]  # of each engine, by the other's number
+            for one in range(engines):
+                for other in range(one + 1, engines):
+                    ends[one][other], ends[other][one] = Pipe()
+                    theirs.enter_context(ends[other][one])
+                    (theirs.enter_context if one else self._links.append)(ends[one][other])
+            for part in range(1, engines):
+                files = [link.fileno() for _, link in sorted(ends[part].items())]
+                self._processes.append(
+                    subprocess.Popen(  # noqa: S603 - ourselves
+                        [*command, *map(str, files)],
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=files,
+                        start_new_session=True,
+                    )
                 )
-            self._members.append((process, ours))
-        for at in range(len(self._members)):
-            with self._member(at) as link:
-                link.send((scenario, at + 1, engines))
+        with self._noticing():
+            for part, link in enumerate(self._links, start=1):
+                link.send((scenario, part, engines))
 
     def end(self) -> None:
         """Leave none behind."""
-        for process, link in self._members:
-            link.close()
+        for process in self._processes:
             process.kill()
             process.wait()
+        self._mail.close()
 
-    def exchange(self, own: bytes) -> Sequence[bytes]:
-        """What each of them has to say, when all have; to each of them goes what it has not said itself."""
-        said: list[bytes] = self._hear()
-        for at in range(len(said)):
-            with self._member(at) as link:
-                link.send([own, *said[:at], *said[at + 1 :]])
-        return said
+    def tell(self, said: bytes) -> None:
+        """Say it to all of them."""
+        self._mail.tell(said)
+
+    def hear(self) -> Sequence[bytes]:
+        """What each has to say next."""
+        with self._noticing():
+            return self._mail.hear()
 
     def planned(self) -> list[Planned]:
         """What each of them has found, when it is through."""
-        return self._hear()
-
-    def _hear(self) -> list[Any]:
-        heard = []
-        for at in range(len(self._members)):
-            with self._member(at) as link:
-                heard.append(link.recv())
-            if isinstance(heard[-1], ConfigError):
-                raise heard[-1]
-        return heard
+        with self._noticing():
+            return [link.recv() for link in self._links]
 
     @contextmanager
-    def _member(self, at: int) -> Iterator[Connection]:
-        """The connection to one of them. Raises `RunInvalid` when somebody has killed it.
+    def _noticing(self) -> Iterator[None]:
+        """Raises `RunInvalid` when somebody has killed one of them.
 
-        Raises `RuntimeError` when it has failed; its traceback stands above, on standard error.
+        Raises `RuntimeError` when one has failed; its traceback stands above, on standard error.
         """
-        process, link = self._members[at]
         try:
-            yield link
+            yield
         except (EOFError, ConnectionError):
-            status = process.wait()
+            for link in self._links:
+                link.close()  # those that still live end, too
+            statuses = [(engine, process.wait()) for engine, process in enumerate(self._processes, start=2)]
+            engine, status = next(((engine, status) for engine, status in statuses if status != BEREFT), statuses[0])
             if status < 0:
-                raise RunInvalid(f"engine {at + 2} of the plan was ended by signal {-status}") from None
-            raise RuntimeError(f"engine {at + 2} of the plan has failed, with exit status {status}") from None
+                raise RunInvalid(f"engine {engine} of the plan was ended by signal {-status}") from None
+            raise RuntimeError(f"engine {engine} of the plan has failed, with exit status {status}") from None
 
 
 @contextmanager
@@ -99,21 +137,16 @@ def other_engines(scenario: Scenario, engines: int, command: Sequence[str] = ENG
 
 
 def main() -> int:
-    """The life of one of them; its connection is the file descriptor that it was told."""
-    with Connection(int(sys.argv[1])) as link:
-
-        def exchange(own: bytes) -> Sequence[bytes]:
-            link.send(own)
-            return list(link.recv())
-
-        try:
-            scenario, part, engines = link.recv()
-            try:
-                link.send(plan_users(scenario, part, engines, exchange))
-            except ConfigError as refusal:
-                link.send(refusal)
-        except (EOFError, ConnectionError):
-            return 1
+    """The life of one of them. Its pipes are the file descriptors that it was told: to the first engine, and so on."""
+    links = [Connection(int(file)) for file in sys.argv[1:]]
+    mail = Links(links)
+    try:
+        scenario, part, engines = links[0].recv()
+        links[0].send(plan_users(scenario, part, engines, mail))
+    except (EOFError, ConnectionError):
+        return BEREFT
+    finally:
+        mail.close()
     return 0
 
 

@@ -1,14 +1,15 @@
-"""How the engines of a plan exchange mail: all of them at once, at the ends of rounds of virtual time.
+"""How the engines of a plan exchange mail: at the ends of rounds of virtual time.
 
-An engine's users meet those of another one in mail alone. What is accepted in a round arrives at its end, wherever its
-recipients are, so that nothing depends on how many engines there are, or on which is the fastest; and until then each
-engine can go on without the others.
+An engine's users meet those of another one in mail alone. What is accepted in a round arrives at the end of the next,
+wherever its recipients are, so that nothing depends on how many engines there are, or on which is the fastest; and an
+engine need not wait for another one that is less than a round behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
+from collections import deque
 from collections.abc import Callable, Sequence
 from math import ceil
 from operator import attrgetter
@@ -19,13 +20,22 @@ from loadsim.model.evidence import Evidence
 from loadsim.model.ports import Clock
 from loadsim.model.workload import Workload
 
-ROUND_S = 10.0
+ROUND_S = 5.0
 """How long a round is, in the time of the profiles' day: nobody looks for mail as often."""
 
 HALF_A_MICROSECOND_NS = 500
 
-Exchange = Callable[[bytes], Sequence[bytes]]
-"""Gives what this engine has to say to every other one; what those have to say, when they have."""
+
+class Others(Protocol):
+    """The other engines of a plan."""
+
+    def tell(self, said: bytes) -> None:
+        """Say something to each of them; when they hear it is their affair."""
+        ...
+
+    def hear(self) -> Sequence[bytes]:
+        """The next thing that each of them has said to this engine, when all have."""
+        ...
 
 
 class Mail(Protocol):
@@ -51,19 +61,20 @@ class Rounds:
 
     No round ends when something may be due that users have planned: that is at whole microseconds. The last one before
     the end of the run ends half a microsecond before, when nothing is planned any more; and the last of all half a
-    microsecond after, when nobody sends any more.
+    microsecond after, when nobody sends any more. At the ends of these two nothing stays on its way.
     """
 
-    def __init__(self, workload: Workload, users: Sequence[int], clock: Clock, exchange: Exchange | None) -> None:
+    def __init__(self, workload: Workload, users: Sequence[int], clock: Clock, others: Others | None) -> None:
         self._users = frozenset(users)
         self._clock = clock
-        self._exchange = exchange
+        self._others = others
         self._duration_us = workload.duration_us
         self._start_ns = (ceil(workload.scenario.run.ramp_up_s) + 1) * 10**9  # when everybody has long been on
         self._rounds = ceil(workload.duration_us * workload.compression / (ROUND_S * 1e6))
         self._over = 0  # how many rounds are
         self._ended = asyncio.Event()
         self._posted: list[Letter] = []
+        self._on_their_way: deque[list[Letter]] = deque()  # of each round that is over; the others know of them
 
     def serve(self, engine: Engine, arrive: Callable[[Mail, Sequence[int]], None]) -> None:
         """Learn whose mail it is, and how it comes into Inboxes."""
@@ -105,19 +116,28 @@ class Rounds:
         asyncio.get_running_loop().call_later(left_ns * 1e-9, self._end)
 
     def _end(self) -> None:
-        """Let the mail of this round arrive, in an order that is the same everywhere."""
-        letters, self._posted = self._posted, []
-        if self._exchange is not None:
-            from_others = self._exchange(pickle.dumps(letters, pickle.HIGHEST_PROTOCOL))
-            letters += [letter for said in from_others for letter in self._heard_of(pickle.loads(said))]  # noqa: S301
-        letters.sort(key=attrgetter("accepted_ns", "id"))
-        for letter in letters:
-            self._arrive(letter.mail, [user for user in letter.users if user in self._users])
+        """Tell the others what was posted in this round, and let arrive what was in the one before."""
+        self._on_their_way.append(self._posted)
+        if self._others is not None:
+            self._others.tell(pickle.dumps(self._posted, pickle.HIGHEST_PROTOCOL))
+        self._posted = []
         self._over += 1
+        stay = 1 if self._over < self._rounds else 0
+        while len(self._on_their_way) > stay:
+            self._let_arrive(self._on_their_way.popleft())
         if self._over <= self._rounds:
             self._wait_for_the_end()
         else:
             self._ended.set()
+
+    def _let_arrive(self, letters: list[Letter]) -> None:
+        """Our letters of a round, and those that the others sent in it, in an order that is the same everywhere."""
+        if self._others is not None:
+            for said in self._others.hear():
+                letters += self._heard_of(pickle.loads(said))  # noqa: S301
+        letters.sort(key=attrgetter("accepted_ns", "id"))
+        for letter in letters:
+            self._arrive(letter.mail, [user for user in letter.users if user in self._users])
 
     def _heard_of(self, letters: Sequence[Letter]) -> Sequence[Letter]:
         """Mail from other engines: this one learns now that it was accepted for users of ours."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from loadsim.errors import ConfigError
 from loadsim.model.draw import draw
@@ -100,17 +100,14 @@ class Population:
     """The users and lists of one scenario."""
 
     def __init__(self, scenario: Scenario) -> None:
+        """Raises `ConfigError` when an account has the address of a list."""
         self.scenario = scenario
+        self.lists = DistributionLists(scenario)
         self._sizes = [group.users for group in scenario.topology]
         self._users = scenario.users
         # Addresses are functions of numbers, and the other way round; a user's correspondents come again and again.
         self.address = lru_cache(CORRESPONDENTS)(self._address)
         self.number = lru_cache(CORRESPONDENTS)(self._number)
-
-    @cached_property
-    def lists(self) -> DistributionLists:
-        """The distribution lists of this scenario."""
-        return DistributionLists(self.scenario)
 
     def __len__(self) -> int:
         return self._users

@@ -45,8 +45,7 @@ class Header(NamedTuple):
     evidence: Evidence | None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One leaf of a MIME structure. `name` addresses it ("1", "2.1"); sizes are of the encoded form."""
 
     name: str
@@ -56,8 +55,7 @@ class Part:
     encoding: str = "7bit"
 
 
-@dataclass(frozen=True, slots=True)
-class Structure:
+class Structure(NamedTuple):
     """What a message consists of: the text to show (None when it has none), and what is attached or embedded."""
 
     text: Part | None

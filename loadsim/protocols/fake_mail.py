@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -61,7 +60,7 @@ def _structure(content_type: str, body: bytes) -> Structure:
             text = part
         else:
             encoding = fields.get("Content-Transfer-Encoding", "7bit")
-            attachments.append(replace(part, encoding=encoding, filename=f"part{number}"))
+            attachments.append(part._replace(encoding=encoding, filename=f"part{number}"))
     return Structure(text, tuple(attachments))
 
 
