@@ -699,13 +699,16 @@ def asked(
 ) -> tuple[int, str]:
     """Exit status and complaints of a command that is asked to end when it has begun; if impatient, until it does."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert begun(process)
-        process.send_signal(request)
-        while impatient and process.poll() is None:
+        try:
+            assert begun(process)
             process.send_signal(request)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(0.002)
-        _, said = process.communicate(timeout=60)
+            while impatient and process.poll() is None:
+                process.send_signal(request)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.002)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()  # should it not have ended, it would never
     return process.returncode, said
 
 

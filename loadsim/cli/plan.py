@@ -9,6 +9,7 @@ import os
 from loadsim.cli import VERBS
 from loadsim.client.modules import check_protocols
 from loadsim.client.plan import engines_for, make_plan, to_json
+from loadsim.client.plan_engine import uncollected
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.report.plan_text import plan_text
@@ -33,6 +34,7 @@ def run_plan(args: argparse.Namespace) -> int:
     engines = engines_for(scenario.users, os.cpu_count() or 1) if args.engines is None else args.engines
     if not 1 <= engines <= scenario.users:
         raise ConfigError(f"--engines: expected a number from 1 to {scenario.users}, found {engines}")
-    figures = to_json(make_plan(scenario, engines))
-    print(json.dumps(figures) if args.json else plan_text(figures))
+    with uncollected():
+        figures = to_json(make_plan(scenario, engines))
+        print(json.dumps(figures) if args.json else plan_text(figures))
     return 0

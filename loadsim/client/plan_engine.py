@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, cast
@@ -36,6 +38,21 @@ class PlannedContents(Contents):
         """As many bytes as the schedule file has, with its evidence."""
         evidence = Evidence("plan", user, id, "schedule", 0, "").header()
         return f"{HEADER}: {evidence}\r\n\r\n".encode().ljust(size_bytes, b".")
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """For a process that plans, and then ends: Python's garbage collector leaves all that is made here alone.
+
+    None of it is garbage before the end of the plan, and to look for that takes a tenth of the time. Then all of it is,
+    and to find it in 10,000 users takes seconds; the end of the process does without.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def empty_tally(workload: Workload) -> Tally:
@@ -80,9 +97,5 @@ def plan_users(scenario: Scenario, part: int, engines: int, others: Others | Non
         rounds.serve(engine, cast(Any, module).arrive)
         await engine.run()
 
-    gc.disable()  # nothing of the users is garbage before the end, and to look for it takes a tenth of the time
-    try:
-        run_virtual(live)
-    finally:
-        gc.enable()
+    run_virtual(live)
     return Planned(tally, {user: workload.user_digest(user) for user in users})

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 
-from loadsim.client.plan_engine import Planned, plan_users
+from loadsim.client.plan_engine import Planned, plan_users, uncollected
 from loadsim.errors import RunInvalid
 from loadsim.model.scenario import Scenario
 
@@ -142,7 +142,8 @@ def main() -> int:
     mail = Links(links)
     try:
         scenario, part, engines = links[0].recv()
-        links[0].send(plan_users(scenario, part, engines, mail))
+        with uncollected():
+            links[0].send(plan_users(scenario, part, engines, mail))
     except (EOFError, ConnectionError):
         return BEREFT
     finally:
