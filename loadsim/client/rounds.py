@@ -8,12 +8,13 @@ engine need not wait for another one that is less than a round behind it.
 from __future__ import annotations
 
 import asyncio
+import io
 import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import ceil
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from loadsim.client.engine import Engine
 from loadsim.model.evidence import Evidence
@@ -119,7 +120,7 @@ class Rounds:
         """Tell the others what was posted in this round, and let arrive what was in the one before."""
         self._on_their_way.append(self._posted)
         if self._others is not None:
-            self._others.tell(pickle.dumps(self._posted, pickle.HIGHEST_PROTOCOL))
+            self._others.tell(_packed(self._posted))
         self._posted = []
         self._over += 1
         stay = 1 if self._over < self._rounds else 0
@@ -146,3 +147,17 @@ class Rounds:
                 if user in self._users:
                     self._engine.mail_accepted(letter.id, user)
         return letters
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler that takes a named tuple for its class and its values, without asking it: that takes half the time."""
+
+    def reducer_override(self, each: Any) -> Any:
+        """Called for whatever pickle does not know by itself."""
+        return (type(each), tuple(each)) if isinstance(each, tuple) else NotImplemented
+
+
+def _packed(letters: Sequence[Letter]) -> bytes:
+    packed = io.BytesIO()
+    _Pickler(packed, pickle.HIGHEST_PROTOCOL).dump(letters)
+    return packed.getvalue()
