@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +50,24 @@ def test_a_crowd_goes_in_its_order_and_lets_others_in_between(crowds: list[int],
         assert max(in_turn) <= 2 * a_turn  # those that found it open, and those of the turn that followed
 
     asyncio.run(run())
+
+
+def test_a_crowd_lets_the_other_engines_of_its_core_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core is offered before each turn but the first; nobody is asked where there is no crowd."""
+    seen = list[str]()
+    monkeypatch.setattr(os, "sched_yield", lambda: seen.append("offered"))
+
+    async def run(crowd: int) -> list[str]:
+        seen.clear()
+        turnstile = Turnstile(2)
+        for _ in range(crowd):
+            turnstile.enter(lambda: seen.append("gone"))
+        for _ in range(crowd + 1):
+            await asyncio.sleep(0)
+        return seen
+
+    assert asyncio.run(run(2)) == ["gone"] * 2
+    assert asyncio.run(run(5)) == ["gone", "gone", "offered", "gone", "gone", "offered", "gone"]
 
 
 def test_a_socket_is_on_its_way_before_the_loop_turns() -> None:
