@@ -147,10 +147,8 @@ class Pool:
             spec = KINDS[kind].attached
             assert spec is not None
             name = spec.filename.format(variant + 1)
-            if spec.made_bytes:
-                content = self.prose("notes", variant, spec.made_bytes)
-            else:
-                content = (_DATA / name).read_bytes()
+            made = spec.made_bytes
+            content = self.prose("notes", variant, made) if made else (_DATA / name).read_bytes()
             lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
             lines += headers.disposition(spec.disposition, name)
             if spec.disposition == "inline":
