@@ -257,6 +257,17 @@ def test_engines_that_have_much_to_tell_do_not_wait_for_each_other_to_read() -> 
         assert others.hear() == [b"!"]
 
 
+@pytest.mark.parametrize("said", [b"", b"\0\0\0\xff half"])
+def test_an_engine_that_is_killed_while_it_speaks_ends_the_plan(said: bytes) -> None:
+    """Whether nothing of what it had to say has come, or the half."""
+    speaking = of_python(f"link.recv(); os.write(link.fileno(), {said!r}); os.kill(os.getpid(), 9)")
+    with (
+        pytest.raises(RunInvalid, match=r"^engine 2 of the plan was ended by signal 9$"),
+        other_engines(shipped(), 2, speaking) as others,
+    ):
+        others.hear()
+
+
 def test_bad_input_is_found_before_there_are_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused by the first engine alone."""
     monkeypatch.setattr(subprocess, "Popen", None)

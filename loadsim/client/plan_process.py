@@ -9,9 +9,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
+from threading import Thread
 
 from loadsim.client.plan_engine import Planned, plan_users, uncollected
 from loadsim.errors import RunInvalid
@@ -26,30 +27,38 @@ BEREFT = 75
 class Links:
     """The pipes from one engine to all others (`rounds.Others`), in their order.
 
-    Two who wait until the other has read would wait for ever: what is told goes out in a thread of its own. If it
-    does not, because somebody has ended, that is noticed by who waits to hear from him.
+    Two who wait until the other has read would wait for ever: what is told goes out in a thread of its own, for which a
+    process that fails does not wait. If it does not, because somebody has ended, that is noticed by who waits to hear
+    from him.
     """
 
     def __init__(self, links: Sequence[Connection]) -> None:
         self._links = links
-        self._teller = ThreadPoolExecutor(1)
+        self._told: SimpleQueue[bytes | None] = SimpleQueue()
+        self._teller = Thread(target=self._tell_all, daemon=True)
+        self._teller.start()
 
     def tell(self, said: bytes) -> None:
         """Say it to all."""
-        self._teller.submit(self._tell, said)
+        self._told.put(said)
 
-    def _tell(self, said: bytes) -> None:
-        for link in self._links:
-            with suppress(OSError):  # the others are still waiting for it
-                link.send_bytes(said)
+    def _tell_all(self) -> None:
+        while (said := self._told.get()) is not None:
+            for link in self._links:
+                with suppress(OSError):  # the others are still waiting for it
+                    link.send_bytes(said)
 
     def hear(self) -> Sequence[bytes]:
-        """Raises `EOFError` or `ConnectionError` when one of them has ended."""
-        return [link.recv_bytes() for link in self._links]
+        """Raises `EOFError` when one of them has ended, perhaps in the middle of what he had to say."""
+        try:
+            return [link.recv_bytes() for link in self._links]
+        except OSError:
+            raise EOFError from None
 
     def close(self) -> None:
-        """Whatever was told is with those who live."""
-        self._teller.shutdown()
+        """When all that was told is with those who live."""
+        self._told.put(None)
+        self._teller.join()
         for link in self._links:
             link.close()
 
@@ -146,8 +155,7 @@ def main() -> int:
             links[0].send(plan_users(scenario, part, engines, mail))
     except (EOFError, ConnectionError):
         return BEREFT
-    finally:
-        mail.close()
+    mail.close()
     return 0
 
 
