@@ -8,7 +8,7 @@ import os
 
 from loadsim.cli import VERBS
 from loadsim.client.modules import check_protocols
-from loadsim.client.plan import engines_for, make_plan, to_json
+from loadsim.client.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.client.plan_engine import uncollected
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
@@ -32,8 +32,9 @@ def run_plan(args: argparse.Namespace) -> int:
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
     engines = engines_for(scenario.users, os.cpu_count() or 1) if args.engines is None else args.engines
-    if not 1 <= engines <= scenario.users:
-        raise ConfigError(f"--engines: expected a number from 1 to {scenario.users}, found {engines}")
+    most = min(scenario.users, MOST_ENGINES)
+    if not 1 <= engines <= most:
+        raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
     with uncollected():
         figures = to_json(make_plan(scenario, engines))
         print(json.dumps(figures) if args.json else plan_text(figures))

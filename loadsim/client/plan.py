@@ -20,7 +20,10 @@ SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward":
 """The ways to send, as the published calculated load calls them, and the tasks that do it."""
 
 USERS_OF_AN_ENGINE = 500
-"""Fewer are not worth a process of their own: it takes a second to start, and all engines wait at each round's end."""
+"""Fewer are not worth a process of their own: it takes a second to start, and all engines hear of all mail."""
+
+MOST_ENGINES = 16
+"""Every two have a pipe: more would be more files than a process may open, and each hears of all mail anyhow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a scenario's run amounts to, when commands take no time, and mail arrives at the end of its round."""
+    """What a scenario's run amounts to, when commands take no time, and mail a round or two."""
 
     scenario: Scenario
     tally: Tally
@@ -45,7 +48,7 @@ class Plan:
 
 def engines_for(users: int, cores: int) -> int:
     """How many engines plan for so many users, unless the user wants it otherwise."""
-    return max(1, min(cores, users // USERS_OF_AN_ENGINE))
+    return max(1, min(cores, users // USERS_OF_AN_ENGINE, MOST_ENGINES))
 
 
 def make_plan(scenario: Scenario, engines: int = 1) -> Plan:

@@ -55,9 +55,9 @@ class PlannedContents(Contents):
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For a process that plans, and then ends: Python's garbage collector leaves all that is made here alone.
+    """For a process that plans, and then ends: Python's garbage collector does not work by itself, nor at the end.
 
-    None of it is garbage before the end of the plan, and to look for that takes a tenth of the time. Then all of it is,
+    Nothing is garbage before the end of the plan, and to look for that takes a tenth of the time. Then all of it is,
     and to find it in 10,000 users takes seconds; the end of the process does without.
     """
     gc.disable()

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 from loadsim.client.plan_engine import Planned, plan_users, uncollected
 from loadsim.errors import RunInvalid
@@ -23,9 +24,20 @@ ENGINE = (sys.executable, "-m", "loadsim.client.plan_process")
 BEREFT = 75
 """The exit status of an engine that ends because another one has (EX_TEMPFAIL of sysexits.h)."""
 
+PATIENCE_S = 10
+"""How long one that has lost another may take to end."""
+
+
+class Ended(Exception):
+    """The engine at the other end of link `at` has ended."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
 
 class Links:
-    """The pipes from one engine to all others (`rounds.Others`), in their order.
+    """The pipes from one engine to all others, in their order (`rounds.Others`).
 
     Two who wait until the other has read would wait for ever: what is told goes out in a thread of its own, for which a
     process that fails does not wait. If it does not, because somebody has ended, that is noticed by who waits to hear
@@ -49,16 +61,34 @@ class Links:
                     link.send_bytes(said)
 
     def hear(self) -> Sequence[bytes]:
-        """Raises `EOFError` when one of them has ended, perhaps in the middle of what he had to say."""
-        try:
-            return [link.recv_bytes() for link in self._links]
-        except OSError:
-            raise EOFError from None
+        """The next thing that each has told. Raises `Ended`."""
+        return [self._taken(at, link.recv_bytes) for at, link in enumerate(self._links)]
 
-    def close(self) -> None:
-        """When all that was told is with those who live."""
+    def give(self, at: int, what: Any) -> None:
+        """Something else than is told, to one of them: before anything is told, or when `told`. Raises `Ended`."""
+        try:
+            self._links[at].send(what)
+        except OSError:
+            raise Ended(at) from None
+
+    def take(self, at: int) -> Any:
+        """What one of them gives. Raises `Ended`."""
+        return self._taken(at, self._links[at].recv)
+
+    def _taken(self, at: int, take: Any) -> Any:
+        try:
+            return take()
+        except (EOFError, OSError):  # before a word, or in the middle of one
+            raise Ended(at) from None
+
+    def told(self) -> None:
+        """Wait until everything is with those who live; nothing is told any more."""
         self._told.put(None)
         self._teller.join()
+
+    def close(self) -> None:
+        """Close them, when nobody speaks any more."""
+        self.told()
         for link in self._links:
             link.close()
 
@@ -68,20 +98,21 @@ class OtherEngines:
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._links: list[Connection] = []
-        self._mail = Links(self._links)
+        self._own: list[Connection] = []
+        self._links = Links(self._own)
 
     def start(self, scenario: Scenario, engines: int, command: Sequence[str]) -> None:
         """Start those that are wanted beside the first: never forked, in sessions of their own, for Ctrl-C is ours."""
         with ExitStack() as theirs:
-            ends: list[dict[int, Connection]] = [{} for _ in range(engines)]  # of each engine, by the other's number
+            ends: list[list[Connection]] = [self._own, *([] for _ in range(1, engines))]  # of each engine
             for one in range(engines):
                 for other in range(one + 1, engines):
-                    ends[one][other], ends[other][one] = Pipe()
-                    theirs.enter_context(ends[other][one])
-                    (theirs.enter_context if one else self._links.append)(ends[one][other])
-            for part in range(1, engines):
-                files = [link.fileno() for _, link in sorted(ends[part].items())]
+                    for engine, end in zip((one, other), Pipe(), strict=True):
+                        ends[engine].append(end)
+                        if engine:
+                            theirs.enter_context(end)
+            for links in ends[1:]:
+                files = [link.fileno() for link in links]
                 self._processes.append(
                     subprocess.Popen(  # noqa: S603 - ourselves
                         [*command, *map(str, files)],
@@ -92,29 +123,29 @@ class OtherEngines:
                     )
                 )
         with self._noticing():
-            for part, link in enumerate(self._links, start=1):
-                link.send((scenario, part, engines))
+            for part in range(1, engines):
+                self._links.give(part - 1, (scenario, part, engines))
 
     def end(self) -> None:
         """Leave none behind."""
         for process in self._processes:
             process.kill()
             process.wait()
-        self._mail.close()
+        self._links.close()
 
     def tell(self, said: bytes) -> None:
         """Say it to all of them."""
-        self._mail.tell(said)
+        self._links.tell(said)
 
     def hear(self) -> Sequence[bytes]:
         """What each has to say next."""
         with self._noticing():
-            return self._mail.hear()
+            return self._links.hear()
 
     def planned(self) -> list[Planned]:
         """What each of them has found, when it is through."""
         with self._noticing():
-            return [link.recv() for link in self._links]
+            return [self._links.take(at) for at in range(len(self._own))]
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:
@@ -124,14 +155,20 @@ class OtherEngines:
         """
         try:
             yield
-        except (EOFError, ConnectionError):
-            for link in self._links:
-                link.close()  # those that still live end, too
-            statuses = [(engine, process.wait()) for engine, process in enumerate(self._processes, start=2)]
-            engine, status = next(((engine, status) for engine, status in statuses if status != BEREFT), statuses[0])
+        except Ended as ended:
+            engine, status = self._culprit(ended.at)
             if status < 0:
                 raise RunInvalid(f"engine {engine} of the plan was ended by signal {-status}") from None
             raise RuntimeError(f"engine {engine} of the plan has failed, with exit status {status}") from None
+
+    def _culprit(self, at: int) -> tuple[int, int]:
+        """Which engine ended first, and how: the one at link `at`, or the one that it had lost itself."""
+        for other in sorted(range(len(self._processes)), key=lambda each: each != at):
+            with suppress(subprocess.TimeoutExpired):
+                status = self._processes[other].wait(PATIENCE_S)
+                if status not in (0, BEREFT):
+                    return other + 2, status
+        return at + 2, BEREFT
 
 
 @contextmanager
@@ -147,15 +184,15 @@ def other_engines(scenario: Scenario, engines: int, command: Sequence[str] = ENG
 
 def main() -> int:
     """The life of one of them. Its pipes are the file descriptors that it was told: to the first engine, and so on."""
-    links = [Connection(int(file)) for file in sys.argv[1:]]
-    mail = Links(links)
+    links = Links([Connection(int(file)) for file in sys.argv[1:]])
     try:
-        scenario, part, engines = links[0].recv()
+        scenario, part, engines = links.take(0)
         with uncollected():
-            links[0].send(plan_users(scenario, part, engines, mail))
-    except (EOFError, ConnectionError):
+            planned = plan_users(scenario, part, engines, links)
+            links.told()
+            links.give(0, planned)
+    except Ended:
         return BEREFT
-    mail.close()
     return 0
 
 

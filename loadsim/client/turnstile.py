@@ -2,8 +2,9 @@
 
 A message to a distribution list is announced to dozens of users in one moment, and all of them want to look at once.
 If they did, an answer that comes meanwhile would wait for every one of them, and that time would count as the server's.
-The other engines on the same core have their turn in between, too: pinned, they go in the order in which they come, and
-none before the one that works has nothing left to do.
+The other engines on the same core have their turn in between, too, where they are pinned (`--pin`): then they go in the
+order in which they come, and none before the one that works has nothing left to do. Elsewhere the system shares out the
+cores, and whoever offers his own may not see it again for a while.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Turnstile:
 
     def _turn(self) -> None:
         self._gone = 0
-        if self._waiting:
+        if self._waiting and os.sched_getscheduler(0) == os.SCHED_RR:
             os.sched_yield()
         for _ in range(min(self._a_turn, len(self._waiting))):
             self._let_go(self._waiting.popleft())
