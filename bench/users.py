@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,7 +138,11 @@ def run(cpus: Cpus, scenario: Path, out: Path, load: Load) -> None:
                 lines = said.read_text().splitlines() or ["nothing"]
                 raise ConfigError(f"bench: loadsim run: expected it to start, it said: {lines[-1]}")
             time.sleep(LOOK_S)
-        time.sleep(load.hold_s)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(load.hold_s)
+            raise ConfigError(
+                f"bench: loadsim run: expected {load.hold_s} s of work, it ended before, with {process.returncode}"
+            )
         process.send_signal(signal.SIGINT)
         process.wait(LONGEST_S)
     finally:
