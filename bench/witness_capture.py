@@ -62,7 +62,8 @@ def parse(packet: bytes, at_ns: int, ports: frozenset[int]) -> Segment | None:
         return None
     data = packet[start + (offset >> 4) * 4 : struct.unpack_from("!H", packet, 2)[0] or None]
     from_client = target in ports
-    return Segment(at_ns, source if from_client else target, from_client, sequence, bool(flags & _SYN), data)
+    between = (source, target) if from_client else (target, source)
+    return Segment(at_ns, between, from_client, sequence, bool(flags & _SYN), data)
 
 
 @contextmanager

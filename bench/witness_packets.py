@@ -15,10 +15,13 @@ _INITIAL = re.compile(rb"(?:[A-Za-z0-9.]+ AUTHENTICATE|AUTH) PLAIN (?P<secret>\S
 
 
 class Segment(NamedTuple):
-    """One TCP segment of a connection, which the client's port names; `data` is its payload."""
+    """One TCP segment of a connection; `data` is its payload.
+
+    A client's port alone names no connection: the kernel gives the same one for the way to another server.
+    """
 
     at_ns: int
-    client_port: int
+    ports: tuple[int, int]  # the client's, the server's
     from_client: bool
     sequence: int
     syn: bool
@@ -72,15 +75,15 @@ def lines(segments: Iterable[Segment]) -> tuple[int | None, list[Line]]:
 
 def tasks(segments: Iterable[Segment]) -> Iterator[Witnessed]:
     """The log-ons, reads, moves and submissions of all connections; what began before the capture is left out."""
-    connections: dict[int, list[list[Segment]]] = {}
+    connections: dict[tuple[int, int], list[list[Segment]]] = {}
     for segment in segments:
-        of_port = connections.setdefault(segment.client_port, [])
-        if segment.syn and segment.from_client and not (of_port and of_port[-1][-1].syn):
-            of_port.append([])
-        if of_port:
-            of_port[-1].append(segment)
-    for of_port in connections.values():
-        for connection in of_port:
+        of_ports = connections.setdefault(segment.ports, [])
+        if segment.syn and segment.from_client and not (of_ports and of_ports[-1][-1].syn):
+            of_ports.append([])
+        if of_ports:
+            of_ports[-1].append(segment)
+    for of_ports in connections.values():
+        for connection in of_ports:
             began_ns, said = lines(connection)
             login = next(filter(None, (_login(line.text) for line in said if line.from_client)), None)
             if began_ns is not None and login is not None:

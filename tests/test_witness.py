@@ -17,13 +17,14 @@ from bench.witness_packets import Segment, Witnessed, tasks
 PLAIN = base64.b64encode(b"\0user7\0any")
 
 
-def conversation(*said: tuple[int, str, bytes]) -> list[Segment]:
+def conversation(*said: tuple[int, str, bytes], server_port: int = 143) -> list[Segment]:
     """A connection from port 4000: a SYN at 5, then (instant, > or <, bytes) in turn."""
+    ports = (4000, server_port)
     next_byte = {True: 101, False: 501}
-    made = [Segment(5, 4000, True, 100, True, b""), Segment(6, 4000, False, 500, True, b"")]
+    made = [Segment(5, ports, True, 100, True, b""), Segment(6, ports, False, 500, True, b"")]
     for at_ns, arrow, data in said:
         from_client = arrow == ">"
-        made.append(Segment(at_ns, 4000, from_client, next_byte[from_client], False, data))
+        made.append(Segment(at_ns, ports, from_client, next_byte[from_client], False, data))
         next_byte[from_client] += len(data)
     return made
 
@@ -54,6 +55,19 @@ def test_imap_tasks_run_from_their_first_byte_to_the_last_of_their_answer() -> N
         Witnessed("READ", "user7", 100, 130),
         Witnessed("MOVE", "user7", 200, 222),
     ]
+
+
+def test_one_port_of_the_client_may_lead_to_two_servers_at_once() -> None:
+    """The kernel gives a port again for another server; a log-on to one is not hidden by a submission to the other."""
+    other = conversation(
+        (7, "<", b"220 ready\r\n"),
+        (35, ">", b"AUTH PLAIN " + PLAIN + b"\r\n"),
+        (45, "<", b"354 go on\r\n"),
+        (60, "<", b"250 taken\r\n"),
+        server_port=587,
+    )
+    together = sorted(IMAP + other, key=lambda segment: segment.at_ns)
+    assert sorted(tasks(together)) == sorted([*tasks(IMAP), Witnessed("SEND", "user7", 5, 60)])
 
 
 def test_bytes_that_are_sent_again_change_nothing() -> None:
