@@ -40,12 +40,16 @@ USERS_EACH = 20_000
 
 
 class Load(NamedTuple):
-    """So many Medium users, whose day of eight hours goes by in `day`; they are held at work for `hold_s`."""
+    """So many Medium users, whose day of eight hours goes by in `day`; they are held at work for `hold_s`.
+
+    `pin`: loadsim keeps them and the server apart by itself (`--pin`), on all the CPUs that there are.
+    """
 
     users: int
     day: str
     hold_s: float
     engines: int = 1
+    pin: bool = False
 
     @property
     def sources(self) -> list[str]:
@@ -128,8 +132,9 @@ def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
 def run(cpus: Cpus, scenario: Path, out: Path, load: Load) -> None:
     """Run until everybody is on and the time at work is over, then end it as a person would, with an interrupt."""
     command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out), "--engines", str(load.engines)]
+    command += ["--pin"] if load.pin else []
     said = out.parent / "said"
-    with said.open("w") as sink, pinned(cpus.client):
+    with said.open("w") as sink, pinned(None if load.pin else cpus.client):
         process = subprocess.Popen(command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL)
     try:
         deadline_s = time.monotonic() + LONGEST_S

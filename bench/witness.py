@@ -6,6 +6,7 @@ The capture knows what was on the wire and when the kernel saw it, nothing of lo
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections import defaultdict
@@ -20,10 +21,16 @@ from bench.users import Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
 from loadsim.errors import ConfigError
+from loadsim.monitor.pin import split
 from loadsim.results.score import percentile
 from loadsim.results.timinglog import TimingLog
 
-LEVELS = {"low": Load(300, "1h", 12), "half": Load(1000, "7m", 12), "high": Load(1000, "4m", 12)}
+PIN = len(os.sched_getaffinity(0)) > 1
+LEVELS = {
+    "low": Load(300, "1h", 12, pin=PIN),
+    "half": Load(1000, "7m", 12, pin=PIN),
+    "high": Load(1000, "4m", 12, pin=PIN),
+}
 """Meant to use little, about half and most of a core of the generator; each row says what it was (`cpu_share`)."""
 
 RECORDED_AS = {"SEND": "SEND", "REPLY": "SEND", "REPLY ALL": "SEND", "FORWARD": "SEND"}
@@ -43,11 +50,16 @@ def measure_level(cpus: Cpus, level: str, load: Load) -> list[dict[str, Any]]:
         directory = Path(place)
         with serving(cpus, directory, load) as (server, scenario):
             ports = frozenset((server.services.imap.port, server.services.smtp.port))
-            with capturing(ports, set(cpus.server)) as capture:
+            with capturing(ports, _beside(load)) as capture:
                 run(cpus, scenario, directory / "run", load)
                 captured = collect(capture)
         logs = logs_of(directory / "run")
     return compare(level, load, logs, captured)
+
+
+def _beside(load: Load) -> set[int] | None:
+    """The CPUs of a capture that keeps out of the generator's way; None: all."""
+    return set(split(sorted(os.sched_getaffinity(0)), load.engines)[1]) if load.pin else None
 
 
 def compare(level: str, load: Load, logs: Iterable[TimingLog], captured: Captured) -> list[dict[str, Any]]:

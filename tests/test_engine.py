@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
 from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
@@ -27,7 +28,7 @@ from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent,
 from loadsim.model.draw import draw
 from loadsim.model.ports import SUPPORT, Services, Session
 from loadsim.model.workload import Workload
-from loadsim.protocols.fake import FakeModule
+from loadsim.protocols.fake import FakeModule, FakeSubmission
 from loadsim.results.records import NEVER
 
 S = 10**9
@@ -71,6 +72,26 @@ def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
     assert due[0] == due[1] == due[2]
     assert any(task["late_busy_s"] > 10 for task in lived.tasks("SEND"))
     assert {task["outcome"] for task in lived.tasks("SEND")} == {"ok", "unfinished", "skipped"}
+
+
+def test_a_task_ends_with_its_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the generator takes from there until it comes to the user is its own: late for the next task, not slow."""
+    send = FakeSubmission.send
+
+    async def send_and_be_left_waiting(self: FakeSubmission, *about: Any) -> None:
+        await send(self, *about)
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr(FakeSubmission, "send", send_and_be_left_waiting)
+    lived = live(scenario_of(tmp_path, (SENDER, 2), day="3000s"), tmp_path)
+    sent = [task for task in lived.tasks("SEND") if task["outcome"] == "ok"]
+    data = lived.log.commands[lived.log.names(lived.log.commands, "command") == "SMTP DATA"]
+    answered_us = np.sort(data["started_us"] + data["took_us"])
+    ended_us = np.sort([(task["ended_ns"] - lived.engine.start_ns) // 1000 for task in sent])
+    assert len(sent) > 100
+    assert np.abs(answered_us - ended_us).max() <= 1  # both were rounded
+    assert any(task["late_generator_s"] > 1 for task in sent)
+    assert_lateness_adds_up(lived)
 
 
 def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:

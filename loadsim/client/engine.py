@@ -42,9 +42,10 @@ BEAT_NS = 10**9
 LOOK_S = 0.05
 """How often the end of a phase that has no fixed time is looked for."""
 
-COLLECTOR = (300, 2, 1_000_000_000)
-"""Thresholds of Python's garbage collector while users are on: it looks at some hundred young objects at a time,
-never at all that was made since the common start, which would take many milliseconds. Tasks leave no cycles."""
+COLLECTOR = (50, 2, 1_000_000_000)
+"""Thresholds of Python's garbage collector while users are on: it looks at up to 150 young objects at a time,
+which takes some tenths of a millisecond (with 900 it was up to 4), never at all that was made since the common start.
+Tasks leave no cycles."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """What a user may be doing while no planned task runs."""

@@ -37,6 +37,7 @@ class User:
         "_agenda",
         "_alarm",
         "_alarm_ns",
+        "_answered_ns",
         "_broke_at_log_on",
         "_closing",
         "_cut",
@@ -104,6 +105,7 @@ class User:
         self._closing = False  # nothing is begun any more
         self.performing: str | None = None
         self.looking = False  # whether the next SYNC is for mail that nobody has announced
+        self._answered_ns = 0  # when the last command ended
         self._free_ns = 0  # when the last task ended, or the session was up again
         self._broke_at_log_on: Exception | None = None
         self._moved_bytes = 0
@@ -185,7 +187,8 @@ class User:
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
         """A protocol command has ended."""
         self._moved_bytes += sent_bytes + received_bytes
-        self._recorder.command(name, self.number, since, self.now(), outcome, sent_bytes, received_bytes)
+        self._answered_ns = now_ns = self.now()
+        self._recorder.command(name, self.number, since, now_ns, outcome, sent_bytes, received_bytes)
 
     def arrived(self, messages: int) -> None:
         """The server announced new messages."""
@@ -379,7 +382,8 @@ class User:
                 preparing = False
                 started_ns = self.now()
             result = await task.act(self, about)
-            ended_ns = self.now()
+            # With its last answer, not when the loop comes to us: others may have been answered in the same moment.
+            ended_ns = self._answered_ns if self._answered_ns >= started_ns else self.now()
             outcome = "ok"
         except TaskFailed as failure:
             ended_ns = self.now()
