@@ -35,6 +35,9 @@ FOLDERS = 2
 """Of the null server, to be browsed and moved to: a run looks into every folder of every account before it begins."""
 
 
+PIN = len(os.sched_getaffinity(0)) > 1
+"""Whether `--pin` is possible here."""
+
 USERS_EACH = 20_000
 """For a source address and for a worker of the server: its ports, and its open files, are enough for so many."""
 
@@ -68,7 +71,7 @@ class Load(NamedTuple):
 IDLE_SHORT = (Load(200, "8h", 3), Load(2000, "8h", 4))
 IDLE_FULL = (Load(500, "8h", 5), Load(9000, "8h", 10))
 BUSY_SHORT = (Load(1000, "1h", 8), Load(1000, "10m", 8))
-MANY = Load(50_000, "8h", 600, engines=4)
+MANY = Load(50_000, "8h", 600, engines=4, pin=PIN)
 """In real time; it takes a quarter of an hour, and is measured on all CPUs."""
 
 BUSY_FULL = (Load(1000, "1h", 12), Load(1000, "20m", 12), Load(1000, "10m", 12), Load(1000, "5m", 12))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bench.processes import Cpus, raise_open_files, share_cpus
-from bench.users import Load, logs_of, run, serving
+from bench.users import PIN, Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
 from loadsim.errors import ConfigError
@@ -25,7 +25,6 @@ from loadsim.monitor.pin import split
 from loadsim.results.score import percentile
 from loadsim.results.timinglog import TimingLog
 
-PIN = len(os.sched_getaffinity(0)) > 1
 LEVELS = {
     "low": Load(300, "1h", 12, pin=PIN),
     "half": Load(1000, "7m", 12, pin=PIN),
