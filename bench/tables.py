@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.healthy import worst
+from bench.healthy import disturbed, worst
 from loadsim.errors import ConfigError
 
 BEGIN = "<!-- Made by `python -m bench --table`; do not edit. -->"
@@ -154,8 +154,8 @@ def _lateness(rows: Sequence[Row]) -> str:
 def _healthy(rows: Sequence[Row]) -> str:
     most = worst(rows)
     figures = [f"{most['lag_p99_ms']:.2f}", f"{most['cpu_share']:.0%}", f"{most['lateness_p95_ms']:.2f}"]
-    head = ["runs", "called", "worst lag p99 ms", "most CPU", "worst lateness p95 ms"]
-    return _table(head, [[str(len(rows)), most["validity"], *figures]])
+    head = ["runs", "disturbed", "the others were called", "worst lag p99 ms", "most CPU", "worst lateness p95 ms"]
+    return _table(head, [[str(len(rows)), str(sum(map(disturbed, rows))), most["validity"], *figures]])
 
 
 _LAG = ("p50 ms", "p95 ms", "p99 ms", "max ms")

@@ -334,22 +334,31 @@ def test_the_page_shows_the_figures_that_are_kept() -> None:
 
 
 def test_one_invalid_run_of_healthy_ones_is_told() -> None:
-    """Its reason stands below it, the summary has the worst of each figure, and it is what the exit status is about."""
+    """Its reason stands below it, the summary has the worst of each figure, and it is what the exit status is about.
+
+    What others on the same hardware disturbed is told, and counts for nothing.
+    """
     well = {"validity": "valid", "reasons": [], "lag_p99_ms": 1.5, "cpu_share": 0.08, "lateness_p95_ms": 0.25}
-    ill = {"validity": "invalid", "reasons": ["late"], "lag_p99_ms": 7.0, "cpu_share": 0.05, "lateness_p95_ms": 0.5}
-    assert healthy.line("run 2", ill) == "run 2: invalid; lag p99 7.00 ms, 5% of a core, late 0.50 ms\n  late"
-    assert healthy.line("worst", healthy.worst([well, ill, well])) == (
+    well |= {"stolen_share": 0.0}
+    ill = {**well, "validity": "invalid", "reasons": ["late"], "lag_p99_ms": 7.0, "cpu_share": 0.05}
+    ill |= {"lateness_p95_ms": 0.5, "stolen_share": healthy.DISTURBED_SHARE}
+    robbed = {**ill, "lag_p99_ms": 90.0, "stolen_share": 0.02}
+    assert healthy.line("run 2", ill) == (
+        "run 2: invalid; lag p99 7.00 ms, 5% of a core, late 0.50 ms, 0.5% of the CPU taken by others\n  late"
+    )
+    assert "disturbed, does not count" in healthy.line("run 3", robbed)
+    assert healthy.line("worst", healthy.worst([well, ill, robbed, well])).startswith(
         "worst: 2 valid, 1 invalid; lag p99 7.00 ms, 8% of a core, late 0.50 ms"
     )
-    assert healthy.any_invalid([well, ill]) and not healthy.any_invalid([well, well])
+    assert healthy.any_invalid([well, ill]) and not healthy.any_invalid([well, robbed, well])
     found = {
         "at": "today",
         "full": True,
         "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
         "cpus": {"client": [0], "server": [1]},
-        "healthy": [well, ill, well],
+        "healthy": [well, ill, robbed, well],
     }
-    assert "| 3 | 2 valid, 1 invalid | 7.00 | 8% | 0.50 |" in tables.document(found).splitlines()
+    assert "| 4 | 1 | 2 valid, 1 invalid | 7.00 | 8% | 0.50 |" in tables.document(found).splitlines()
 
 
 def test_tables_compare_with_their_reference() -> None:

@@ -238,6 +238,23 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
         (
             Generator(
                 engines=(
+                    replace(
+                        ENGINE,
+                        lag_p99_ms=5.1,
+                        lags=(*seconds(1.0, (0, 10)), *seconds(6.0, (10, 12))),
+                        stolen=(*seconds(0.0, (0.5, 9.5)), *seconds(0.06, (9.5, 12.5))),
+                    ),
+                )
+            ),
+            {},
+            [
+                "the event loop of engine c1.1 was late: 99th percentile 5.1 ms, at most 5 ms allowed; above it in 2 of"
+                " 12 s, longest from 10 s to 12 s of the run; others on the same hardware took 6% of the CPU meanwhile"
+            ],
+        ),
+        (
+            Generator(
+                engines=(
                     replace(ENGINE, cpu_share=0.61, cpu=(*seconds(0.2, (0, 60)), *seconds(0.9, (60, 80)))),
                     replace(ENGINE, name="c1.2"),
                 )
@@ -283,6 +300,10 @@ SHARED = MachineHealth("c1", cores=2, cpu_share=0.5, stolen_share=0.0, server_he
             ["--pin, which keeps server and generator apart", "more engines"],
         ),
         (Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False),)), []),
+        (
+            Generator(engines=(ENGINE,) * 2, machines=(replace(SHARED, shares_cpus=False, stolen_share=0.06),)),
+            ["hardware that is not shared with others"],
+        ),
         (Generator(engines=(ENGINE,), machines=(replace(SHARED, cores=1),)), []),
         (Generator(engines=(ENGINE,), machines=(replace(SHARED, shares_cpus=False, cpu_share=0.95),)), []),
     ],
@@ -315,6 +336,37 @@ def test_advice_is_what_has_not_been_done_yet(generator: Generator, expected: li
 def test_what_should_be_known_of_a_machine(machine: MachineHealth, expected: str | None) -> None:
     """Each warning by its own case; none of them changes a verdict."""
     assert suspicious(Generator(machines=(machine,)), embedded=False) == ([expected] if expected else [])
+
+
+def test_a_late_loop_whose_cores_were_taken_says_so(tmp_path: Path) -> None:
+    """Engine and machine look at themselves at other instants; what was taken in the late seconds is what counts."""
+    lags_us = {5: [90_000] * 10 + [50] * 90, 6: [90_000] * 10 + [50] * 90}
+    engine = [sample(at_s, lags_us.get(at_s, [50] * 100)) for at_s in range(1, 11)]
+    header = {**HEADER, "engine": "machine", "engine_users": 0, "users": 2}
+    machine = TimingLogWriter(tmp_path / "machine.tlog", header, EPOCH_NS)
+    machine.facts(ENDED)
+    for at_s in range(1, 11):
+        machine.health(
+            {
+                "at_ns": ms(at_s * 1000 + 400),
+                "core_shares": [0.1, 0.1],
+                "cpu_share": 0.1,
+                "stolen_share": {4: 0.06, 5: 0.06, 6: 0.12}.get(at_s, 0.0),
+                "load_1min": 0.1,
+                "memory_available_bytes": 10**9,
+                "tcp_sockets": 3,
+                "segments_sent": 100,
+                "segments_sent_again": 0,
+            }
+        )
+    machine.close()
+    run_of(tmp_path, engine)
+    reasons = summarise([tmp_path]).score["verdict"]["reasons"]
+    late = [reason for reason in reasons if "event loop" in reason]
+    assert len(late) == 1
+    assert late[0].endswith(
+        "longest from 4 s to 6 s of the run; others on the same hardware took 8% of the CPU meanwhile"
+    )
 
 
 def test_that_the_embedded_server_is_near_is_no_news() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,8 @@ class EngineHealth:
 
     Lags are those of its event loop, and `lags` has the 99th percentile (ms) second by second. `cpu_share` is of one
     core, on average; `cpu` second by second. Memory, files and the collector's longest pause are the most there were;
-    `clock_steps` are instants (s) and by how much the wall clock was set (ms).
+    `clock_steps` are instants (s) and by how much the wall clock was set (ms). `stolen` is the share of all its
+    machine's cores that others on the same hardware took, second by second.
     """
 
     name: str
@@ -52,6 +53,7 @@ class EngineHealth:
     open_files: int | None = None
     gc_max_ms: float | None = None
     clock_steps: Sequence[tuple[float, float]] = ()
+    stolen: Sequence[Second] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,16 @@ class MachineHealth:
 def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[EngineHealth, ...]:
     """Every engine's health, in the order of their names."""
     samples = _samples(log, window_s)
+    stolen = {
+        source.client: _seconds(samples[source.client, source.engine], "stolen_share", window_s)
+        for source in log.sources
+        if not source.simulates
+    }
     return tuple(
-        _engine_health(f"{source.client}.{source.engine}", samples[source.client, source.engine], window_s)
+        replace(
+            _engine_health(f"{source.client}.{source.engine}", samples[source.client, source.engine], window_s),
+            stolen=stolen.get(source.client, ()),
+        )
         for source in log.sources
         if source.simulates
     )
@@ -146,11 +156,6 @@ def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float,
             lags.append(Second(first_s, first_s + len(lags_us) * TICK_S, _of_some_ms(lags_us, 99)))
     all_us = np.concatenate(gathered)
     inside = [sample for sample in samples if sample.ended_in(window_s)]
-    cpu = [
-        Second(sample.begin_s, sample.end_s, sample.found["cpu_share"])
-        for sample in inside
-        if "cpu_share" in sample.found
-    ]
     return EngineHealth(
         name=name,
         lag_p50_ms=_percentile_ms(all_us, 50),
@@ -158,7 +163,7 @@ def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float,
         lag_max_ms=_percentile_ms(all_us, 100),
         lags=tuple(lags),
         cpu_share=_mean(inside, "cpu_share"),
-        cpu=tuple(cpu),
+        cpu=_seconds(samples, "cpu_share", window_s),
         rss_bytes=_most(inside, "rss_bytes"),
         open_files=_most(inside, "open_files"),
         gc_max_ms=_most(inside, "gc_max_ms"),
@@ -183,6 +188,14 @@ def _machine_health(source: Source, samples: Sequence[Mapping[str, Any]]) -> Mac
         server_here=source.facts.get("server_here"),
         shares_cpus=source.facts.get("shares_cpus"),
         pinned=bool(source.facts.get("pinned")),
+    )
+
+
+def _seconds(samples: Sequence[_Sample], name: str, window_s: tuple[float, float]) -> tuple[Second, ...]:
+    return tuple(
+        Second(sample.begin_s, sample.end_s, sample.found[name])
+        for sample in samples
+        if name in sample.found and sample.ended_in(window_s)
     )
 
 

@@ -14,6 +14,9 @@ LEAST_LAG_LIMIT_MS = 2.0
 GAP_S = 3.0
 """Times above a limit that lie no further apart are one time: each second's figure is of a hundred ticks only."""
 
+STOLEN_MEANWHILE_SHARE = 0.02
+"""From this on, what others on the same hardware took is told where a loop was late: it may well be why."""
+
 BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 """Above these, a warning: of all cores taken, taken by others on the same hardware, of all segments sent again."""
 
@@ -56,7 +59,7 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
         if _above(engine.lag_p99_ms, lag_limit):
             reasons.append(
                 f"the event loop of engine {engine.name} was late: 99th percentile {engine.lag_p99_ms:.1f} ms, at most"
-                f" {lag_limit:.3g} ms allowed{_moment(engine.lags, lag_limit)}"
+                f" {lag_limit:.3g} ms allowed{_moment(engine.lags, lag_limit)}{_stolen_meanwhile(engine, lag_limit)}"
             )
         if _above(engine.cpu_share, cpu_limit):
             reasons.append(
@@ -73,6 +76,8 @@ def _above(figure: float | None, limit: float | None) -> bool:
 def advice(generator: Generator) -> str:
     """What may help a generator that did not keep its limits, the cheapest first."""
     ways = []
+    if any(_above(machine.stolen_share, STOLEN_SHARE) for machine in generator.machines):
+        ways.append("hardware that is not shared with others")
     if generator.event_loop is not None and "uvloop" not in generator.event_loop:
         ways.append("uvloop (pip install 'loadsim[fast]')")
     if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
@@ -131,6 +136,20 @@ def _moment(seconds: Sequence[Second], limit: float | None) -> str:
         f"; above it in {_sum_s(above):.0f} of {_sum_s(seconds):.0f} s, longest from {longest[0].begin_s:.0f} s to"
         f" {longest[-1].end_s:.0f} s of the run"
     )
+
+
+def _stolen_meanwhile(engine: EngineHealth, limit: float) -> str:
+    """What others on the same hardware took of the CPU while the loop's lag was above its limit, if it was much."""
+    late = [second for second in engine.lags if _above(second.value, limit)]
+    taken = [
+        stolen.value
+        for stolen in engine.stolen
+        if any(second.begin_s < stolen.end_s and stolen.begin_s < second.end_s for second in late)
+    ]
+    share = sum(taken) / len(taken) if taken else 0.0
+    if share < STOLEN_MEANWHILE_SHARE:
+        return ""
+    return f"; others on the same hardware took {share:.0%} of the CPU meanwhile"
 
 
 def _sum_s(seconds: Sequence[Second]) -> float:
