@@ -111,7 +111,8 @@ def worst(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     rows = [row for row in rows if not disturbed(row)]
     counts = {kind: sum(row["validity"] == kind for row in rows) for kind in ("valid", "degraded", "invalid")}
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    return {"validity": told, "reasons": [], **{figure: max((row[figure] for row in rows), default=0.0) for figure in FIGURES}}
+    most = {figure: max((row[figure] for row in rows), default=0.0) for figure in FIGURES}
+    return {"validity": told, "reasons": [], **most}
 
 
 def any_invalid(rows: Iterable[Mapping[str, Any]]) -> bool:
