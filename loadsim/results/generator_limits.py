@@ -138,7 +138,7 @@ def _moment(seconds: Sequence[Second], limit: float | None) -> str:
     )
 
 
-def _stolen_meanwhile(engine: EngineHealth, limit: float) -> str:
+def _stolen_meanwhile(engine: EngineHealth, limit: float | None) -> str:
     """What others on the same hardware took of the CPU while the loop's lag was above its limit, if it was much."""
     late = [second for second in engine.lags if _above(second.value, limit)]
     taken = [
