@@ -9,14 +9,18 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from timing_samples import done, sample_log, skipped, write_sample, write_two_clients
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_samples import START_NS, done, event, sample_log, skipped, write_sample, write_two_clients
 
 from loadsim.cli.log import add_parser, instant_s
 from loadsim.errors import ConfigError, LogError
 from loadsim.report.answer import summarise
+from loadsim.report.csv_export import COLUMNS
 from loadsim.results.timinglog import read_log
 
 GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
@@ -118,7 +122,16 @@ def test_bad_weights_are_one_line(tmp_path: Path, content: str, says: str) -> No
 
 
 @pytest.mark.parametrize(
-    "verb", [["times"], ["answer"], ["export", "csv"], ["merge", "-o", "out"], ["truncate", "-o", "out"]]
+    "verb",
+    [
+        ["times"],
+        ["show"],
+        ["answer"],
+        ["export", "csv"],
+        ["export", "parquet", "-o", "out"],
+        ["merge", "-o", "out"],
+        ["truncate", "-o", "out"],
+    ],
 )
 @pytest.mark.parametrize("name", ["none.tlog", "none*.tlog", "empty-directory", "empty.tlog", "text.tlog"])
 def test_what_is_no_log_is_one_line(tmp_path: Path, verb: list[str], name: str) -> None:
@@ -288,3 +301,180 @@ def test_an_empty_run_has_an_answer_without_a_score(tmp_path: Path, capsys: pyte
     assert "the logs hold no task: there is no score" in capsys.readouterr().out
     run_log("times", tmp_path)
     assert "no records" in capsys.readouterr().out
+
+
+# --- check ---
+
+
+def test_check_says_what_a_log_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Format, blocks (names twice, tasks, mails, facts), bytes, records by kind, first and last instant."""
+    mails = [event("accepted", "n1.0", 2, 2000)]
+    path = write_sample(tmp_path / "a.tlog", [done("LOGON", -500, 1), done("READ", 1000, 250)], mails)
+    size = path.stat().st_size
+    assert run_log("check", path) == 0
+    assert capsys.readouterr().out == (
+        f"{path}: whole; format 1, 5 blocks, {size} bytes, 2 tasks, 1 mail events, 0 commands,"
+        " -0.500000 s to 2.000000 s\n"
+    )
+
+
+def test_check_tells_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A flipped bit, an engine without an end, a merge of a damaged log, no log: each has its line."""
+    whole = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 250)])
+    data = bytearray(whole.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "b.tlog").write_bytes(data)
+    write_sample(tmp_path / "c.tlog", facts={"start_ns": 0})
+    assert run_log("check", tmp_path) == 1
+    of_a, of_b, damage, of_c = capsys.readouterr().out.splitlines()
+    assert of_a.startswith(f"{whole}: whole; ") and of_c.startswith(f"{tmp_path / 'c.tlog'}: without an end; ")
+    place = int(of_b.partition("damaged at byte ")[2].partition(";")[0])
+    assert damage == (
+        f"  b.tlog: the last {len(data) - place} of {len(data)} bytes are cut off or damaged, and were not read"
+    )
+    run_log("merge", tmp_path / "b.tlog", "-o", tmp_path / "merged")
+    assert run_log("check", tmp_path / "merged") == 1
+    assert "damage" in capsys.readouterr().out
+    (tmp_path / "d.tlog").write_text("no log\n")
+    assert run_log("check", tmp_path / "d.tlog", whole) == 2
+    output = capsys.readouterr()
+    assert output.out.startswith(f"{whole}: whole") and output.err.startswith(
+        f"loadsim: {tmp_path / 'd.tlog'}: expected a timing log"
+    )
+
+
+@settings(deadline=None, max_examples=80)
+@given(data=st.data())
+def test_check_finds_every_flipped_bit_and_every_cut(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Wherever it is: status 1 behind the head, 2 in it, and the place is not behind the damage."""
+    directory = tmp_path_factory.mktemp("damage")
+    path = write_sample(directory / "a.tlog", [done("READ", at, 1) for at in range(4)], flush_every=2)
+    whole = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        whole[place] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(whole)
+    else:
+        path.write_bytes(whole[:place])
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        status = run_log("check", path)
+    assert status in (1, 2)
+    if status == 2:
+        assert out.getvalue().startswith(f"loadsim: {path}: expected a timing log")
+    elif "damaged at byte" in out.getvalue():
+        assert int(out.getvalue().partition("damaged at byte ")[2].partition(";")[0]) <= place
+    else:  # cut between two blocks
+        assert f"{path}: without an end; " in out.getvalue() and f" {place} bytes" in out.getvalue()
+
+
+# --- show ---
+
+
+def write_two_engines(directory: Path) -> Path:
+    """Two engines with records of all kinds."""
+    command = {
+        "command": "IMAP NOOP", "user": 3, "started_ns": START_NS, "ended_ns": START_NS + 7_000, "outcome": "ok",
+        "sent_bytes": 9, "received_bytes": 8,
+    }  # fmt: skip
+    write_sample(
+        directory / "c1.0.tlog",
+        [done("READ", 1000, 10, late_ms=0.5, user=7), skipped("MOVE", 1200, user=7)],
+        [event("seen", "n1.0", 2, 900)],
+    )
+    write_sample(
+        directory / "c1.1.tlog",
+        [
+            done("SEND", 950, 20, outcome="refused", error="NO \x1b[2J"),
+            done("READ", 1100, 0, ended_ns=None, outcome="unfinished"),
+        ],
+        commands=[command],
+        header={"engine": "1"},
+    )
+    return directory
+
+
+def test_show_prints_records_of_all_kinds_in_time_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who, what, how long; nothing that a terminal would obey."""
+    assert run_log("show", write_two_engines(tmp_path)) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "      0.000000  command  c1.1  user 3  IMAP NOOP ok, 0.007 ms, 9 bytes sent, 8 received",
+        "      0.900000  mail     c1.0  user 2  seen n1.0 of user 1 in INBOX",
+        "      0.950000  task     c1.1  user 1  SEND refused NO \\x1b[2J, service 20.000 ms, response 20.000 ms,"
+        " 1000 bytes",
+        "      1.000500  task     c1.0  user 7  READ ok, service 10.000 ms, response 10.500 ms, 1000 bytes",
+        "      1.100000  task     c1.1  user 1  READ unfinished, due 0.000 ms before, 1000 bytes",
+        "      1.200000  task     c1.0  user 7  MOVE skipped, never started, 1000 bytes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filters", "instants"),
+    [
+        (["--kind", "mails"], [0.9]),
+        (["--kind", "mails", "--kind", "commands"], [0.0, 0.9]),
+        (["--task", "READ"], [1.0005, 1.1]),
+        (["--task", "BROWSE"], []),
+        (["--user", "7"], [1.0005, 1.2]),
+        (["--begin", "0.95", "--end", "1.1"], [0.95, 1.0005]),
+        (["--limit", "2"], [0.0, 0.9]),
+        (["--limit", "0"], []),
+        (["--task", "READ", "--user", "1", "--begin", "1", "--limit", "9"], [1.1]),
+    ],
+)
+def test_show_keeps_to_its_filters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], filters: list[str], instants: list[float]
+) -> None:
+    """All given filters together; a span is [begin, end)."""
+    assert run_log("show", write_two_engines(tmp_path), *filters) == 0
+    assert [float(line.split()[0]) for line in capsys.readouterr().out.splitlines()] == instants
+
+
+def test_show_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only tasks have a task, and numbers are numbers."""
+    write_two_engines(tmp_path)
+    with pytest.raises(ConfigError, match="--task: expected no other kind than tasks, found --kind mails"):
+        run_log("show", tmp_path, "--task", "READ", "--kind", "mails")
+    for wrong in (["--user", "-1"], ["--limit", "x"], ["--kind", "health"]):
+        with pytest.raises(SystemExit) as ended:
+            run_log("show", tmp_path, *wrong)
+        assert ended.value.code == 2
+    assert "expected a whole number of at least 0, found 'x'" in capsys.readouterr().err
+
+
+# --- export parquet ---
+
+
+def test_parquet_has_the_columns_and_records_of_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Read back by pyarrow: the same columns, the same values, null for what never happened."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_two_engines(tmp_path)
+    assert run_log("export", "parquet", tmp_path, "-o", tmp_path / "tasks.parquet") == 0
+    rows = parquet.read_table(tmp_path / "tasks.parquet").to_pylist()
+    assert tuple(rows[0]) == COLUMNS
+    run_log("export", "csv", tmp_path)
+    printed = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == len(printed) == 4
+    for row, line in zip(rows, printed, strict=True):
+        for column, value in row.items():
+            if value is None:
+                assert line[column] == ""
+            elif isinstance(value, float):
+                assert float(line[column]) == pytest.approx(value, abs=1e-9)
+            else:
+                assert line[column] == str(value)
+    with pytest.raises(LogError, match="expected to write a new Parquet file, found: File exists"):
+        run_log("export", "parquet", tmp_path, "-o", tmp_path / "tasks.parquet")
+
+
+def test_without_pyarrow_parquet_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says which package, and how to get it; nothing is written."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    write_two_engines(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"expected the package pyarrow, found none; pip install 'loadsim\[parquet\]'"
+    ):
+        run_log("export", "parquet", tmp_path, "-o", tmp_path / "tasks.parquet")
+    assert not (tmp_path / "tasks.parquet").exists()

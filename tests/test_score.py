@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from timing_samples import (
     ENDED,
     START_NS,
+    decoded,
     done,
     event,
     ms,
@@ -249,20 +250,6 @@ def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(tmp_p
         found = delivery(log, (0, 100))
         assert (found.accepted, found.delivered, found.unwatched) == (5, 2, 1)
         assert found.undelivered == found.undelivered_at_end == 2  # to users 2 and 258
-
-
-def decoded(log: TimingLog) -> list[tuple[Any, ...]]:
-    """All that a log's task and mail records say, free of how names are numbered, in the log's order."""
-    rows: list[tuple[Any, ...]] = []
-    for records in (log.tasks, log.mails):
-        columns = [
-            log.names(records, name).tolist()
-            if name in ("task", "profile", "protocol", "error", "folder", "client", "engine", "run")
-            else records[name].tolist()
-            for name in records.dtype.names or ()
-        ]
-        rows += zip(*columns, strict=True)
-    return rows
 
 
 @st.composite

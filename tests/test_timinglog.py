@@ -66,9 +66,9 @@ def write_sample(path: Path, flushes: int = 3) -> list[int]:
 
 def block_ends(path: Path) -> list[tuple[int, int]]:
     """Offset after each whole block, and the block's kind."""
-    data = path.read_bytes()
-    _, begin = container.decode_head(str(path), data)
-    return [(begin, 0)] + [(block.end, block.kind) for block in container.whole_blocks(data, begin)]
+    with path.open("rb") as file:
+        _, begin = container.read_head(str(path), file)
+        return [(begin, 0)] + [(block.end, block.kind) for block in container.whole_blocks(file, begin)]
 
 
 def test_the_writer_is_a_recorder(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_blocks_say_their_time_range(tmp_path: Path) -> None:
     for at_s in (5, 2, 9):
         writer.task(**BASIC_TASK | {"scheduled_ns": EPOCH_NS + at_s * 10**9})
     writer.close()
-    data = (tmp_path / "a.tlog").read_bytes()
-    _, begin = container.decode_head("", data)
-    tasks = [block for block in container.whole_blocks(data, begin) if block.kind == container.TASKS]
+    with (tmp_path / "a.tlog").open("rb") as file:
+        _, begin = container.read_head("", file)
+        tasks = [block for block in container.whole_blocks(file, begin) if block.kind == container.TASKS]
     assert [(block.count, block.first_us, block.last_us) for block in tasks] == [(3, 2_000_000, 9_000_000)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from loadsim.results.records import NAMES
 from loadsim.results.timinglog import TimingLog, TimingLogWriter, read_log
 
 EPOCH_NS = 77_000_000_000
@@ -74,16 +75,19 @@ def write_sample(
     commands: Iterable[Mapping[str, Any]] = (),
     header: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
+    flush_every: int = 0,
 ) -> Path:
-    """Write one engine's log; `header` adds to or replaces keys of `HEADER`, `facts` are `ENDED` unless given."""
+    """Write one engine's log; `header` adds to or replaces keys of `HEADER`, `facts` are `ENDED` unless given.
+
+    With `flush_every`, blocks have at most so many records.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = TimingLogWriter(path, HEADER | dict(header or {}), EPOCH_NS)
-    for task in tasks:
-        writer.task(**task)
-    for mail in mails:
-        writer.mail(**mail)
-    for command in commands:
-        writer.command(**command)
+    for add, records in ((writer.task, tasks), (writer.mail, mails), (writer.command, commands)):
+        for number, record in enumerate(records, 1):
+            add(**record)
+            if flush_every and number % flush_every == 0:
+                assert writer.flush() is None
     writer.facts(ENDED if facts is None else facts)
     writer.close()
     return path
@@ -92,6 +96,18 @@ def write_sample(
 def sample_log(path: Path, *args: Any, **kwargs: Any) -> TimingLog:
     """Write one engine's log and read it."""
     return read_log(write_sample(path, *args, **kwargs))
+
+
+def decoded(log: TimingLog) -> list[tuple[Any, ...]]:
+    """All that a log's records say, free of how names are numbered, kind by kind in the log's order."""
+    rows: list[tuple[Any, ...]] = []
+    for records in (log.tasks, log.mails, log.commands):
+        columns = [
+            log.names(records, name).tolist() if name in NAMES else records[name].tolist()
+            for name in records.dtype.names or ()
+        ]
+        rows += zip(*columns, strict=True)
+    return rows
 
 
 def write_two_clients(directory: Path) -> Path:

@@ -33,7 +33,7 @@ VERBS = {
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
     "topology": "accounts and distribution lists of a scenario",
     "server": "start a mail server for a scenario, until Ctrl-C",
-    "log": "read timing logs: times, truncate, merge, answer, export",
+    "log": "read timing logs: times, check, show, truncate, merge, answer, export",
 }
 """The commands, and what each is for. A module is imported when its command is given: `--help` need not wait."""
 

@@ -7,21 +7,33 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import yaml
 
-from loadsim.cli import VERBS
-from loadsim.errors import ConfigError
+from loadsim.cli import BAD_INPUT, VERBS
+from loadsim.errors import ConfigError, LogError, printable
 from loadsim.report.answer import summarise
 from loadsim.report.csv_export import export_csv
+from loadsim.report.parquet_export import export_parquet
+from loadsim.report.records_text import record_lines
+from loadsim.results.check import LogCheck, check_log
+from loadsim.results.logfile import EVER
 from loadsim.results.merge import find_logs, merge, read_logs, truncate, window_of
-from loadsim.results.records import NEVER
-from loadsim.results.timinglog import TimingLog, read_log, write_log
+from loadsim.results.records import KINDS, NEVER
+from loadsim.results.timinglog import TimingLog, read_each, read_log, write_log
+
+DAMAGED = 1
+"""The exit status of `check` when a log is not whole."""
 
 _CLOCK = re.compile(r"(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 _SECONDS = re.compile(r"\d+(?:\.\d+)?")
+
+_INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_us",), "commands": ("started_us",)}
+"""When something happened, in each kind of record."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,6 +44,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     times = verbs.add_parser("times", help="when each log starts and ends, and what it holds")
     _add_logs(times)
     times.set_defaults(run=run_times)
+
+    check = verbs.add_parser("check", help="whether logs are whole, and what is missing; exit status 1 if anything is")
+    _add_logs(check)
+    check.set_defaults(run=run_check)
+
+    show = verbs.add_parser("show", help="the records as lines, in time order")
+    _add_logs(show)
+    show.add_argument("--kind", choices=tuple(KINDS), action="append", help="only these; may be given again")
+    show.add_argument("--task", metavar="NAME", help="only tasks of this name")
+    show.add_argument("--user", type=_count, metavar="N", help="only of this user")
+    show.add_argument(
+        "--begin", type=instant_s, metavar="TIME", help="what began, or was due, at this instant or later"
+    )
+    show.add_argument("--end", type=instant_s, metavar="TIME", help="... and before this one")
+    show.add_argument("--limit", type=_count, metavar="N", help="at most so many lines")
+    _add_merge_options(show)
+    show.set_defaults(run=run_show)
 
     cut = verbs.add_parser("truncate", help="keep what belongs to a window")
     cut.add_argument("log", metavar="LOG", help="a timing log, or a run directory")
@@ -56,12 +85,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     answer.add_argument("--json", action="store_true", help="print what score.json holds")
     answer.set_defaults(run=run_answer)
 
-    export = verbs.add_parser("export", help="write the task records in another format to standard output")
+    export = verbs.add_parser("export", help="write the task records in another format")
     formats = export.add_subparsers(dest="format", required=True, metavar="FORMAT")
-    csv = formats.add_parser("csv", help="comma-separated values")
+    csv = formats.add_parser("csv", help="comma-separated values, to standard output")
     _add_logs(csv)
     _add_merge_options(csv)
     csv.set_defaults(run=run_export_csv)
+    parquet = formats.add_parser("parquet", help="a Parquet file; needs the package pyarrow")
+    _add_logs(parquet)
+    _add_merge_options(parquet)
+    _add_out(parquet, "Parquet file")
+    parquet.set_defaults(run=run_export_parquet)
 
 
 def instant_s(text: str) -> float:
@@ -85,18 +119,14 @@ def run_times(args: argparse.Namespace) -> int:
 
 
 def _times(log: TimingLog) -> str:
-    instants_us = [
-        int(found)
-        for records, names in (
-            (log.tasks, ("scheduled_us", "started_us", "ended_us")),
-            (log.mails, ("at_us",)),
-            (log.commands, ("started_us",)),
-        )
-        for name in names
-        for happened in (records[name][records[name] != NEVER],)
-        if len(happened)
-        for found in (happened.min(), happened.max())
-    ]
+    counts, instants_us = dict.fromkeys(_INSTANTS, 0), []
+    for kind, names in _INSTANTS.items():
+        for records in log.pieces(kind):
+            counts[kind] += len(records)
+            for name in names:
+                happened = records[name][records[name] != NEVER]
+                if len(happened):
+                    instants_us += [int(happened.min()), int(happened.max())]
     begin_s, end_s = window_of(log)
     who = ", ".join(f"{source.client}.{source.engine}" for source in log.sources)
     runs = ", ".join(sorted({source.run for source in log.sources}))
@@ -105,8 +135,56 @@ def _times(log: TimingLog) -> str:
     wall_clock = next((source.wall_clock_start for source in log.sources if source.wall_clock_start), "unknown")
     return (
         f"run {runs}, engines {who}, begun {wall_clock}, {span}{start}, window {begin_s:g} s to {end_s:g} s,"
-        f" {len(log.tasks)} tasks, {len(log.mails)} mail events, {len(log.commands)} commands"
+        f" {_counted(counts)}"
     )
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return f"{counts['tasks']} tasks, {counts['mails']} mail events, {counts['commands']} commands"
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Print what each log holds and what is missing; 0 when all are whole, 1 when not, 2 when one is no log."""
+    status = 0
+    for path in find_logs(args.logs):
+        try:
+            check = check_log(path)
+        except LogError as error:
+            print(f"loadsim: {printable(str(error))}", file=sys.stderr)
+            status = BAD_INPUT
+            continue
+        span = f", {check.span_s[0]:.6f} s to {check.span_s[1]:.6f} s" if check.span_s else ""
+        print(
+            f"{path}: {_state(check)}; format {check.version}, {check.blocks} blocks, {check.size} bytes,"
+            f" {_counted(check.counts)}{span}"
+        )
+        for missing in check.missing:
+            print(f"  {missing}")
+        status = max(status, 0 if check.whole else DAMAGED)
+    return status
+
+
+def _state(check: LogCheck) -> str:
+    if check.damaged_at is not None:
+        return f"damaged at byte {check.damaged_at}"
+    if not check.ended:
+        return "without an end"
+    return "made of damaged logs" if check.missing else "whole"
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print the records, one on a line, in time order."""
+    kinds = [*dict.fromkeys(args.kind or (["tasks"] if args.task else KINDS))]
+    if args.task and kinds != ["tasks"]:
+        raise ConfigError(f"--task: expected no other kind than tasks, found --kind {', '.join(kinds)}")
+    log = read_logs(args.logs, args.rebase, args.force)
+    span = (
+        EVER[0] if args.begin is None else round(args.begin * 1_000_000),
+        EVER[1] if args.end is None else round(args.end * 1_000_000),
+    )
+    for line in islice(record_lines(log, kinds, args.task, args.user, span), args.limit):
+        print(line)
+    return 0
 
 
 def run_truncate(args: argparse.Namespace) -> int:
@@ -123,7 +201,7 @@ def run_truncate(args: argparse.Namespace) -> int:
 def _one_log(argument: str) -> TimingLog:
     """The log that an argument means; several (a run directory's) are merged."""
     paths = find_logs([argument])
-    return read_log(paths[0]) if len(paths) == 1 else merge([read_log(path) for path in paths])
+    return read_log(paths[0]) if len(paths) == 1 else merge(read_each(paths))
 
 
 def run_merge(args: argparse.Namespace) -> int:
@@ -178,12 +256,25 @@ def run_export_csv(args: argparse.Namespace) -> int:
     return 0
 
 
+def run_export_parquet(args: argparse.Namespace) -> int:
+    """Write the task records to a new Parquet file."""
+    export_parquet(read_logs(args.logs, args.rebase, args.force), args.out)
+    return 0
+
+
+def _count(text: str) -> int:
+    """A whole number of at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {text!r}")
+    return int(text)
+
+
 def _add_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", nargs="+", metavar="LOG", help="timing logs, patterns, or run directories")
 
 
-def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="the timing log to write")
+def _add_out(parser: argparse.ArgumentParser, what: str = "timing log") -> None:
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help=f"the {what} to write")
 
 
 def _add_merge_options(parser: argparse.ArgumentParser) -> None:

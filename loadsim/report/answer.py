@@ -24,7 +24,7 @@ from loadsim.results.score import (
     score_protocols,
 )
 from loadsim.results.throughput import throughput
-from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.results.timinglog import TimingLog, read_each
 from loadsim.results.verdict import DEFAULT_LIMITS, Facts, Totals, Verdict, judge
 
 SESSIONS = ("sessions_lost", "sessions_restored")
@@ -62,7 +62,7 @@ def summarise(
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
     if paths:
-        read += [read_log(path) for path in find_logs(paths)]
+        read += read_each(find_logs(paths))
     return _summarise(merge(read, rebase, force), weights, begin_s, end_s, commands)
 
 

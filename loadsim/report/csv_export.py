@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from loadsim.results.records import NEVER, OUTCOMES
-from loadsim.results.timinglog import Records, TimingLog
+from loadsim.results.records import NEVER, OUTCOMES, Records
+from loadsim.results.timinglog import TimingLog
 
 COLUMNS = (
     "scheduled_s",
@@ -33,8 +33,9 @@ def export_csv(log: TimingLog, file: TextIO) -> None:
     """Write a header line and one line per task record, in the log's order, to the full microsecond."""
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(COLUMNS)
-    for begin in range(0, len(log.tasks), _CHUNK):
-        lines.writerows(_rows(log, log.tasks[begin : begin + _CHUNK]))
+    for tasks in log.parts("tasks"):
+        for begin in range(0, len(tasks), _CHUNK):
+            lines.writerows(_rows(log, tasks[begin : begin + _CHUNK]))
 
 
 def _rows(log: TimingLog, tasks: Records) -> Iterator[tuple[Any, ...]]:

@@ -11,11 +11,12 @@ microseconds of the file (0 where a kind has none); its CRC-32 (zlib's) covers t
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from loadsim.errors import LogError
 
@@ -34,17 +35,25 @@ _FILE_HEAD = struct.Struct("<8sHII")
 _BLOCK_HEAD = struct.Struct("<BIIqq")
 _CRC = struct.Struct("<I")
 
+_LARGE_BYTES = 1 << 26
+"""A payload that claims to be longer is checked before it is read at once: its length may be what is damaged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One whole block, as it stands in the file; `end` is the offset of the byte after it."""
+    """One whole block, as it stands in the file: its payload from the byte `begin` on, the next block from `end` on."""
 
     kind: int
     count: int
     first_us: int
     last_us: int
-    payload: memoryview
-    end: int
+    payload: bytes
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """The offset of the byte after it."""
+        return self.begin + len(self.payload)
 
 
 def encode_head(header: Mapping[str, Any]) -> bytes:
@@ -64,21 +73,22 @@ def encode_json(kind: int, values: list[Any]) -> bytes:
     return encode_block(kind, json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode(), len(values))
 
 
-def decode_head(name: str, data: bytes) -> tuple[dict[str, Any], int]:
+def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
     """The header and the offset of the first block. Raises `LogError` when this is no timing log that we can read."""
-    if not data:
+    head = file.read(_FILE_HEAD.size)
+    if not head:
         raise LogError(f"{name}: expected a timing log, found an empty file")
-    if not data.startswith(MAGIC[: len(data)]):
-        raise LogError(f"{name}: expected a timing log, found another kind of file (its first bytes: {data[:8]!r})")
-    if len(data) < _FILE_HEAD.size:
-        raise LogError(f"{name}: expected a timing log, found one that is cut off in its head, at {len(data)} bytes")
-    _, version, length, crc = _FILE_HEAD.unpack_from(data)
+    if not head.startswith(MAGIC[: len(head)]):
+        raise LogError(f"{name}: expected a timing log, found another kind of file (its first bytes: {head[:8]!r})")
+    if len(head) < _FILE_HEAD.size:
+        raise LogError(f"{name}: expected a timing log, found one that is cut off in its head, at {len(head)} bytes")
+    _, version, length, crc = _FILE_HEAD.unpack(head)
     if version != VERSION:
         raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}")
-    end = _FILE_HEAD.size + length
-    text = data[_FILE_HEAD.size : end]
-    if len(text) < length:
-        raise LogError(f"{name}: expected a timing log, found one that is cut off in its header, at {len(data)} bytes")
+    end, size = len(head) + length, os.fstat(file.fileno()).st_size
+    if end > size:
+        raise LogError(f"{name}: expected a timing log, found one that is cut off in its header, at {size} bytes")
+    text = file.read(length)
     if zlib.crc32(text) != crc:
         raise LogError(f"{name}: expected a timing log, found one whose header is damaged (its checksum is wrong)")
     header = json.loads(text)
@@ -87,17 +97,28 @@ def decode_head(name: str, data: bytes) -> tuple[dict[str, Any], int]:
     return header, end
 
 
-def whole_blocks(data: bytes, offset: int) -> Iterator[Block]:
+def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
     """The blocks from `offset` on, up to the first that is cut off or does not match its checksum."""
-    view = memoryview(data)
-    while offset + _BLOCK_HEAD.size + _CRC.size <= len(data):
-        kind, length, count, first_us, last_us = _BLOCK_HEAD.unpack_from(data, offset)
-        (crc,) = _CRC.unpack_from(data, offset + _BLOCK_HEAD.size)
-        begin = offset + _BLOCK_HEAD.size + _CRC.size
-        payload = view[begin : begin + length]
-        if len(payload) < length:
-            return
-        if zlib.crc32(payload, zlib.crc32(view[offset : offset + _BLOCK_HEAD.size])) != crc:
+    file.seek(offset)
+    head_bytes = _BLOCK_HEAD.size + _CRC.size
+    while len(head := file.read(head_bytes)) == head_bytes:
+        kind, length, count, first_us, last_us = _BLOCK_HEAD.unpack_from(head)
+        (expected,) = _CRC.unpack_from(head, _BLOCK_HEAD.size)
+        crc, begin = zlib.crc32(head[: _BLOCK_HEAD.size]), offset + head_bytes
+        if length > _LARGE_BYTES:
+            if _crc_of_next(file, length, crc) != expected:
+                return
+            file.seek(begin)
+        payload = file.read(length)
+        if len(payload) < length or zlib.crc32(payload, crc) != expected:
             return
         offset = begin + length
-        yield Block(kind, count, first_us, last_us, payload, offset)
+        yield Block(kind, count, first_us, last_us, payload, begin)
+
+
+def _crc_of_next(file: BinaryIO, length: int, crc: int) -> int:
+    """The CRC-32 that `crc` comes to with so many bytes more, or with those that there are."""
+    while length and (piece := file.read(min(length, _LARGE_BYTES))):
+        crc = zlib.crc32(piece, crc)
+        length -= len(piece)
+    return crc

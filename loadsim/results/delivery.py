@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.results.merge import in_window
-from loadsim.results.records import EVENT
+from loadsim.results.records import EVENT, Records
 from loadsim.results.score import Times
-from loadsim.results.timinglog import Records, TimingLog
+from loadsim.results.timinglog import WHOLE_RECORDS, TimingLog
 
 _KEY = np.dtype([("run", ">u2"), ("message", "S20"), ("user", ">u4")])
 """The run, too: ids of messages are the same in every run of a scenario."""
@@ -43,22 +45,55 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: that is a delivery time of 0.
     """
-    event = log.mails["event"]
-    all_accepted, all_accepted_us = _first(log.mails[event == EVENT["accepted"]])
+    accepted = delivered = undelivered_at_end = unwatched = 0
+    times_us = []
+    for mails in mails_by(log, "user"):
+        joined = _join(log, mails, window_s)
+        accepted += joined.accepted
+        delivered += joined.delivered
+        undelivered_at_end += joined.undelivered_at_end
+        unwatched += joined.unwatched
+        times_us.append(joined.times_us)
+    return Delivery(accepted, delivered, Times.of(np.concatenate(times_us)), undelivered_at_end, unwatched)
+
+
+def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
+    """The events of messages in as many parts as memory asks for; those that agree in the field are in one part."""
+    parts = math.ceil(log.streams["mails"].count / WHOLE_RECORDS)
+    if parts <= 1:
+        yield log.mails
+        return
+    for part in range(parts):
+        yield np.concatenate([mails[mails[field] % parts == part] for mails in log.pieces("mails")])
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What becomes a `Delivery`, of some of the recipients."""
+
+    accepted: int
+    delivered: int
+    times_us: NDArray[np.int64]
+    undelivered_at_end: int
+    unwatched: int
+
+
+def _join(log: TimingLog, mails: Records, window_s: tuple[float, float]) -> _Joined:
+    event = mails["event"]
+    all_accepted, all_accepted_us = _first(mails[event == EVENT["accepted"]])
     inside = in_window(all_accepted_us, window_s)
     accepted, accepted_us = all_accepted[inside], all_accepted_us[inside]
-    seen, seen_us = _first(log.mails[event == EVENT["seen"]])
-    found, _ = _first(log.mails[event == EVENT["found"]])
+    seen, seen_us = _first(mails[event == EVENT["seen"]])
+    found, _ = _first(mails[event == EVENT["found"]])
     _, of_accepted, of_seen = np.intersect1d(accepted, seen, assume_unique=True, return_indices=True)
     delivered = np.isin(accepted, found, assume_unique=True)
     delivered[of_accepted] = True
-    times_us = np.maximum(seen_us[of_seen] - accepted_us[of_accepted], 0)
     missing = ~np.isin(all_accepted, np.concatenate([seen, found]))
     unwatched = _unwatched(log, all_accepted)
-    return Delivery(
+    return _Joined(
         accepted=len(accepted),
         delivered=int(np.count_nonzero(delivered)),
-        times=Times.of(times_us),
+        times_us=np.maximum(seen_us[of_seen] - accepted_us[of_accepted], 0),
         undelivered_at_end=int(np.count_nonzero(missing & ~unwatched)),
         unwatched=int(np.count_nonzero(~delivered & unwatched[inside])),
     )

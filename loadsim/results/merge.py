@@ -1,13 +1,14 @@
 """Many logs into one, and one into its window: what LsLog calls merge and truncate.
 
-Both give a `TimingLog` again, and it does not matter in which order they are done.
+Both give a `TimingLog` again, and it does not matter in which order they are done. Neither touches a record before it
+is asked for; then records are put in order a slice of time after the other, so that logs may be larger than memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
-from loadsim.results.records import NEVER
-from loadsim.results.timinglog import INSTANTS, MOST_NAMES, NAMES, OTHER, Records, Source, TimingLog, read_log
+from loadsim.results.logfile import EVER, Span, Stream, moved
+from loadsim.results.records import KINDS, NAMES, Records, placed_us
+from loadsim.results.timinglog import MOST_NAMES, OTHER, Source, TimingLog, read_each
 
 LSLOG_WINDOW_S = (3600.0, 14400.0)
 """LsLog's default window: from 1:00 to 4:00, counted from the start."""
@@ -31,6 +33,9 @@ SAME = ("submission", "scenario_digest", "plan_digest")
 
 CANONICAL, STRESS = "canonical", "stress"
 """What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
+
+SLICE_RECORDS = 1 << 21
+"""About so many records are put in order at a time; that takes some three times their memory."""
 
 OF_ONE_ENGINE = ("client", "engine", "engine_users", "first_user", "epoch_ns", "wall_clock_start")
 """Header keys that say nothing about a merged log; its sources have them."""
@@ -104,13 +109,48 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
     window of the whole log.
     """
     check_window(log, window_s)
-    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)[log.tasks["task"]]
+    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
+
+    def of_window(tasks: Records) -> NDArray[np.bool_]:
+        due: NDArray[np.bool_] = without_window[tasks["task"]] | in_window(tasks["scheduled_us"], window_s)
+        return due
+
+    def begun_in_window(commands: Records) -> NDArray[np.bool_]:
+        return in_window(commands["started_us"], window_s)
+
     return replace(
         log,
         header={**log.header, "window_s": list(window_s), "truncated_s": list(window_s)},
-        tasks=log.tasks[without_window | in_window(log.tasks["scheduled_us"], window_s)],
-        commands=log.commands[in_window(log.commands["started_us"], window_s)],
+        streams={
+            **log.streams,
+            "tasks": _Kept(log.streams["tasks"], of_window),
+            "commands": _Kept(log.streams["commands"], begun_in_window),
+        },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The records of a stream that a condition holds for."""
+
+    of: Stream
+    condition: Callable[[Records], NDArray[np.bool_]]
+
+    @property
+    def count(self) -> int:
+        """How many there are at most."""
+        return self.of.count
+
+    @property
+    def sample_us(self) -> NDArray[np.int64]:
+        """Those of the whole stream."""
+        return self.of.sample_us
+
+    def parts(self, span: Span = EVER, *, ordered: bool = True) -> Iterator[Records]:
+        """See `Stream`."""
+        for part in self.of.parts(span, ordered=ordered):
+            kept = self.condition(part)
+            yield part if kept.all() else part[kept]
 
 
 def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
@@ -138,19 +178,17 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}
     other = numbers[OTHER]
+    renumbers = [np.array([numbers.get(name, other) for name in log.strings], dtype=np.uint16) for log in logs]
     shifts_us = [0] * len(logs) if rebase else _shifts_us(logs)
-    parts: dict[str, list[Records]] = {"tasks": [], "mails": [], "commands": []}
-    for log, shift_us in zip(logs, shifts_us, strict=True):
-        renumber = np.array([numbers.get(name, other) for name in log.strings], dtype=np.uint16)
-        for kind, gathered in parts.items():
-            gathered.append(_moved(getattr(log, kind), renumber, shift_us))
+    moves = list(zip(logs, renumbers, shifts_us, strict=True))
     return TimingLog(
         header={key: value for key, value in first.header.items() if key not in OF_ONE_ENGINE},
         sources=tuple(sources),
         strings=strings,
-        tasks=_sorted(np.concatenate(parts["tasks"]), "started_us", "scheduled_us"),
-        mails=_sorted(np.concatenate(parts["mails"]), "at_us"),
-        commands=_sorted(np.concatenate(parts["commands"]), "started_us"),
+        streams={
+            kind: _Merged(tuple(_Moved(log.streams[kind], renumber, shift_us) for log, renumber, shift_us in moves))
+            for kind in KINDS
+        },
         health=_all_health(logs),
         damages=tuple(sorted({damage for log in logs for damage in log.damages})),
     )
@@ -158,7 +196,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
 
 def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
     """Find, read and merge."""
-    return merge([read_log(path) for path in find_logs(arguments)], rebase, force)
+    return merge(read_each(find_logs(arguments)), rebase, force)
 
 
 def _identity(source: Source) -> tuple[str, str, str]:
@@ -180,15 +218,26 @@ def _check_same(one: TimingLog, another: TimingLog) -> None:
 
 def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
     """The empty name, then all names in alphabetical order; when there are too many, errors give way to `OTHER`."""
-    kept = {OTHER}
+    kept = {OTHER}.union(*(log.strings for log in logs)) - {""}
+    if len(kept) >= MOST_NAMES:
+        errors = _names_in(logs, ("error",))
+        kept = {OTHER} | _names_in(logs, [name for name in NAMES if name != "error"]) - {""}
+        kept.update(sorted(errors - kept - {""})[: max(0, MOST_NAMES - 1 - len(kept))])
+    return ("", *sorted(kept))
+
+
+def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
+    """The names that stand in these fields of any record."""
+    found = set[str]()
     for log in logs:
-        for records in (log.tasks, log.mails, log.commands):
-            for name in NAMES:
-                if name != "error" and name in (records.dtype.names or ()):
-                    kept.update(log.strings[index] for index in np.unique(records[name]))
-    errors = {log.strings[index] for log in logs for index in np.unique(log.tasks["error"])} - kept
-    kept.update(sorted(errors)[: MOST_NAMES - 1 - len(kept)])
-    return ("", *sorted(kept - {""}))
+        for kind, record in KINDS.items():
+            named = [field for field in fields if field in (record.named.names or ())]
+            occurs = np.zeros(len(log.strings), np.bool_)
+            for records in log.pieces(kind) if named else ():
+                for field in named:
+                    occurs[records[field]] = True
+            found.update(log.strings[number] for number in np.flatnonzero(occurs))
+    return found
 
 
 def _all_health(logs: Sequence[TimingLog]) -> tuple[dict[str, Any], ...]:
@@ -201,26 +250,92 @@ def _all_health(logs: Sequence[TimingLog]) -> tuple[dict[str, Any], ...]:
     return tuple(sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"])))
 
 
-def _moved(records: Records, renumber: NDArray[np.uint16], shift_us: int) -> Records:
-    """A copy with the new numbers of the names, and later by `shift_us`."""
-    moved = records.copy()
-    for name in moved.dtype.names or ():
-        if name in NAMES:
-            moved[name] = renumber[moved[name]]
-        elif shift_us and name in INSTANTS:
-            moved[name][moved[name] != NEVER] += shift_us
-    return moved
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A stream with other numbers for the names, and later by `shift_us`."""
+
+    of: Stream
+    renumber: NDArray[np.uint16]
+    shift_us: int
+
+    @property
+    def count(self) -> int:
+        """How many there are at most."""
+        return self.of.count
+
+    @property
+    def sample_us(self) -> NDArray[np.int64]:
+        """See `Stream`."""
+        return self.of.sample_us + self.shift_us
+
+    def parts(self, span: Span = EVER, *, ordered: bool = True) -> Iterator[Records]:
+        """See `Stream`."""
+        alike = np.array_equal(self.renumber, np.arange(len(self.renumber)))
+        for part in self.of.parts((span[0] - self.shift_us, span[1] - self.shift_us), ordered=ordered):
+            for name in () if alike else part.dtype.names or ():
+                if name in NAMES:
+                    part[name] = self.renumber[part[name]]
+            yield moved(part, self.shift_us)
 
 
-def _sorted(records: Records, instant: str, instead: str = "") -> Records:
-    """By an instant (`instead`, where it never came), client, engine, run, and sequence or else their order."""
-    at_us = records[instant]
-    if instead:
-        at_us = np.where(at_us == NEVER, records[instead], at_us)
-    keys = [records["run"], records["engine"], records["client"], at_us]
-    if "sequence" in (records.dtype.names or ()):
-        keys.insert(0, records["sequence"])
-    return records[np.lexsort(keys)]
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Many streams as one, in time order, in slices of time that hold about `SLICE_RECORDS`."""
+
+    of: tuple[Stream, ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are at most."""
+        return sum(stream.count for stream in self.of)
+
+    @property
+    def sample_us(self) -> NDArray[np.int64]:
+        """See `Stream`."""
+        return np.concatenate([stream.sample_us for stream in self.of])
+
+    def parts(self, span: Span = EVER, *, ordered: bool = True) -> Iterator[Records]:
+        """See `Stream`. Where a slice needs a part of a group only, the group is read again for the next."""
+        if not ordered:
+            for stream in self.of:
+                yield from stream.parts(span, ordered=False)
+            return
+        for one in self._slices(span):
+            yield from self._slice(one)
+
+    def _slice(self, span: Span) -> list[Records]:
+        """At most one part: all of the span. It is all that is left in memory while the caller is at work on it."""
+        found = [part for stream in self.of for part in stream.parts(span)]
+        return [in_time_order(np.concatenate(found))] if found else []
+
+    def _slices(self, span: Span) -> Iterator[Span]:
+        """The span in slices, by the sample of the instants."""
+        number = math.ceil(self.count / SLICE_RECORDS)
+        sample_us = np.sort(self.sample_us)
+        cuts_us = {int(sample_us[len(sample_us) * cut // number]) for cut in range(1, number)}
+        bounds_us = [span[0], *sorted(cut_us for cut_us in cuts_us if span[0] < cut_us < span[1]), span[1]]
+        yield from pairwise(bounds_us)
+
+
+def in_time_order(records: Records) -> Records:
+    """By their instant (see `placed_us`), client, engine, run, and sequence or else their order.
+
+    Few share their instant: a fast sort by the instants comes first, and the rest of the order where it is needed.
+    """
+    placed = placed_us(records)
+    order = np.argsort(placed)
+    placed = placed[order]
+    same = placed[1:] == placed[:-1]
+    if same.any():
+        shared = np.zeros(len(records), np.bool_)
+        shared[1:] |= same
+        shared[:-1] |= same
+        which = order[shared]
+        among = records[which]
+        sequence = [among["sequence"]] if "sequence" in (records.dtype.names or ()) else []
+        keys = [which, *sequence, among["run"], among["engine"], among["client"], placed[shared]]
+        order[shared] = which[np.lexsort(keys)]
+    return records.take(order)
 
 
 def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:

@@ -7,7 +7,16 @@ indices into the log's string table, whose entry 0 is the empty string. All numb
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.results import container
+
+Records = NDArray[np.void]
+"""An array of one of the record types below."""
 
 NEVER = np.iinfo(np.int64).min
 """The instant of what did not happen: the start of a skipped task, the end of an unfinished one."""
@@ -72,3 +81,47 @@ COMMAND = np.dtype(
     ]
 )
 """One protocol command: the sub-timing of a task."""
+
+MAKERS = ("client", "engine", "run")
+"""Who made a record: the string table has their names. One engine of one run writes one log."""
+
+
+def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
+    return np.dtype([*record.descr, *((name, "<u2") for name in MAKERS)])
+
+
+NAMED_TASK, NAMED_MAIL, NAMED_COMMAND = _named(TASK), _named(MAIL), _named(COMMAND)
+"""The records with who made them: indices into the string table like the other names."""
+
+INSTANTS = ("scheduled_us", "started_us", "ended_us", "at_us")
+NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
+"""The fields that are instants, and those that are indices of names, in whichever record they occur."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of record: the number of its blocks, its type as engines write it (`plain`) and as it is read (`named`).
+
+    `window_us` is the instant by which it belongs to a window, and to which the range in a block's head refers.
+    """
+
+    number: int
+    plain: np.dtype[np.void]
+    named: np.dtype[np.void]
+    window_us: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "tasks": Kind(container.TASKS, TASK, NAMED_TASK, "scheduled_us"),
+    "mails": Kind(container.MAILS, MAIL, NAMED_MAIL, "at_us"),
+    "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND, "started_us"),
+}
+"""All kinds of records, by the name that a log has for them."""
+
+
+def placed_us(records: Records) -> NDArray[np.int64]:
+    """The instants by which records stand in time order: their start, or when they were due if they never started."""
+    fields = records.dtype.names or ()
+    if "scheduled_us" in fields:
+        return np.where(records["started_us"] == NEVER, records["scheduled_us"], records["started_us"])
+    return np.ascontiguousarray(records["at_us" if "at_us" in fields else "started_us"])

@@ -6,6 +6,7 @@ Percentiles are nearest rank over all records: times that were really measured, 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER, OUTCOME
-from loadsim.results.timinglog import MAKERS, Records, Source, TimingLog
+from loadsim.results.records import MAKERS, NEVER, OUTCOME, Records
+from loadsim.results.timinglog import Source, TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "READ": 10,
@@ -194,26 +195,37 @@ and would only water down how late it is."""
 
 def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
     """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
-    tasks, names = log.tasks, np.array(log.strings)
-    of_window = ~np.isin(names, WITHOUT_WINDOW)[tasks["task"]]
-    started = tasks[of_window & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)]
-    timed = started[np.isin(names, TIMED)[started["task"]]]
-    late_s = {cause: (timed if cause == "generator" else started)[f"late_{cause}_s"] for cause in LATENESS}
+    names = np.array(log.strings)
+    without_window, by_clock = np.isin(names, WITHOUT_WINDOW), np.isin(names, TIMED)
+    late_s: dict[str, list[NDArray[np.float32]]] = {cause: [] for cause in LATENESS}
+    for tasks in log.pieces("tasks"):
+        counted = ~without_window[tasks["task"]] & in_window(tasks["scheduled_us"], window_s)
+        started = counted & (tasks["started_us"] != NEVER)
+        for cause, late in late_s.items():
+            late.append(
+                tasks[f"late_{cause}_s"][started & by_clock[tasks["task"]] if cause == "generator" else started]
+            )
     return {
-        cause: round(percentile(np.sort(late), 95) * 1000, 3) if len(late) else None for cause, late in late_s.items()
+        cause: round(percentile(np.sort(np.concatenate(late)), 95) * 1000, 3) if any(map(len, late)) else None
+        for cause, late in late_s.items()
     }
 
 
 def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:
     """Every protocol command that started in the window, by name."""
-    commands = log.commands[in_window(log.commands["started_us"], window_s)]
+    took_us: defaultdict[int, list[NDArray[np.uint32]]] = defaultdict(list)
+    failed: defaultdict[int, int] = defaultdict(int)
+    for records in log.pieces("commands"):
+        counted = records[in_window(records["started_us"], window_s)]
+        for command in np.unique(counted["command"]):
+            of_command = counted[counted["command"] == command]
+            hits = of_command["took_us"][of_command["outcome"] == OUTCOME["ok"]]
+            took_us[command].append(hits)
+            failed[command] += len(of_command) - len(hits)
     statistics = []
-    for command in np.unique(commands["command"]):
-        records = commands[commands["command"] == command]
-        succeeded = records["outcome"] == OUTCOME["ok"]
-        hits = int(np.count_nonzero(succeeded))
-        times = Times.of(records["took_us"][succeeded])
-        statistics.append(CommandStatistics(log.strings[command], hits, len(records) - hits, times))
+    for command, parts in took_us.items():
+        times_us = np.concatenate(parts)
+        statistics.append(CommandStatistics(log.strings[command], len(times_us), failed[command], Times.of(times_us)))
     return sorted(statistics, key=lambda one: one.command)
 
 
@@ -224,19 +236,25 @@ def lost_users(log: TimingLog) -> int:
     at the end (`lost_users`), at least those that never got on.
     """
     lost = max(0, int(log.header.get("users", 0)) - sum(source.users for source in log.sources))
+    logons = _logons(log)
     for source in log.sources:
         if not source.ended:
             lost += source.users
         else:
-            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, source))
+            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, logons, source))
     return lost
 
 
-def _never_on(log: TimingLog, source: Source) -> int:
+def _logons(log: TimingLog) -> Records:
+    """All log-ons."""
+    number = log.strings.index("LOGON") if "LOGON" in log.strings else -1
+    return np.concatenate([tasks[tasks["task"] == number] for tasks in log.pieces("tasks")])
+
+
+def _never_on(log: TimingLog, logons: Records, source: Source) -> int:
     """How many users of an engine tried to log on and never succeeded."""
     number = {name: index for index, name in enumerate(log.strings)}
-    tasks = log.tasks
-    of_source = np.logical_and.reduce([tasks[maker] == number.get(getattr(source, maker), -1) for maker in MAKERS])
-    logons = tasks[of_source & (tasks["task"] == number.get("LOGON", -1))]
-    got_on = np.unique(logons["user"][logons["outcome"] == OUTCOME["ok"]])
-    return len(np.setdiff1d(logons["user"], got_on))
+    of_source = np.logical_and.reduce([logons[maker] == number.get(getattr(source, maker), -1) for maker in MAKERS])
+    own = logons[of_source]
+    got_on = np.unique(own["user"][own["outcome"] == OUTCOME["ok"]])
+    return len(np.setdiff1d(own["user"], got_on))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadsim.results.delivery import Delivery
+from loadsim.results.delivery import Delivery, mails_by
 from loadsim.results.merge import in_window
 from loadsim.results.records import EVENT, OUTCOME
 from loadsim.results.score import ProtocolStatistics
@@ -43,16 +43,21 @@ def throughput(
         for task in protocol.tasks:
             if task.windowed:
                 hits[task.task] = hits.get(task.task, 0) + task.hits
-    accepted = log.mails[(log.mails["event"] == EVENT["accepted"]) & in_window(log.mails["at_us"], window_s)]
-    succeeded = log.commands["outcome"] == OUTCOME["ok"]
-    commands = log.names(log.commands[succeeded & in_window(log.commands["started_us"], window_s)], "command")
+    messages = 0
+    for mails in mails_by(log, "sender"):
+        accepted = mails[(mails["event"] == EVENT["accepted"]) & in_window(mails["at_us"], window_s)]
+        messages += len(np.unique(accepted[["run", "message"]]))
+    succeeded = np.zeros(len(log.strings), np.int64)
+    for commands in log.pieces("commands"):
+        counted = (commands["outcome"] == OUTCOME["ok"]) & in_window(commands["started_us"], window_s)
+        succeeded += np.bincount(commands["command"][counted], minlength=len(log.strings))
     return Throughput(
         tasks_per_s=sum(hits.values()) / length_s,
-        messages_per_s=len(np.unique(accepted[["run", "message"]])) / length_s,
+        messages_per_s=messages / length_s,
         deliveries_per_s=delivered.delivered / length_s,
         by_task={task: times / length_s for task, times in sorted(hits.items())},
         commands={
-            service: int(np.count_nonzero(np.char.startswith(commands, f"{service} "))) / length_s
+            service: int(succeeded[np.char.startswith(np.array(log.strings), f"{service} ")].sum()) / length_s
             for service in SERVICES
         },
         silent_activities=sum(int(source.facts.get("silent_activities", 0)) for source in log.sources),

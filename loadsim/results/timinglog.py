@@ -2,19 +2,20 @@
 
 `TimingLogWriter` satisfies `model.ports.Recorder`; adding a record costs about a microsecond and touches no file,
 `flush` writes what has gathered (`gather` and `write`, of which the second may run in a thread). `read_log` gives a
-`TimingLog`, the one value that truncate, merge, the score and the exports work on; `write_log` makes a file of such a
-value again. The bytes are described in `container`.
+`TimingLog`, the one value that truncate, merge, the score and the exports work on, whether its records would fit into
+memory or not; `write_log` makes a file of such a value again. The bytes are described in `container`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.results import container
-from loadsim.results.records import COMMAND, EVENT, EVENTS, MAIL, NEVER, OUTCOME, OUTCOMES, TASK
-
-Records = NDArray[np.void]
-"""An array of one of the record types below."""
+from loadsim.results.logfile import EVER, FileStream, LogFile, Span, Stream, ahead, open_log
+from loadsim.results.newfile import new_file
+from loadsim.results.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, Kind, Records
 
 MOST_NAMES = 65_535
 """What 16 bits can number, with one to spare."""
@@ -40,28 +40,8 @@ _MAIL = struct.Struct("<q20sIIIHB")
 _COMMAND = struct.Struct("<qIIIIHB")
 _BLOCK_RECORDS = 65_536
 
-
-MAKERS = ("client", "engine", "run")
-"""Who made a record: the string table has their names. One engine of one run writes one log."""
-
-
-def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
-    return np.dtype([*record.descr, *((name, "<u2") for name in MAKERS)])
-
-
-NAMED_TASK, NAMED_MAIL, NAMED_COMMAND = _named(TASK), _named(MAIL), _named(COMMAND)
-"""The records with who made them: indices into the string table like the other names."""
-
-_KINDS: dict[int, tuple[np.dtype[np.void], np.dtype[np.void], str]] = {
-    container.TASKS: (TASK, NAMED_TASK, "scheduled_us"),
-    container.MAILS: (MAIL, NAMED_MAIL, "at_us"),
-    container.COMMANDS: (COMMAND, NAMED_COMMAND, "started_us"),
-}
-"""Of each kind of record: as an engine writes it, as it is read, and the instant that places it in time."""
-
-INSTANTS = ("scheduled_us", "started_us", "ended_us", "at_us")
-NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
-"""The fields that are instants, and those that are indices of names, in whichever record they occur."""
+WHOLE_RECORDS = 1 << 21
+"""So many records of a kind are read into memory as a whole and stay there; of more, only a part is, at any time."""
 
 
 class _NameTable(dict[str, int]):
@@ -198,14 +178,9 @@ class TimingLogWriter:
         if self._names.new:
             blocks += container.encode_json(container.STRINGS, self._names.new)
             self._names.new = []
-        for kind, gathered in (
-            (container.TASKS, self._tasks),
-            (container.MAILS, self._mails),
-            (container.COMMANDS, self._commands),
-        ):
+        for kind, gathered in zip(KINDS.values(), (self._tasks, self._mails, self._commands), strict=True):
             if gathered:
-                record, _, instant = _KINDS[kind]
-                blocks += _record_block(kind, np.frombuffer(bytes(gathered), record), instant)
+                blocks += _record_block(kind, kind.number, np.frombuffer(bytes(gathered), kind.plain))
                 gathered.clear()
         if self._health:
             blocks += container.encode_json(container.HEALTH, self._health)
@@ -243,9 +218,9 @@ class TimingLogWriter:
             os.fsync(self._file.fileno())
 
 
-def _record_block(kind: int, records: Records, instant: str) -> bytes:
-    at_us = records[instant]
-    return container.encode_block(kind, records.tobytes(), len(records), int(at_us.min()), int(at_us.max()))
+def _record_block(kind: Kind, number: int, records: Records) -> bytes:
+    at_us = records[kind.window_us]
+    return container.encode_block(number, records.tobytes(), len(records), int(at_us.min()), int(at_us.max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,23 +256,54 @@ class Source:
         return self.users > 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TimingLog:
     """The log of one engine or of many: a merged log is a log.
 
     Instants are microseconds from the common start of the run (t = 0); those of an engine that did not live to see it
-    count from its own epoch. `tasks`, `mails` and `commands` are `NAMED_TASK`, `NAMED_MAIL` and `NAMED_COMMAND`.
-    `damages` says, file by file, what could not be read.
+    count from its own epoch. `streams` has the records by kind (the keys of `KINDS`): `NAMED_TASK`, `NAMED_MAIL` and
+    `NAMED_COMMAND`. `damages` says, file by file, what could not be read.
     """
 
     header: Mapping[str, Any]
     sources: tuple[Source, ...]
     strings: tuple[str, ...]
-    tasks: Records
-    mails: Records
-    commands: Records
+    streams: Mapping[str, Stream]
     health: tuple[Mapping[str, Any], ...] = ()
     damages: tuple[str, ...] = ()
+
+    @cached_property
+    def tasks(self) -> Records:
+        """All tasks, in memory. What may have to do with more than fit takes `parts` or `pieces`."""
+        return self._whole("tasks")
+
+    @cached_property
+    def mails(self) -> Records:
+        """All events of messages, in memory."""
+        return self._whole("mails")
+
+    @cached_property
+    def commands(self) -> Records:
+        """All protocol commands, in memory."""
+        return self._whole("commands")
+
+    def parts(self, kind: str, span: Span = EVER) -> Iterator[Records]:
+        """The records of a kind, or of a span of time, in the order of the log; not to be changed.
+
+        Few are one part, all in memory; of many, two parts at a time are, the second of which is being made.
+        """
+        if span == EVER and self.streams[kind].count <= WHOLE_RECORDS:
+            return iter((getattr(self, kind),))
+        return ahead(self.streams[kind].parts(span))
+
+    def pieces(self, kind: str) -> Iterator[Records]:
+        """The same in any order, for what does not depend on it: that is faster."""
+        if self.streams[kind].count <= WHOLE_RECORDS:
+            return iter((getattr(self, kind),))
+        return ahead(self.streams[kind].parts(ordered=False))
+
+    def _whole(self, kind: str) -> Records:
+        return np.concatenate([np.zeros(0, KINDS[kind].named), *self.streams[kind].parts()])
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -322,48 +328,42 @@ class TimingLog:
 
 def read_log(path: Path) -> TimingLog:
     """Read a timing log up to its last whole block. Raises `LogError` when it is none, or damaged at its head."""
-    try:
-        data = path.read_bytes()
-    except OSError as failure:
-        raise LogError(f"{path}: expected a timing log, found none that can be read ({failure.strerror})") from None
-    header, end = container.decode_head(str(path), data)
-    begin = end
-    strings, facts, health = [""], dict[str, Any](), list[dict[str, Any]]()
-    gathered: dict[int, list[Records]] = {kind: [] for kind in _KINDS}
-    for block in container.whole_blocks(data, begin):
-        kind = block.kind & ~container.NAMED
-        if kind in _KINDS:
-            record = _KINDS[kind][1] if block.kind & container.NAMED else _KINDS[kind][0]
-            if len(block.payload) != block.count * record.itemsize:
-                raise LogError(f"{path}: byte {end}: expected {block.count} records of {record.itemsize} bytes")
-            gathered[kind].append(np.frombuffer(block.payload, record))
-        elif kind == container.STRINGS:
-            strings += json.loads(bytes(block.payload))
-        elif kind == container.FACTS:
-            for fact in json.loads(bytes(block.payload)):
-                facts.update(fact)
-        elif kind == container.HEALTH:
-            health += json.loads(bytes(block.payload))
-        end = block.end
-    damages = list(header.pop("damages", []))
-    if end < len(data):
-        damages.append(
-            f"{path.name}: the last {len(data) - end} of {len(data)} bytes are cut off or damaged, and were not read"
-        )
-    if "sources" in header:
-        sources = _sources_of(path, header.pop("sources"))
-        origin_us = 0
+    return log_of(open_log(path))
+
+
+def log_of(file: LogFile) -> TimingLog:
+    """The log that a file holds; its records stay there until they are asked for."""
+    header = {key: value for key, value in file.header.items() if key not in ("sources", "damages")}
+    if "sources" in file.header:
+        sources, health = _sources_of(file.path, file.header["sources"]), file.health
     else:
-        sources = (_source_of(header, facts),)
-        origin_us = (int(facts.get("start_ns", header["epoch_ns"])) - header["epoch_ns"]) // 1000
-        strings += dict.fromkeys(made for maker in MAKERS if (made := getattr(sources[0], maker)) not in strings)
-        for sample in health:
-            if "at_ns" in sample:
-                sample["at_s"] = (sample["at_ns"] - header["epoch_ns"]) / 1e9 - origin_us / 1e6
-    tasks, mails, commands = (_gathered(gathered[kind], kind, strings, sources[0], origin_us) for kind in _KINDS)
-    for records in (tasks, mails, commands):
-        _check(path, records, len(strings))
-    return TimingLog(header, sources, tuple(strings), tasks, mails, commands, tuple(health), tuple(damages))
+        sources, health = (_source_of(header, file.facts),), [_placed(file, sample) for sample in file.health]
+    numbers = {name: number for number, name in enumerate(file.strings)}
+    makers = tuple(numbers.get(getattr(sources[0], maker), 0) for maker in MAKERS)
+    return TimingLog(
+        header=header,
+        sources=sources,
+        strings=file.strings,
+        streams={
+            name: FileStream(file.path, kind, file.indices[name], file.origin_us, makers)
+            for name, kind in KINDS.items()
+        },
+        health=tuple(health),
+        damages=(*file.header.get("damages", ()), *filter(None, [file.damage])),
+    )
+
+
+def _placed(file: LogFile, sample: Mapping[str, Any]) -> dict[str, Any]:
+    """A sample of an engine's health with `at_s`, seconds from the common start, if it says when it was."""
+    if "at_ns" not in sample:
+        return dict(sample)
+    return {**sample, "at_s": (sample["at_ns"] - file.header["epoch_ns"]) / 1e9 - file.origin_us / 1e6}
+
+
+def read_each(paths: Sequence[Path]) -> list[TimingLog]:
+    """Read several logs, as many at a time as there are processors."""
+    with ThreadPoolExecutor(os.cpu_count()) as beside:
+        return list(beside.map(read_log, paths))
 
 
 def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
@@ -389,35 +389,6 @@ def _sources_of(path: Path, found: object) -> tuple[Source, ...]:
     return sources
 
 
-def _gathered(blocks: list[Records], kind: int, strings: list[str], source: Source, origin_us: int) -> Records:
-    """The records of one kind in one array, with who made them, counted from the common start."""
-    plain, named, _ = _KINDS[kind]
-    records = np.zeros(sum(map(len, blocks)), named)
-    if not blocks:
-        return records
-    filled = 0
-    for block in blocks:
-        part = records[filled : filled + len(block)]
-        filled += len(block)
-        for name in block.dtype.names or ():
-            part[name] = block[name]
-        if block.dtype == plain:
-            for maker in MAKERS:
-                part[maker] = strings.index(getattr(source, maker))
-    for name in INSTANTS:
-        if origin_us and name in (plain.names or ()):
-            happened = records[name] != NEVER
-            records[name][happened] -= origin_us
-    return records
-
-
-def _check(path: Path, records: Records, names: int) -> None:
-    """Refuse numbers that stand for nothing: no writer of ours makes them."""
-    for name, most in (*((name, names) for name in NAMES), ("outcome", len(OUTCOMES)), ("event", len(EVENTS))):
-        if name in (records.dtype.names or ()) and len(records) and int(records[name].max()) >= most:
-            raise LogError(f"{path}: {name}: expected a number below {most}, found {records[name].max()}")
-
-
 def write_log(log: TimingLog, path: Path) -> None:
     """Write a log that was read, truncated or merged to a new file. Raises `LogError` when there is one already.
 
@@ -425,19 +396,13 @@ def write_log(log: TimingLog, path: Path) -> None:
     """
     sources = [asdict(source) for source in log.sources]
     header = {**log.header, "format": container.VERSION, "epoch_ns": 0, "sources": sources, "damages": log.damages}
-    made = False
-    try:
-        with path.open("xb") as file:
-            made = True
-            file.write(container.encode_head(header))
-            file.write(container.encode_json(container.STRINGS, list(log.strings[1:])))
-            for kind, records in zip(_KINDS, (log.tasks, log.mails, log.commands), strict=True):
-                for begin in range(0, len(records), _BLOCK_RECORDS):
-                    part = records[begin : begin + _BLOCK_RECORDS]
-                    file.write(_record_block(kind | container.NAMED, part, _KINDS[kind][2]))
-            if log.health:
-                file.write(container.encode_json(container.HEALTH, list(log.health)))
-    except OSError as failure:
-        if made:
-            path.unlink(missing_ok=True)
-        raise LogError(f"{path}: expected to write a new timing log, found: {failure.strerror}") from None
+    with new_file(path, "timing log") as file:
+        file.write(container.encode_head(header))
+        file.write(container.encode_json(container.STRINGS, list(log.strings[1:])))
+        for name, kind in KINDS.items():
+            for part in log.parts(name):
+                for begin in range(0, len(part), _BLOCK_RECORDS):
+                    block = part[begin : begin + _BLOCK_RECORDS]
+                    file.write(_record_block(kind, kind.number | container.NAMED, block))
+        if log.health:
+            file.write(container.encode_json(container.HEALTH, list(log.health)))

@@ -1,0 +1,252 @@
+"""Logs larger than memory: whatever is in memory at a time, records, order and answers are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_samples import START_NS, decoded, done, event, ms, skipped, write_sample
+
+from loadsim.errors import LogError
+from loadsim.report.answer import summarise
+from loadsim.results import container, logfile, merge, timinglog
+from loadsim.results.merge import in_time_order, read_logs, truncate
+from loadsim.results.records import NAMED_COMMAND, NAMED_TASK, placed_us
+from loadsim.results.timinglog import TimingLogWriter, read_log, write_log
+
+FEW = settings(deadline=None, max_examples=50)
+
+Engine = tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]
+
+
+@contextmanager
+def little_memory(records: int) -> Iterator[None]:
+    """For so many records of a kind at a time; what needs more is read in parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logfile, "GROUP_RECORDS", max(1, records // 2))
+        patch.setattr(logfile, "SAMPLE_EVERY", 1)
+        patch.setattr(merge, "SLICE_RECORDS", records)
+        patch.setattr(timinglog, "WHOLE_RECORDS", records)
+        patch.setattr("loadsim.results.delivery.WHOLE_RECORDS", records)
+        yield
+
+
+def command(name: str, at_ms: float, took_us: int, outcome: str) -> dict[str, Any]:
+    """A protocol command of user 1."""
+    return {
+        "command": name,
+        "user": 1,
+        "started_ns": ms(at_ms),
+        "ended_ns": ms(at_ms) + took_us * 1000,
+        "outcome": outcome,
+        "sent_bytes": 1,
+        "received_bytes": 2,
+    }
+
+
+TASKS = st.builds(
+    lambda name, due, late, took, user, ended: (
+        done(name, due * 100, took, late_ms=late, user=user, late_generator_s=late / 7000)
+        if ended
+        else skipped(name, due * 100, user=user)
+    ),
+    st.sampled_from(["READ", "SEND", "LOGON", "SYNC"]),
+    st.integers(-20, 60),
+    st.integers(0, 3),
+    st.integers(0, 50),
+    st.integers(1, 4),
+    st.booleans(),
+)
+MAILS = st.builds(
+    event,
+    st.sampled_from(["accepted", "seen", "found"]),
+    st.sampled_from(["n1.0", "n1.1", "r2.7"]),
+    st.integers(1, 5),
+    st.integers(0, 4000),
+)
+COMMANDS = st.builds(
+    command,
+    st.sampled_from(["IMAP NOOP", "SMTP DATA"]),
+    st.integers(-5, 4000),
+    st.integers(0, 9),
+    st.sampled_from(["ok", "refused"]),
+)
+ENGINES = st.lists(
+    st.tuples(st.lists(TASKS, max_size=12), st.lists(MAILS, max_size=12), st.lists(COMMANDS, max_size=6)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def write_engines(directory: Path, engines: Sequence[Engine], mode: str = "canonical") -> list[Path]:
+    """One log per engine, with blocks of a few records."""
+    return [
+        write_sample(
+            directory / f"c.{number}.tlog",
+            *records,
+            header={"engine": str(number), "users": 8, "first_user": 1 + 2 * number, "mode": mode},
+            flush_every=3,
+        )
+        for number, records in enumerate(engines)
+    ]
+
+
+@FEW
+@given(engines=ENGINES, records=st.integers(1, 9), mode=st.sampled_from(["canonical", "stress"]))
+def test_a_log_in_parts_says_what_it_says_as_a_whole(
+    tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, mode: str
+) -> None:
+    """Records in their order, times and answer of a merged log do not depend on how much of it is in memory."""
+    paths = write_engines(tmp_path_factory.mktemp("parts"), engines, mode)
+    whole = read_logs(paths)
+    expected = decoded(whole), summarise([whole], commands=True).score
+    with little_memory(records):
+        log = read_logs(paths)
+        assert (decoded(log), summarise([log], commands=True).score) == expected
+
+
+@FEW
+@given(engines=ENGINES, records=st.integers(1, 9), data=st.data())
+def test_the_merge_of_any_split_is_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, data: st.DataObject
+) -> None:
+    """Split logs into some sets, merge each into a file, and then those: it is the merge of all."""
+    directory = tmp_path_factory.mktemp("split")
+    paths = write_engines(directory, engines)
+    write_log(read_logs(paths), directory / "whole")
+    sets: dict[int, list[Path]] = {}
+    for path in data.draw(st.permutations(paths)):
+        sets.setdefault(data.draw(st.integers(0, 2)), []).append(path)
+    with little_memory(records):
+        for number, some in sets.items():
+            write_log(read_logs(some), directory / f"set{number}")
+        write_log(read_logs([directory / f"set{number}" for number in sets]), directory / "again")
+    again, whole = read_log(directory / "again"), read_log(directory / "whole")
+    assert decoded(again) == decoded(whole)
+    assert (again.header, again.sources, again.strings) == (whole.header, whole.sources, whole.strings)
+
+
+@FEW
+@given(engines=ENGINES, records=st.integers(1, 9), begin=st.integers(-25, 45), length=st.integers(1, 30))
+def test_truncate_and_merge_commute_in_parts(
+    tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, begin: int, length: int
+) -> None:
+    """Whichever comes first, over files or not, and however little memory there is."""
+    directory = tmp_path_factory.mktemp("commute")
+    paths = write_engines(directory, engines)
+    window_s = (begin / 10, (begin + length) / 10)
+    expected = decoded(truncate(read_logs(paths), window_s))
+    with little_memory(records):
+        assert decoded(merge.merge([truncate(read_log(path), window_s) for path in paths])) == expected
+        write_log(truncate(read_logs(paths), window_s), directory / "truncated")
+        assert decoded(read_log(directory / "truncated")) == expected
+
+
+@FEW
+@given(
+    took_us=st.lists(st.lists(st.integers(0, 2**33), min_size=1, max_size=30), min_size=1, max_size=4),
+    records=st.integers(1, 9),
+)
+def test_percentiles_are_numpys_over_all_logs(
+    tmp_path_factory: pytest.TempPathFactory, took_us: list[list[int]], records: int
+) -> None:
+    """Nearest rank on the union of what all engines measured, exactly, and times that one of them did measure."""
+    directory = tmp_path_factory.mktemp("percentiles")
+    for number, durations_us in enumerate(took_us):
+        tasks = [done("READ", at, 0, ended_ns=ms(at) + 1000 * took) for at, took in enumerate(durations_us)]
+        write_sample(directory / f"{number}.tlog", tasks, header={"engine": str(number)}, flush_every=4)
+    with little_memory(records):
+        (task,) = summarise([directory]).score["tasks"]
+    together = np.concatenate([np.array(durations_us, np.int64) for durations_us in took_us])
+    for percent, found_ms in ((50, task["p50_ms"]), (95, task["p95_ms"])):
+        expected_us = np.percentile(together, percent, method="inverted_cdf")
+        assert found_ms == expected_us / 1000 and round(found_ms * 1000) in together
+
+
+@FEW
+@given(
+    places=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), max_size=40),
+    kind=st.sampled_from([NAMED_TASK, NAMED_COMMAND]),
+)
+def test_time_order_is_by_instant_client_engine_run_and_sequence(
+    places: list[tuple[int, int, int, int]], kind: np.dtype[np.void]
+) -> None:
+    """What shares all of them, or has no sequence, stays in the order in which it came."""
+    records = np.zeros(len(places), kind)
+    records["user"] = np.arange(len(places))
+    for name, column in zip(("started_us", "client", "engine", "run"), np.array(places).reshape(-1, 4).T, strict=True):
+        records[name] = column
+    expected = sorted(range(len(places)), key=lambda at: (*places[at], at))
+    assert in_time_order(records)["user"].tolist() == expected
+
+
+@FEW
+@given(tasks=st.lists(TASKS, min_size=1, max_size=20), begin=st.integers(-2000, 6000), length=st.integers(0, 4000))
+def test_a_span_of_a_log_is_what_was_placed_in_it(
+    tmp_path_factory: pytest.TempPathFactory, tasks: list[dict[str, Any]], begin: int, length: int
+) -> None:
+    """Groups of records outside are not read, and none inside is missed."""
+    with little_memory(4):
+        path = write_sample(tmp_path_factory.mktemp("span") / "a.tlog", tasks, flush_every=2)
+        span = (begin * 1000, (begin + length) * 1000)
+        found = [task for part in read_log(path).streams["tasks"].parts(span) for task in part.tolist()]
+        whole = read_log(path).tasks
+    placed = placed_us(whole)
+    assert found == whole[(placed >= span[0]) & (placed < span[1])].tolist()
+
+
+def test_a_log_that_goes_while_it_is_used_is_one_line(tmp_path: Path) -> None:
+    """Records are read when they are wanted; then the file may be gone, or shorter."""
+    path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    log = read_log(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:100])
+    with pytest.raises(LogError, match=r"a\.tlog: expected 57 bytes at byte \d+, found that the file was cut"):
+        len(log.tasks)
+    path.unlink()
+    with pytest.raises(LogError, match=r"a\.tlog: expected to read it again, found: No such file"):
+        len(log.tasks)
+
+
+def test_what_cannot_be_merged_leaves_no_file(tmp_path: Path) -> None:
+    """A log that goes while it is merged takes what was written so far with it."""
+    path = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    log = read_logs([path])
+    path.unlink()
+    with pytest.raises(LogError, match="read it again"):
+        write_log(log, tmp_path / "merged.tlog")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_block_that_claims_to_be_huge_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flipped bit in its length: what follows is read piece by piece, and found wrong."""
+    path = write_sample(tmp_path / "a.tlog", [done("READ", at, 1) for at in range(50)], flush_every=10)
+    monkeypatch.setattr(container, "_LARGE_BYTES", 100)
+    assert len(read_log(path).tasks) == 50 and read_log(path).damage is None
+    data = bytearray(path.read_bytes())
+    with path.open("rb") as file:
+        _, begin = container.read_head("", file)
+        blocks = list(container.whole_blocks(file, begin))
+    before = blocks[[block.kind for block in blocks].index(container.TASKS) - 1]
+    data[before.end + 3] ^= 1  # of the length (u32 after the kind): 65,536 bytes more
+    path.write_bytes(data + bytes(1 << 17))
+    log = read_log(path)
+    assert len(log.tasks) == 0 and log.damage
+
+
+def test_commands_of_one_instant_stay_in_their_order(tmp_path: Path) -> None:
+    """They have no sequence; a merge in slices keeps them as they came."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", {"run": "r", "client": "c", "engine": "0"}, START_NS)
+    for number in range(20):
+        writer.command("IMAP NOOP", number, START_NS, START_NS, "ok", 1, 1)
+        assert writer.flush() is None
+    writer.close()
+    with little_memory(3):
+        commands = read_logs([tmp_path / "a.tlog"]).commands
+    assert commands["user"].tolist() == list(range(20))
