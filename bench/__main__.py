@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import cpu, healthy, tables, users, witness
+from bench import cpu, healthy, logs, tables, users, witness
 from bench.lateness import measure_lateness
 from bench.processes import Cpus, machine, raise_open_files, share_cpus
 from bench.tls import measure_tls
@@ -44,6 +44,7 @@ def parts(full: bool) -> dict[str, Part]:
     if full:
         found["healthy"] = lambda _: healthy.measure(partial(print, file=sys.stderr, flush=True))
         found["many"] = lambda _: users.measure_many()
+        found["logs"] = lambda _: logs.measure()
         found["imap_dovecot"] = lambda cpus: cpu.imap_on_dovecot(cpus, effort)
         if os.geteuid() == 0:
             found["witness"] = witness.measure

@@ -36,6 +36,7 @@ def document(found: Found) -> str:
         ("The same load by 1 to N engines, null server, all on the same CPUs", "engines", _engines),
         ("From the server's write to the waiting coroutine, 1,000 sessions", "lateness", _lateness),
         ("Healthy runs, `loadsim run --pin` on the null server", "healthy", _healthy),
+        ("Timing logs of 8 engines, merged, truncated and scored", "logs", _logs),
         ("TLS: a log-on, and a user who is on and idle (of the client)", "tls", _tls),
     ):
         if found.get(name):
@@ -156,6 +157,21 @@ def _healthy(rows: Sequence[Row]) -> str:
     figures = [f"{most['lag_p99_ms']:.2f}", f"{most['cpu_share']:.0%}", f"{most['lateness_p95_ms']:.2f}"]
     head = ["runs", "disturbed", "the others were called", "worst lag p99 ms", "most CPU", "worst lateness p95 ms"]
     return _table(head, [[str(len(rows)), str(sum(map(disturbed, rows))), most["validity"], *figures]])
+
+
+def _logs(rows: Sequence[Row]) -> str:
+    steps = ("merge", "truncate", "score", "at_once")
+    body = [
+        [
+            f"{row['records']:,}",
+            f"{row['bytes'] / 1e9:.1f}",
+            *(f"{row[step]['s']:.1f} s, {row[step]['peak_kib'] / 1024:.0f} MiB" for step in steps),
+            *(f"{row[rate] / 1e9:.2f}" for rate in ("crc_bytes_per_s", "write_bytes_per_s")),
+        ]
+        for row in rows
+    ]
+    head = ["tasks", "GB", "merge", "truncate", "score", "all at once", "CRC GB/s", "disk GB/s"]
+    return _table(head, body)
 
 
 _LAG = ("p50 ms", "p95 ms", "p99 ms", "max ms")

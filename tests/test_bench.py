@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from bench import client as measured
-from bench import healthy, tables, tls
+from bench import healthy, logs, tables, tls
 from bench.__main__ import PAGE, RESULTS
 from bench.nullserver import NullServer, Shape, started
 from bench.processes import interleave
 from loadsim.client.modules import open_module
+from loadsim.errors import ConfigError
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SUBMISSIONS, Account, Flag, Session
 
@@ -404,3 +405,37 @@ def test_tables_of_tls_and_engines() -> None:
     assert "| 3 | 600 | 10m | 100 | 1.50 | 25% | 0.10 | 0.20 | 0.30 | 0.40 |" in text.splitlines()
     assert "| TLS 1.3, resumed | 1000 (2.50) | 60.2 |" in text.splitlines()
     assert text.count("### ") == 2
+
+
+def test_large_logs_are_measured_and_their_percentiles_held_against_numpys() -> None:
+    """Each step is done by a process of its own, and says how long it took and how much memory."""
+    (row,) = logs.measure([20_000])
+    assert row["records"] == 20_000 and row["bytes"] > 20_000 * 57
+    for step in logs.STEPS:
+        assert row[step]["s"] > 0 and row[step]["peak_kib"] > 1000
+    found = {
+        "at": "today",
+        "full": True,
+        "machine": {"cpu": "a CPU", "cpus": 2, "kernel": "6", "python": "3", "load_before": 0.0},
+        "cpus": {"client": [0], "server": [1]},
+        "logs": [
+            {
+                "records": 1_000_000,
+                "bytes": 57_500_000,
+                **{step: {"s": 1.25, "peak_kib": 204_800} for step in logs.STEPS},
+                "crc_bytes_per_s": 1.5e9,
+                "write_bytes_per_s": 0.25e9,
+            }
+        ],
+    }
+    times = "1.2 s, 200 MiB"
+    assert (
+        f"| 1,000,000 | 0.1 | {times} | {times} | {times} | {times} | 1.50 | 0.25 |"
+        in tables.document(found).splitlines()
+    )
+
+
+def test_large_logs_need_room_on_the_disk() -> None:
+    """Refused before anything is written, with how much it takes."""
+    with pytest.raises(ConfigError, match=r"logs: .*: expected \d+ GB of room, found \d+ GB"):
+        logs.measure([10**15])
