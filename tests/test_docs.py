@@ -22,6 +22,7 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.report.answer import summarise
 from loadsim.report.answer_text import COLUMNS as TABLE_COLUMNS
+from loadsim.report.compare import UNDECIDED
 from loadsim.report.csv_export import COLUMNS as CSV_COLUMNS
 from loadsim.results.records import OUTCOMES
 from loadsim.results.verdict import Verdict
@@ -286,7 +287,7 @@ def test_every_column_of_the_csv_is_described():
 
 
 def test_every_exit_status_is_described():
-    """The statuses of verdicts, of bad input, of Ctrl-C and of our own bugs; no other."""
+    """The statuses of verdicts, of bad input, of an undecided comparison, of Ctrl-C and of our own bugs; no other."""
     verdicts = {
         Verdict(validity, passed, ended_early, (), ()).exit_status
         for validity in ("valid", "degraded", "invalid")
@@ -294,7 +295,7 @@ def test_every_exit_status_is_described():
         for ended_early in (True, False)
     }
     described = [int(row[0]) for row in rows((REFERENCE / "exit-status.md").read_text())]
-    assert described == sorted(verdicts | {BAD_INPUT, OUR_FAULT, INTERRUPTED})
+    assert described == sorted(verdicts | {BAD_INPUT, UNDECIDED, OUR_FAULT, INTERRUPTED})
 
 
 # --- the pages themselves ---

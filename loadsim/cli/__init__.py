@@ -34,6 +34,7 @@ VERBS = {
     "topology": "accounts and distribution lists of a scenario",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
+    "compare": "two sets of runs: is the second slower, and by how much?",
 }
 """The commands, and what each is for. A module is imported when its command is given: `--help` need not wait."""
 
@@ -76,7 +77,7 @@ def open_standard_streams() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status: 0 pass, 1 criteria missed, 2 bad input, 3 run invalid or ended early.
 
-    70 is a bug of ours, 130 Ctrl-C before there was any load.
+    4 is a comparison that is undecided, 70 is a bug of ours, 130 Ctrl-C before there was any load.
     """
     open_standard_streams()
     with requests_end_it():

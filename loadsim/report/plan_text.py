@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from loadsim.report.table import table
 
 PER_USER = {
     "sent": "sent",
@@ -81,7 +83,7 @@ def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
             published = "" if calculated is None else f"{_figure(calculated.get(PUBLISHED.get(key, key))):>10}"
             cells.append(_figure(planned[key]) + published)
         rows.append([label, *cells])
-    return _table(rows)
+    return table(rows)
 
 
 def _profiles(figures: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -112,7 +114,7 @@ def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
         cells = [list(_load(hour)) for _, hour in across]
         labels = [*figures["tasks"], *TRAFFIC_ROWS]
         yield ""
-        yield from _table([["In hour", *(label for label, _ in across)], *zip(labels, *cells, strict=True)])
+        yield from table([["In hour", *(label for label, _ in across)], *zip(labels, *cells, strict=True)])
 
 
 def _load(hour: Mapping[str, Any]) -> Iterable[str]:
@@ -126,10 +128,3 @@ def _load(hour: Mapping[str, Any]) -> Iterable[str]:
     yield f"{hour['bytes_received'] / 1e6:.1f}"
     yield str(hour["imap_commands"])
     yield "" if per_s is None else f"{per_s:.2f}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for first, *others in rows:
-        cells = [f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True)]
-        yield "  ".join([f"{first:<{widths[0]}}", *cells]).rstrip()

@@ -1,0 +1,127 @@
+"""`python -m bench.slower`, as root: does `compare` find a server that was made slower by a known time, and only that?
+
+Three sets of runs on one private Dovecot and Postfix, taking turns: two of the server as it is, and one in which each
+of its answers comes a known time later. All three go through the same proxy, so that nothing but the delay differs.
+Between the first two there is nothing to find; READ takes as many delays longer as it waits for answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.delay import delayed
+from bench.nullserver import HOST
+from bench.processes import LONGEST_S
+from loadsim.errors import ConfigError
+from loadsim.model.population import distribution_lists
+from loadsim.model.scenario import load_scenario
+from loadsim.report.compare import Comparison, compare_runs
+from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+
+REPEATS = 5
+DELAY_MS = 50.0
+USERS = 20
+SETS = ("base", "same", "slower")
+
+
+def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]:
+    """Make the runs below `place`, and compare: `same` and `slower`, each with `base`."""
+    document = _document(0, 0)
+    scenario = load_scenario(str(_written(place / "accounts.yaml", document)), [])
+    accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
+    runs: dict[str, list[Path]] = {name: [] for name in SETS}
+    with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
+        Path(directory).chmod(0o711)
+        lists = dict(distribution_lists(scenario))
+        with start_dovecot_postfix(accounts, lists, Path(directory) / "server") as server, ExitStack() as stack:
+            ports = (server.services.imap.port, server.services.smtp.port)
+            scenarios = {}
+            for name in SETS:
+                delay_s = delay_ms / 1000 if name == "slower" else 0.0
+                through = [stack.enter_context(delayed(port, delay_s)) for port in ports]
+                scenarios[name] = _written(place / f"{name}.yaml", _document(*through))
+            for repeat in range(repeats):
+                for turn in range(len(SETS)):  # each set is first, second and last equally often
+                    name = SETS[(turn + repeat) % len(SETS)]
+                    runs[name].append(place / f"{name}-{repeat + 1}")
+                    _run(scenarios[name], runs[name][-1])
+    return {name: compare_runs(runs["base"], runs[name], force=True) for name in SETS[1:]}
+
+
+def _document(imap: int, smtp: int) -> dict[str, Any]:
+    """Medium users, every scored task some tens of times in half a minute."""
+    return {
+        "name": "slower",
+        "server": {
+            "imap": {"host": HOST, "port": imap or 1, "tls": "none"},
+            "smtp": {"host": HOST, "port": smtp or 1, "tls": "none"},
+        },
+        "accounts": {"user": "user{index}", "password": "secret-{index}"},
+        "topology": [{"profile": "loadsim-5.5/medium", "users": USERS}],
+        "run": {"day_length": "3m", "duration": "40s", "ramp_up": "3s", "warm_up": "5s", "window": "35s"},
+        "limits": {"hits": 5, "generator": {"lag_p99_ms": 20, "lag_share": None}},
+    }
+
+
+def _written(path: Path, document: Mapping[str, Any]) -> Path:
+    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
+    return path
+
+
+def _run(scenario: Path, out: Path) -> None:
+    """One run; what it printed is told in short."""
+    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out), "--engines", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    if not done.stdout:
+        said = done.stderr.splitlines() or ["nothing"]
+        raise ConfigError(f"bench: loadsim run: expected a score, it ended with {done.returncode} and said: {said[-1]}")
+    score = json.loads(done.stdout)
+    verdict = score["verdict"]
+    print(
+        f"{out.name}: score {score['score_ms']:.1f} ms, {verdict['validity']} {'; '.join(verdict['reasons'])}",
+        flush=True,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, and print both comparisons; 1 when they do not say what is the case."""
+    parser = argparse.ArgumentParser(prog="python -m bench.slower", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="runs of each set; default: %(default)s")
+    parser.add_argument("--delay-ms", type=float, default=DELAY_MS, help="default: %(default)s")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the run directories there")
+    args = parser.parse_args(arguments)
+    if args.repeats < 2:
+        parser.error(f"--repeats: expected at least 2, found {args.repeats}")
+    with tempfile.TemporaryDirectory() as passing:
+        place = args.keep or Path(passing)
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            found = measure(place, args.repeats, args.delay_ms)
+        except ConfigError as error:
+            print(f"bench.slower: {error}", file=sys.stderr)
+            return 2
+    for name, comparison in found.items():
+        print(f"\n--- base and {name} ---\n\n{comparison.text}", end="")
+    for task in found["slower"].figures["tasks"]:
+        times = task["difference_ms"] / args.delay_ms
+        print(f"{task['name']}: {task['difference_ms']:+.1f} ms, {times:.1f} delays of {args.delay_ms:g} ms")
+    return int(_wrong(found))
+
+
+def _wrong(found: Mapping[str, Comparison]) -> bool:
+    """Whether something was found where nothing is, or READ was not found to be slower."""
+    imagined = [one for key in ("tasks", "scores") for one in found["same"].figures[key] if one["change"]]
+    (read,) = (one for one in found["slower"].figures["tasks"] if one["name"] == "READ")
+    return bool(imagined) or read["change"] != "slower"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

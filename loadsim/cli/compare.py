@@ -1,0 +1,55 @@
+"""`loadsim compare`: is one set of runs slower than another?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from loadsim.cli import VERBS
+from loadsim.errors import ConfigError
+from loadsim.report.compare import compare_runs
+from loadsim.report.compare_junit import compare_junit
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `compare`."""
+    parser = subparsers.add_parser("compare", help=VERBS["compare"])
+    for side, which in (("base", "the runs to compare with"), ("new", "the runs that may be slower")):
+        parser.add_argument(f"--{side}", nargs="+", required=True, metavar="RUN", help=which)
+    parser.add_argument(
+        "--max-regression",
+        type=share,
+        metavar="SHARE",
+        help="how much worse the score may be, such as 5%%; the exit status says whether it is",
+    )
+    parser.add_argument("--force", action="store_true", help="compare what should not be compared, and say so")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, too")
+    parser.set_defaults(run=run_compare)
+
+
+def share(text: str) -> float:
+    """A share from 0 to 1, given as 5% or 0.05."""
+    found = _SHARE.fullmatch(text)
+    value = float(found[1]) / (100 if found[2] else 1) if found else None
+    if value is None or value > 1:
+        raise argparse.ArgumentTypeError(f"expected a share such as 5% or 0.05, from 0% to 100%, found {text!r}")
+    return value
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Print the comparison; the exit status is that of `--max-regression`, or 0."""
+    comparison = compare_runs(args.base, args.new, max_regression=args.max_regression, force=args.force)
+    if args.junit:
+        try:
+            args.junit.write_text(compare_junit(comparison.figures), encoding="utf-8")
+        except OSError as failure:
+            raise ConfigError(f"--junit {args.junit}: expected a file to write, found: {failure.strerror}") from None
+    with suppress(BrokenPipeError):  # whoever has seen enough of it gets the exit status all the same
+        print(json.dumps(comparison.figures, indent=2) if args.json else comparison.text, end="\n" if args.json else "")
+    return comparison.exit_status

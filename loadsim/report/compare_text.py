@@ -1,0 +1,128 @@
+"""A comparison of two sets of runs as plain text: the runs, the table, and what it proves and does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadsim.report.table import table
+from loadsim.results.compare import MOST_REPEATS
+
+COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", "95 % interval", "p", "Detectable", "50th")
+
+FEW = 3
+"""Below so many runs of a set, its spread is hardly known."""
+
+
+def compare_text(figures: Mapping[str, Any]) -> str:
+    """The text for what `loadsim compare --json` prints; it ends with a line break. Times are in milliseconds."""
+    begin_s, end_s = figures["window_s"]
+    rows = [COLUMNS, *(_row(one) for one in figures["tasks"]), *(_row(one) for one in figures["scores"])]
+    lines = [
+        *_runs("Base", figures["base"]),
+        *_runs("New", figures["new"]),
+        f"Scenario: {figures['name'] or 'unnamed'}, {figures['users']} users, window of {end_s - begin_s:g} s",
+        "",
+        *table(rows),
+        "Base and New: 95th percentiles in ms, the geometric mean of the runs. Ratio: New / Base. 50th: the medians'.",
+    ]
+    if figures["not_compared"]:
+        lines.append(f"Without hits in some run, and not compared: {', '.join(figures['not_compared'])}.")
+    lines += ["", *_findings(figures), *_limit(figures)]
+    lines += [f"Warning: ignored, as asked: {complaint}" for complaint in figures["ignored"]]
+    lines += [f"Warning: {warning}" for warning in figures["warnings"]]
+    return "\n".join(lines) + "\n"
+
+
+def finding(one: Mapping[str, Any]) -> str:
+    """What the runs show about one figure, in a sentence without its name."""
+    times = f"{one['ratio']:.3f} times as long"
+    if one["p"] is None:
+        return f"{times}, of which a single run on either side proves nothing"
+    return f"{one['change'] or 'no difference shown'}: {times} ({_interval(one)}), p {_p(one['p'])}"
+
+
+def limit_text(figures: Mapping[str, Any]) -> str:
+    """What came of `--max-regression`, in a sentence."""
+    decision, limit = figures["decision"], 1 + figures["max_regression"]
+    said = f"{decision}: "
+    intervals = " and ".join(
+        f"{one['ratio']:.3f}" if one["low"] is None else _interval(one) for one in figures["scores"]
+    )
+    if any(one["low"] is None for one in figures["scores"]):
+        return said + f"the score's ratio is {intervals} of single runs; it takes at least two of each, better five"
+    if decision != "undecided":
+        where = "below" if decision == "passed" else "above"
+        return said + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
+    more = figures["more_repeats"]
+    repeats = f"more than {MOST_REPEATS}" if more is None else f"about {more}"
+    return said + (
+        f"the interval of the score's ratio, {intervals}, holds {limit:g}; {repeats} more"
+        f" {'repeat' if more == 1 else 'repeats'} of each would decide, if the ratio is what it seems"
+    )
+
+
+def _runs(title: str, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    servers = ", ".join(sorted({run["server"] for run in runs if run["server"]})) or "unknown"
+    lines = [f"{title}: {len(runs)} {'run' if len(runs) == 1 else 'runs'} on {servers}"]
+    rows = [
+        (
+            f"  {run['path']}",
+            " / ".join(f"{score_ms:.1f}" for score_ms in run["scores_ms"].values()) or "no score",
+            f"{run['failed']} of {run['done']} tasks failed; {run['validity']},"
+            f" {'criteria met' if run['passed'] else 'criteria missed'}",
+        )
+        for run in runs
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += [f"{path:<{widths[0]}}  score {score:>{widths[1]}}  {verdict}" for path, score, verdict in rows]
+    return lines
+
+
+def _row(one: Mapping[str, Any]) -> Sequence[str]:
+    known = one["p"] is not None
+    return (
+        one["name"],
+        f"{one['base_ms']:.1f}",
+        f"{one['new_ms']:.1f}",
+        f"{one['difference_ms']:+.1f}",
+        f"{one['ratio']:.3f}",
+        _interval(one) if known else "-",
+        _p(one["p"]) if known else "-",
+        f"{one['detectable']:.3f}" if known else "-",
+        f"{one['p50_ratio']:.3f}" if "p50_ratio" in one else "",
+    )
+
+
+def _findings(figures: Mapping[str, Any]) -> list[str]:
+    runs = min(len(figures["base"]), len(figures["new"]))
+    if runs < 2:
+        return [
+            "Nothing is proved: runs of one and the same server differ, too, and by how much only repeats can tell.",
+            "No interval within a run says it. Run each at least three times, better five, taking turns.",
+        ]
+    both = [*figures["tasks"], *figures["scores"]]
+    lines = [f"{one['name']}: {finding(one)}" for one in both if one["change"]]
+    if not lines:
+        lines = ["No difference shown, which is not to say that there is none: see Detectable."]
+    lines += [
+        f"p is corrected for the {len(figures['tasks'])} tasks (Holm); the score's stands alone.",
+        "Detectable: the ratio that runs which vary like these show with a probability of 80 %.",
+    ]
+    if runs < FEW:
+        lines.append(f"With fewer than {FEW} runs of each, how much runs vary is hardly known: intervals are wide.")
+    return lines
+
+
+def _limit(figures: Mapping[str, Any]) -> list[str]:
+    if figures["max_regression"] is None:
+        return []
+    return [f"Maximum regression {figures['max_regression'] * 100:g} %: {limit_text(figures)}"]
+
+
+def _interval(one: Mapping[str, Any]) -> str:
+    return f"{one['low']:.3f} to {one['high']:.3f}"
+
+
+def _p(p: float) -> str:
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}"

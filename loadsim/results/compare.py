@@ -1,0 +1,231 @@
+"""Is one set of runs slower than another? Arithmetic on one figure of each run; the run is the unit of replication.
+
+All of it is done on logarithms: a server that is slower is slower by a factor, and times that are spread by factors are
+symmetric there. Welch's test lets the two sets vary differently. Why just these methods is among the decisions in docs.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.results.student import critical_t, two_sided_p
+
+Floats = NDArray[np.float64]
+
+ALPHA = 0.05
+"""How often a difference is claimed where there is none; 1 - ALPHA is the level of the intervals."""
+
+POWER = 0.8
+"""How often a difference of the size that is called detectable is found."""
+
+RESOLUTION_MS = 0.001
+"""Times are whole microseconds: they vary by their rounding at least, and none is known to be shorter."""
+
+MOST_REPEATS = 100
+"""More than these are not advised: the difference is too near to the limit to be worth them."""
+
+_DRAWS = 20_000
+"""Of imaginary comparisons: they give a detectable difference to some tenths of a percent of itself."""
+
+Decision = Literal["passed", "failed", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One figure of each run of two sets, in ms: the 95th percentile of a task, say, or the score."""
+
+    name: str
+    base_ms: Sequence[float]
+    new_ms: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two sets of runs differ in one figure. Means are geometric, so that `ratio` is that of the means, new / base.
+
+    `low` and `high` bound the ratio's 95 % interval, by itself. `p` is corrected for all figures that were looked at.
+    `detectable` is the smallest ratio above 1 that runs which vary as these do would have shown (corrected, too) with a
+    probability of 80 %. All four are None with a single run on either side.
+    """
+
+    name: str
+    base_ms: float
+    new_ms: float
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    detectable: float | None = None
+
+    @property
+    def difference_ms(self) -> float:
+        """New less base."""
+        return self.new_ms - self.base_ms
+
+    @property
+    def change(self) -> Literal["slower", "faster"] | None:
+        """What the runs show about the second set; None when they show nothing."""
+        if self.p is None or self.p > ALPHA:
+            return None
+        return "slower" if self.ratio > 1 else "faster"
+
+
+def compare(samples: Sequence[Sample]) -> tuple[Difference, ...]:
+    """The differences of figures that are looked at together: `p` is corrected for their number (Holm 1979).
+
+    All samples are of the same runs.
+    """
+    if not samples:
+        return ()
+    base, new = (_logarithms([getattr(sample, side) for sample in samples]) for side in ("base_ms", "new_ms"))
+    means = [tuple(map(float, np.exp(side.mean(axis=-1)))) for side in (base, new)]
+    plain = [
+        Difference(sample.name, base_ms, new_ms, new_ms / base_ms)
+        for sample, base_ms, new_ms in zip(samples, *means, strict=True)
+    ]
+    if min(base.shape[-1], new.shape[-1]) < 2:
+        return tuple(plain)
+    test = welch(base, new)
+    low, high = test.interval(ALPHA)
+    corrected = holm(test.p_values())
+    detectable = np.exp(pooled_deviation(base, new) * deviations_needed(*_runs(base, new), ALPHA / len(samples)))
+    return tuple(
+        Difference(one.name, one.base_ms, one.new_ms, one.ratio, *map(float, found))
+        for one, *found in zip(plain, low, high, corrected, detectable, strict=True)
+    )
+
+
+# --- the test ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Welch:
+    """Welch's test, of many pairs of sets at once: arrays of one shape. `difference` is that of the means, new - base.
+
+    `error` is its standard error, `freedom` its degrees of freedom, whole numbers of at least 1.
+    """
+
+    difference: Floats
+    error: Floats
+    freedom: NDArray[np.int64]
+
+    def p_values(self) -> Floats:
+        """How likely a difference at least as large is where there is none."""
+        return two_sided_p(self.difference / self.error, self.freedom)
+
+    def interval(self, alpha: float) -> tuple[Floats, Floats]:
+        """The ratio's interval of level 1 - `alpha`: below, above."""
+        half = critical_t(alpha, self.freedom) * self.error
+        return np.exp(self.difference - half), np.exp(self.difference + half)
+
+
+def welch(base: Floats, new: Floats) -> Welch:
+    """The test of logarithms of times in ms; the last axis are the runs, two at least.
+
+    Degrees of freedom are Satterthwaite's for two sets as small as the smaller one, rounded down: where one of few runs
+    happens to vary little, the larger set would otherwise lend it its certainty, and differences would be found that
+    are none.
+    """
+    return Welch(
+        np.asarray(new.mean(axis=-1) - base.mean(axis=-1)),
+        *_error_and_freedom(_variance(base), _variance(new), _runs(base, new)),
+    )
+
+
+def _error_and_freedom(base: Floats, new: Floats, runs: tuple[int, int]) -> tuple[Floats, NDArray[np.int64]]:
+    """Of the difference of two means, from both variances between runs."""
+    of_base, of_new = base / runs[0], new / runs[1]
+    both = of_base + of_new
+    freedom = (min(runs) - 1) * both**2 / (of_base**2 + of_new**2)
+    # What is a whole number but for its last digits is not to be rounded down to the one before.
+    return np.sqrt(both), np.floor(freedom + 1e-9).astype(np.int64)
+
+
+def holm(p_values: Floats) -> Floats:
+    """p values corrected for their number, along the last axis (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    count = p_values.shape[-1]
+    order = np.argsort(p_values, axis=-1)
+    scaled = np.take_along_axis(p_values, order, axis=-1) * np.arange(count, 0, -1)
+    corrected = np.empty_like(scaled)
+    np.put_along_axis(corrected, order, np.minimum(np.maximum.accumulate(scaled, axis=-1), 1.0), axis=-1)
+    return corrected
+
+
+def _logarithms(times_ms: Sequence[Sequence[float]]) -> Floats:
+    return np.log(np.maximum(np.array(times_ms, dtype=np.float64), RESOLUTION_MS))
+
+
+def _variance(logarithms: Floats) -> Floats:
+    """Between runs; at least that of a time's rounding (uniform over a microsecond)."""
+    rounding = RESOLUTION_MS**2 / 12 * np.exp(-2 * logarithms.mean(axis=-1))
+    return np.asarray(np.maximum(logarithms.var(axis=-1, ddof=1), rounding))
+
+
+def _runs(base: Floats, new: Floats) -> tuple[int, int]:
+    return base.shape[-1], new.shape[-1]
+
+
+# --- what could have been found ---------------------------------------------------------------------------------
+
+
+def pooled_deviation(base: Floats, new: Floats) -> Floats:
+    """The standard deviation between runs, of both sets together: of so few runs a better guess than each by itself."""
+    free = [count - 1 for count in _runs(base, new)]
+    both = sum(count * _variance(side) for count, side in zip(free, (base, new), strict=True))
+    return np.sqrt(both / sum(free))
+
+
+@lru_cache(maxsize=1024)
+def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
+    """How many standard deviations between runs two sets must lie apart to be told apart, with probability `POWER`.
+
+    Found by drawing imaginary comparisons with the errors of normal logarithms, always the same ones: the test's
+    degrees of freedom change from one to the next, so there is no formula for its power.
+    """
+    draw = np.random.default_rng(20)
+    runs = base_runs, new_runs
+    base, new = (draw.chisquare(count - 1, _DRAWS) / (count - 1) for count in runs)
+    error, freedom = _error_and_freedom(base, new, runs)
+    missed_by = draw.standard_normal(_DRAWS) * math.sqrt(1 / base_runs + 1 / new_runs)
+    return float(np.quantile(critical_t(alpha, freedom) * error - missed_by, POWER))
+
+
+# --- the limit --------------------------------------------------------------------------------------------------
+
+
+def decide(difference: Difference, max_regression: float) -> Decision:
+    """Whether the ratio's interval lies below 1 + `max_regression` (a share), above it, or holds it."""
+    limit = 1 + max_regression
+    if difference.low is None or difference.high is None:
+        return "undecided"
+    if difference.high < limit:
+        return "passed"
+    return "failed" if difference.low > limit else "undecided"
+
+
+def repeats_needed(sample: Sample, max_regression: float) -> int | None:
+    """About how many more runs of each set would decide, if the ratio is what it seems and runs vary as they did.
+
+    "Would": with probability `POWER`. None when they are more than `MOST_REPEATS`, or when a single run on either
+    side says nothing about how runs vary.
+    """
+    base, new = _logarithms([sample.base_ms]), _logarithms([sample.new_ms])
+    base_runs, new_runs = _runs(base, new)
+    if min(base_runs, new_runs) < 2:
+        return None
+    apart = abs(float(new.mean() - base.mean()) - math.log(1 + max_regression))
+    deviation = float(pooled_deviation(base, new)[0])
+
+    def enough(more: int) -> bool:
+        return deviation * deviations_needed(base_runs + more, new_runs + more, ALPHA) <= apart
+
+    more = bisect_left(range(1, MOST_REPEATS + 1), True, key=enough) + 1
+    return more if more <= MOST_REPEATS else None

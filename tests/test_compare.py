@@ -1,0 +1,328 @@
+"""The arithmetic of comparing runs: against published tables, exact permutations, and thousands of simulated runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from loadsim.results.compare import (
+    ALPHA,
+    MOST_REPEATS,
+    POWER,
+    Difference,
+    Sample,
+    compare,
+    decide,
+    deviations_needed,
+    holm,
+    repeats_needed,
+    welch,
+)
+from loadsim.results.student import critical_t, two_sided_p
+
+PAIRS = 2_000
+TASKS = 10
+WEIGHTS = np.array([10.0] + [1.0] * (TASKS - 1))
+"""READ and nine others, as in the score."""
+
+Floats = NDArray[np.float64]
+
+
+def within_three_sigma(share: float) -> float:
+    """By how much the share found among `PAIRS` may lie beside a probability."""
+    return 3 * math.sqrt(share * (1 - share) / PAIRS)
+
+
+# --- Student's t ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("freedom", "five_percent", "one_percent"),
+    [
+        (1, 12.706, 63.657),
+        (2, 4.303, 9.925),
+        (3, 3.182, 5.841),
+        (4, 2.776, 4.604),
+        (5, 2.571, 4.032),
+        (6, 2.447, 3.707),
+        (7, 2.365, 3.499),
+        (8, 2.306, 3.355),
+        (9, 2.262, 3.250),
+        (10, 2.228, 3.169),
+        (15, 2.131, 2.947),
+        (20, 2.086, 2.845),
+        (30, 2.042, 2.750),
+        (60, 2.000, 2.660),
+        (120, 1.980, 2.617),
+    ],
+)
+def test_critical_values_are_those_of_the_published_tables(
+    freedom: int, five_percent: float, one_percent: float
+) -> None:
+    """Two-sided, three decimals, as every table of t has them."""
+    whole = np.array([freedom])
+    assert critical_t(0.05, whole) == pytest.approx([five_percent], abs=0.0005)
+    assert critical_t(0.01, whole) == pytest.approx([one_percent], abs=0.0005)
+
+
+def within(freedom: float, statistic: float) -> float:
+    """How likely Student's t lies within -statistic to statistic: its density, added up."""
+    places = np.linspace(0.0, statistic, 4_001)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    density = scale * (1 + places**2 / freedom) ** (-(freedom + 1) / 2)
+    weights = np.ones(4_001)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    return 2 * float(weights @ density) * (statistic / 4_000) / 3
+
+
+@given(freedom=st.integers(1, 200), statistic=st.floats(-40, 40))
+def test_p_is_the_integral_of_the_density(freedom: int, statistic: float) -> None:
+    """Simpson's rule on the density of Student's t gives the same probability."""
+    found = two_sided_p(np.array([statistic]), np.array([freedom]))
+    assert float(found[0]) == pytest.approx(1 - within(freedom, abs(statistic)), abs=1e-7)
+
+
+@given(freedom=st.integers(1, 100), alpha=st.floats(1e-6, 0.9))
+def test_critical_value_and_p_undo_each_other(freedom: int, alpha: float) -> None:
+    """The critical value is exceeded with just the probability that was asked for."""
+    whole = np.array([freedom])
+    assert two_sided_p(critical_t(alpha, whole), whole) == pytest.approx([alpha], rel=1e-6)
+
+
+# --- the test ---------------------------------------------------------------------------------------------------
+
+
+def test_a_published_example_of_welchs_test() -> None:
+    """Two samples of 15: t -2.46, 25.0 degrees of freedom (24 rounded down), p 0.021 (Wikipedia's first example)."""
+    first = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4]
+    second = [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 20.5, 24.4]
+    found = welch(np.array([second]), np.array([first]))
+    assert float(found.difference[0] / found.error[0]) == pytest.approx(-2.46, abs=0.005)
+    assert int(found.freedom[0]) in (24, 25)
+    assert float(found.p_values()[0]) == pytest.approx(0.021, abs=0.001)
+
+
+def test_holms_method_by_hand() -> None:
+    """0.005 x 4, 0.01 x 3, 0.03 x 2, 0.04 x 1, none below the one before it, none above 1; each row by itself."""
+    rows = np.array([[0.01, 0.04, 0.03, 0.005], [0.9, 0.8, 0.7, 0.6]])
+    assert holm(rows) == pytest.approx(np.array([[0.03, 0.06, 0.06, 0.02], [1, 1, 1, 1]]))
+
+
+def test_exact_permutations_agree() -> None:
+    """With six runs each, p is near the share of all 924 ways to deal the runs out that lie as far apart."""
+    draw = np.random.default_rng(6)
+    chosen = np.array(list(combinations(range(12), 6)))
+    for shift in np.repeat([0.0, 0.05, 0.1, 0.15], 5):
+        base, new = draw.normal(0, 0.1, 6), draw.normal(shift, 0.1, 6)
+        runs = np.concatenate([new, base])
+        dealt = runs[chosen].sum(axis=1)
+        apart = np.abs(dealt - (runs.sum() - dealt))
+        exact = float(np.mean(apart >= apart[0] - 1e-12))
+        found = float(welch(base[np.newaxis], new[np.newaxis]).p_values()[0])
+        assert found == pytest.approx(exact, abs=0.04)
+
+
+TIMES_MS = st.lists(st.floats(1, 10_000), min_size=2, max_size=6)
+
+
+@given(base=TIMES_MS, new=TIMES_MS, factor=st.floats(0.5, 2))
+def test_sides_and_units_do_not_matter(base: list[float], new: list[float], factor: float) -> None:
+    """Exchanged sets give the reciprocal ratio and the same p; times in another unit give the same ratio."""
+    (one,) = compare([Sample("READ", base, new)])
+    (other,) = compare([Sample("READ", new, base)])
+    assert other.ratio == pytest.approx(1 / one.ratio)
+    assert other.p == pytest.approx(one.p)
+    assert (other.low, other.high) == (pytest.approx(1 / one.high), pytest.approx(1 / one.low))
+    (scaled,) = compare([Sample("READ", [each * factor for each in base], [each * factor for each in new])])
+    assert scaled.ratio == pytest.approx(one.ratio)
+    assert scaled.difference_ms == pytest.approx(one.difference_ms * factor, abs=1e-6)
+
+
+def test_means_are_geometric() -> None:
+    """So that their ratio is the ratio: 10 and 40 are 20, 40 and 90 are 60, three times as long."""
+    (found,) = compare([Sample("READ", [10, 40], [40, 90])])
+    assert (found.base_ms, found.new_ms, found.difference_ms) == pytest.approx((20, 60, 40))
+    assert found.ratio == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("base", "new"), [([10], [20]), ([10, 10, 10], [20]), ([10], [20, 20.1, 19.9])])
+def test_a_single_run_proves_nothing(base: list[float], new: list[float]) -> None:
+    """On either side: means and ratio, and neither p nor interval, nor a decision."""
+    sample = Sample("Score", base, new)
+    (found,) = compare([sample])
+    assert found.ratio == pytest.approx(2, rel=0.01)
+    assert (found.low, found.high, found.p, found.detectable, found.change) == (None, None, None, None, None)
+    assert decide(found, 0.05) == "undecided"
+    assert repeats_needed(sample, 0.05) is None
+
+
+def test_runs_that_do_not_vary_differ_when_they_do() -> None:
+    """Equal times are no difference; times that differ by far more than their rounding are one."""
+    same, slower = compare([Sample("READ", [10, 10, 10], [10, 10, 10]), Sample("SEND", [10] * 3, [11] * 3)])
+    assert (same.p, same.change, same.ratio) == (1.0, None, 1.0)
+    assert slower.change == "slower"
+
+
+def test_nothing_to_compare() -> None:
+    """No figures, no differences."""
+    assert compare([]) == ()
+
+
+# --- simulated repeats ------------------------------------------------------------------------------------------
+
+
+def repeats(
+    seed: int,
+    runs: tuple[int, int],
+    deviations: tuple[float, float],
+    shared: float = 0.0,
+    slower: Sequence[float] = (1.0,) * TASKS,
+) -> tuple[Floats, Floats]:
+    """The logarithms of times (ms) of both sets, each of shape (pairs, tasks, runs).
+
+    Each task's time varies between runs by a lognormal factor, of whose variance `shared` is the run's own and falls on
+    all of its tasks alike. Those of the second set take `slower` times as long.
+    """
+    draw = np.random.default_rng(seed)
+    usual = np.log(np.linspace(5, 80, TASKS))[:, np.newaxis]
+    sides = []
+    for count, deviation, factor in zip(runs, deviations, (np.ones(TASKS), np.array(slower)), strict=True):
+        own = draw.standard_normal((PAIRS, TASKS, count)) * math.sqrt(1 - shared)
+        of_run = draw.standard_normal((PAIRS, 1, count)) * math.sqrt(shared)
+        sides.append(usual + np.log(factor)[:, np.newaxis] + deviation * (own + of_run))
+    return sides[0], sides[1]
+
+
+def scores(logarithms: Floats) -> Floats:
+    """The logarithms of each run's score."""
+    return np.asarray(np.log(np.einsum("t,ptr->pr", WEIGHTS, np.exp(logarithms)) / WEIGHTS.sum()))
+
+
+RUNS = [(2, 2), (3, 3), (5, 5), (10, 10), (2, 3), (2, 10), (3, 10)]
+DEVIATIONS = [(0.1, 0.1), (0.03, 0.3), (0.3, 0.03)]
+
+
+@pytest.mark.parametrize("runs", RUNS)
+@pytest.mark.parametrize("deviations", DEVIATIONS)
+@pytest.mark.parametrize("shared", [0.0, 0.8])
+def test_false_alarms_are_no_more_than_said(
+    runs: tuple[int, int], deviations: tuple[float, float], shared: float
+) -> None:
+    """Of 2,000 pairs of sets of one and the same server, at most 5 % have a task that is called different.
+
+    However many runs, however differently the sets vary, whether or not tasks suffer together; so with the score.
+    """
+    base, new = repeats(1, runs, deviations, shared)
+    alarms = np.mean(np.any(holm(welch(base, new).p_values()) <= ALPHA, axis=-1))
+    assert alarms <= ALPHA + within_three_sigma(ALPHA)
+    if deviations[0] == deviations[1]:  # where tasks vary more, so does their sum, and is larger
+        of_score = welch(scores(base), scores(new)).p_values() <= ALPHA
+        assert np.mean(of_score) <= ALPHA + within_three_sigma(ALPHA)
+
+
+@pytest.mark.parametrize("runs", RUNS)
+@pytest.mark.parametrize("deviation", [0.02, 0.1])
+def test_at_the_limit_few_are_passed_and_few_failed(runs: tuple[int, int], deviation: float) -> None:
+    """A server whose score is worse by just what is allowed is passed in 2.5 % of 2,000 comparisons at most."""
+    base, new = repeats(2, runs, (deviation, deviation), 0.5, slower=[1.05] * TASKS)
+    low, high = welch(scores(base), scores(new)).interval(ALPHA)
+    assert np.mean(high < 1.05) <= ALPHA / 2 + within_three_sigma(ALPHA / 2)
+    assert np.mean(low > 1.05) <= ALPHA / 2 + within_three_sigma(ALPHA / 2)
+
+
+@pytest.mark.parametrize("runs", [(3, 3), (5, 5), (10, 10), (4, 7)])
+def test_a_slower_read_is_found_as_often_as_is_said(runs: tuple[int, int]) -> None:
+    """Where 1.10 is said to be detectable, a READ that takes 10 % longer is found in 80 % of 2,000 comparisons."""
+    deviation = math.log(1.10) / deviations_needed(*runs, ALPHA / TASKS)
+    base, new = repeats(3, runs, (deviation, deviation), slower=[1.10, *[1.0] * (TASKS - 1)])
+    test = welch(base, new)
+    found = (holm(test.p_values())[:, 0] <= ALPHA) & (test.difference[:, 0] > 0)
+    assert np.mean(found) == pytest.approx(POWER, abs=within_three_sigma(POWER))
+
+
+def test_what_is_said_to_be_detectable_is_right_in_the_middle() -> None:
+    """The ratio is told from the few runs there are: half of 2,000 comparisons tell more than the true one, half less.
+
+    The median of a variance's estimate lies a little below the variance (4 % with eight degrees of freedom).
+    """
+    runs, deviation = (5, 5), 0.05
+    true = math.exp(deviation * deviations_needed(*runs, ALPHA / TASKS))
+    base, new = np.exp(repeats(4, runs, (deviation, deviation)))
+    told = [
+        compare([Sample(str(task), base[pair, task], new[pair, task]) for task in range(TASKS)])[0].detectable
+        for pair in range(200)
+    ]
+    assert np.median(np.array(told, dtype=float)) == pytest.approx(true, rel=0.03)
+
+
+def test_the_comparison_is_the_test_that_was_simulated() -> None:
+    """`compare` gives each task's corrected p and interval as the simulations' arrays have them."""
+    base, new = repeats(5, (4, 3), (0.1, 0.2), slower=[1.3] * TASKS)
+    test = welch(base, new)
+    low, high = test.interval(ALPHA)
+    corrected = holm(test.p_values())
+    for pair in range(20):
+        samples = [Sample(str(at), np.exp(base[pair, at]), np.exp(new[pair, at])) for at in range(TASKS)]
+        for at, one in enumerate(compare(samples)):
+            expected = corrected[pair, at], low[pair, at], high[pair, at]
+            assert (one.p, one.low, one.high) == pytest.approx(expected)
+
+
+# --- the limit --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.98, 1.04, "passed"),
+        (0.5, 1.05, "undecided"),
+        (1.01, 1.06, "undecided"),
+        (1.05, 1.2, "undecided"),
+        (1.051, 1.2, "failed"),
+    ],
+)
+def test_the_interval_decides(low: float, high: float, expected: str) -> None:
+    """Below the limit it passes, above it fails, on it or around it it is undecided."""
+    assert decide(Difference("Score", 100, 102, 1.02, low, high, 0.5, 1.1), 0.05) == expected
+
+
+def exactly(mean_ms: float, deviation: float, count: int) -> list[float]:
+    """Times of which the geometric mean is just that, and the logarithms' standard deviation, too."""
+    steps = np.arange(count) - (count - 1) / 2
+    return [float(each) for each in mean_ms * np.exp(deviation * steps / steps.std(ddof=1))]
+
+
+def test_repeats_advised_are_enough_and_not_too_many() -> None:
+    """With as many more as is said, 80 % of 2,000 comparisons of servers like these decide; with one less, fewer do."""
+    deviation, first = 0.06, 3
+    more = repeats_needed(Sample("Score", exactly(100, deviation, first), exactly(100, deviation, first)), 0.05)
+    assert more is not None and 5 < more < MOST_REPEATS
+    passed = []
+    for runs in (first + more, first + more - 1):
+        base, new = repeats(6, (runs, runs), (deviation, deviation))
+        _, high = welch(base[:, 0], new[:, 0]).interval(ALPHA)
+        passed.append(float(np.mean(high < 1.05)))
+    assert passed[0] >= POWER - within_three_sigma(POWER)
+    assert passed[1] <= POWER + within_three_sigma(POWER)
+
+
+def test_no_number_of_repeats_tells_a_ratio_from_itself() -> None:
+    """At the limit, or next to it, none is advised."""
+    for ratio in (1.05, 1.0501):
+        assert repeats_needed(Sample("Score", exactly(100, 0.1, 4), exactly(100 * ratio, 0.1, 4)), 0.05) is None
+
+
+def test_more_runs_detect_less() -> None:
+    """What is detectable shrinks with every run of either side, and with fewer tasks to look at."""
+    by_runs: list[Any] = [deviations_needed(runs, runs, 0.005) for runs in range(2, 12)]
+    assert by_runs == sorted(by_runs, reverse=True)
+    assert deviations_needed(3, 3, 0.05) < deviations_needed(3, 3, 0.005)
+    assert deviations_needed(3, 5, 0.05) < deviations_needed(3, 3, 0.05)

@@ -1,0 +1,381 @@
+"""`loadsim compare`: which runs it takes, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from timing_samples import done, write_sample
+
+from loadsim.cli import main
+from loadsim.errors import ConfigError
+from loadsim.report.compare import Comparison, compare_runs
+
+GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
+COMMANDS = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
+
+Capture = pytest.CaptureFixture[str]
+
+HEADER: dict[str, Any] = {
+    "start_state_digest": "m1",
+    "event_loop": "uvloop",
+    "duration_s": 200,
+    "server": "mail.example",
+    "engines": 1,
+    "software": "loadsim 0.1.0",
+}
+
+
+def write_run(
+    place: Path,
+    name: str,
+    read_ms: float = 100.0,
+    send_ms: float | None = 50.0,
+    hour: int = 8,
+    facts: Mapping[str, Any] | None = None,
+    tasks: list[dict[str, Any]] | None = None,
+    **header: Any,
+) -> Path:
+    """A run directory in which each READ and each SEND took the same time; the run has the directory's name."""
+    if tasks is None:
+        tasks = [done("READ", 1000 * at, read_ms) for at in range(1, 6)]
+        tasks += [done("SEND", 1000 * at, send_ms) for at in range(1, 4) if send_ms is not None]
+    own = {"run": name, "wall_clock_start": f"2026-01-05T{hour:02d}:00:00+00:00"}
+    write_sample(place / name / "logs" / "c1.0.tlog", tasks, header=HEADER | own | header, facts=facts)
+    return place / name
+
+
+def three(
+    place: Path, side: str, middle_ms: float, send_ms: tuple[float, float, float] = (50, 51, 52.02)
+) -> list[Path]:
+    """Three runs whose READ takes the middle's time, and 2 % less and more; they take turns with the other side's."""
+    turn = {"base": 0, "new": 1}[side]
+    return [
+        write_run(place, f"{side}-{at}", middle_ms * 1.02 ** (at - 2), send_ms[at - 1], hour=2 * at + turn)
+        for at in (1, 2, 3)
+    ]
+
+
+def by_name(comparison: Comparison, name: str) -> dict[str, Any]:
+    """The figures of one task or score."""
+    found: dict[str, Any]
+    (found,) = (one for key in ("tasks", "scores") for one in comparison.figures[key] if one["name"] == name)
+    return found
+
+
+def refused(base: list[Path], new: list[Path], **options: Any) -> str:
+    """The one line with which the runs are refused."""
+    with pytest.raises(ConfigError) as refusal:
+        compare_runs(base, new, **options)
+    assert str(refusal.value).isprintable()
+    return str(refusal.value)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------
+
+
+def test_the_text_is_the_golden_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """READ takes 20 % longer and is found, SEND the same and is not; the figures were computed with SciPy, as well.
+
+    Base: 100, 102, 104.04 ms and 50, 51, 52.02 ms; new: 120, 122.4, 124.848 ms and 52.02, 51, 50 ms.
+    """
+    monkeypatch.chdir(tmp_path)
+    base = three(Path(), "base", 102)
+    new = three(Path(), "new", 122.4, (52.02, 51, 50))
+    assert main(["compare", "--base", *map(str, base), "--new", *map(str, new), "--max-regression", "5%"]) == 1
+    assert capsys.readouterr().out == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_score_is_compared_run_by_run(tmp_path: Path) -> None:
+    """Its samples are the runs' own scores: READ weighs ten times as much as SEND."""
+    comparison = compare_runs(three(tmp_path, "base", 102), three(tmp_path, "new", 102, (50, 50, 50)))
+    scores = [run["scores_ms"]["Score"] for run in comparison.figures["base"]]
+    assert scores == pytest.approx([(10 * 100 + 50) / 11, (10 * 102 + 51) / 11, (10 * 104.04 + 52.02) / 11])
+    score = by_name(comparison, "Score")
+    assert score["base_ms"] == pytest.approx((10 * 102 + 51) / 11)
+    assert score["new_ms"] < score["base_ms"]
+
+
+@pytest.mark.parametrize(
+    ("middle_ms", "expected", "says"),
+    [(102.0, 0, "passed"), (122.4, 1, "failed"), (107.1, 4, "undecided")],
+)
+def test_exit_statuses(tmp_path: Path, capsys: Capture, middle_ms: float, expected: int, says: str) -> None:
+    """0 when the interval lies below 1.10 or 1.05, 1 above, 4 around it; without a limit it only reports."""
+    base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", middle_ms)))
+    limit = "10%" if says == "passed" else "0.05"
+    assert main(["compare", "--base", *base, "--new", *new, "--max-regression", limit]) == expected
+    assert f": {says}: the interval" in capsys.readouterr().out
+    assert main(["compare", "--base", *base, "--new", *new]) == 0
+    assert "Maximum regression" not in capsys.readouterr().out
+
+
+def test_undecided_says_how_many_more(tmp_path: Path) -> None:
+    """A number where one helps, and "more than" where the ratio is the limit itself."""
+    base = three(tmp_path, "base", 102)
+    near = compare_runs(base, three(tmp_path, "new", 105.06), max_regression=0.05)
+    assert near.figures["decision"] == "undecided"
+    assert re.search(rf"about {near.figures['more_repeats']} more repeats? of each would decide", near.text)
+    at_it = [
+        write_run(tmp_path, f"at-{at}", 107.1 * 1.02 ** (at - 2), 1.05 * 51 * 1.02 ** (at - 2)) for at in (1, 2, 3)
+    ]
+    never = compare_runs(base, at_it, max_regression=0.05)
+    assert never.figures["more_repeats"] is None
+    assert "more than 100 more repeats of each" in never.text
+
+
+@pytest.mark.parametrize("repeats", [(1, 1), (1, 3), (3, 1)])
+def test_a_single_run_on_a_side_proves_nothing(tmp_path: Path, repeats: tuple[int, int]) -> None:
+    """Three times the time is told as such, without a word of significance, and undecided against a limit."""
+    base, new = (
+        three(tmp_path, side, ms)[:count] for side, ms, count in zip(("base", "new"), (102, 306), repeats, strict=True)
+    )
+    comparison = compare_runs(base, new, max_regression=0.05)
+    read = by_name(comparison, "READ")
+    assert read["ratio"] == pytest.approx(3, rel=0.05)
+    assert (read["p"], read["low"], read["change"]) == (None, None, None)
+    assert "Nothing is proved" in comparison.text and "slower" not in comparison.text
+    assert (comparison.exit_status, comparison.figures["more_repeats"]) == (4, None)
+    assert "at least two of each" in comparison.text
+
+
+def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> None:
+    """Without hits in one run it has no time there; the others are compared."""
+    browse = [done("BROWSE", 2000, 30), *(done("READ", 1000 * at, 100) for at in range(1, 6))]
+    base = [write_run(tmp_path, "b1", tasks=browse), write_run(tmp_path, "b2", send_ms=None)]
+    new = [write_run(tmp_path, f"n{at}", 101 + at, send_ms=None) for at in (1, 2)]
+    comparison = compare_runs(base, new)
+    assert [one["name"] for one in comparison.figures["tasks"]] == ["READ"]
+    assert comparison.figures["not_compared"] == ["BROWSE"]
+    assert "not compared: BROWSE." in comparison.text
+
+
+def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
+    """With two in a run, one's times are never held against the other's; the worse of both decides."""
+
+    def run(name: str, imap_ms: float, other_ms: float) -> Path:
+        tasks = [done("READ", 1000, imap_ms), done("READ", 2000, other_ms, user=2, protocol="other")]
+        return write_run(tmp_path, name, tasks=tasks)
+
+    base = [run(f"b{at}", 10 + 0.1 * at, 50 + at) for at in (1, 2, 3)]
+    new = [run(f"n{at}", 10 + 0.1 * at, 150 + at) for at in (1, 2, 3)]
+    comparison = compare_runs(base, new, max_regression=0.2)
+    assert by_name(comparison, "imap: READ")["ratio"] == pytest.approx(1)
+    assert by_name(comparison, "other: READ")["ratio"] == pytest.approx(2.93, rel=0.01)
+    assert [one["name"] for one in comparison.figures["scores"]] == ["imap: Score", "other: Score"]
+    assert comparison.figures["decision"] == "failed"
+
+
+# --- which runs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ({"plan_digest": "p2"}, "plan_digest: expected the same in all runs, or each equally often"),
+        ({"scenario_digest": "s2"}, "scenario_digest: expected the same in all runs, or each equally often"),
+        ({"start_state_digest": "m2"}, "start_state_digest: expected the same in all runs, or each equally often"),
+        ({"users": 3, "engine_users": 3}, "users: expected the same in all runs, found 2 in"),
+        ({"window_s": [0, 90]}, "window_s: expected the same in all runs, found [0.0, 100.0] in"),
+        ({"duration_s": 300}, "duration_s: expected the same in all runs, found 200 in"),
+        ({"day_s": 600}, "day_s: expected the same in all runs, found 28800 in"),
+        ({"weights": {"READ": 1, "SEND": 1}}, "weights: expected the same in all runs, found"),
+        ({"submission": "pipelining"}, "submission: expected the same in all runs, found aiosmtplib in"),
+        ({"event_loop": "asyncio"}, "event_loop: expected the same in all runs, found uvloop in"),
+        ({"limits": {"hits": 6}}, "expected a valid run, found an invalid one: READ has too few hits: 5"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header: dict[str, Any], says: str) -> None:
+    """One line, exit status 2; with `force` it is compared, and what was wrong stands in the text."""
+    base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
+    new = [write_run(tmp_path, "n1", 101), write_run(tmp_path, "n2", 102, **header)]
+    line = refused(base, new)
+    assert says in line and str(new[1]) in line
+    comparison = compare_runs(base, new, force=True)
+    assert any(says in ignored for ignored in comparison.figures["ignored"])
+    assert f"Warning: ignored, as asked: {comparison.figures['ignored'][0]}" in comparison.text
+
+
+def test_another_client_module_is_refused(tmp_path: Path) -> None:
+    """Unless forced: then its READ is held against the other's."""
+    base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
+    tasks = [done("READ", 1000 * at, 100, protocol="other") for at in range(1, 6)]
+    tasks += [done("SEND", 1000, 50, protocol="other")]
+    new = [write_run(tmp_path, f"n{at}", tasks=tasks) for at in (1, 2)]
+    assert "client modules: expected the same in all runs, found imap in" in refused(base, new)
+    assert by_name(compare_runs(base, new, force=True), "READ")["ratio"] == pytest.approx(1, rel=0.05)
+
+
+def test_scores_over_different_tasks_are_refused(tmp_path: Path) -> None:
+    """A score without SEND is another score."""
+    base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
+    new = [write_run(tmp_path, "n1", 101), write_run(tmp_path, "n2", 101, send_ms=None)]
+    assert "tasks in the score: expected the same in all runs, found READ, SEND in" in refused(base, new)
+
+
+def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> None:
+    """Plans may differ where each occurs equally often in both sets, and are refused where one does not."""
+    seeds = [{"plan_digest": f"p{seed}", "start_state_digest": f"m{seed}"} for seed in (1, 2)]
+    base = [write_run(tmp_path, f"b{at}", 100 + at, **seed) for at, seed in enumerate(seeds)]
+    new = [write_run(tmp_path, f"n{at}", 100 + at, **seed) for at, seed in enumerate(reversed(seeds))]
+    assert compare_runs(base, new).figures["ignored"] == []
+    more = write_run(tmp_path, "n9", 100, **seeds[0])
+    assert "plan_digest: expected" in refused(base, [*new, more])
+
+
+def test_one_set_may_have_more_runs(tmp_path: Path) -> None:
+    """Of one and the same plan, as many as there are."""
+    base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
+    new = [write_run(tmp_path, f"n{at}", 100 + at) for at in (1, 2, 3)]
+    assert compare_runs(base, new).figures["ignored"] == []
+
+
+def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
+    """Given twice, copied to another place, or in both sets: refused by its name, forced or not."""
+    one, two, three_ = (write_run(tmp_path, name) for name in ("one", "two", "three"))
+    shutil.copytree(one, tmp_path / "copy")
+    for force in (False, True):
+        assert f"found one twice in base ({one})" in refused([one, one], [two], force=force)
+        assert "found one twice in new" in refused([two], [one, tmp_path / "copy"], force=force)
+        assert "found two in base and in new" in refused([one, two], [three_, two / "logs"], force=force)
+
+
+def test_runs_without_a_name_are_known_by_their_place(tmp_path: Path) -> None:
+    """Logs that do not say their run are compared, and one place is one run."""
+    one, two = (write_run(tmp_path, name, run="") for name in ("one", "two"))
+    assert compare_runs([one], [two]).exit_status == 0
+    assert "in base and in new" in refused([one], [one])
+
+
+def test_several_runs_are_not_one(tmp_path: Path) -> None:
+    """An argument that means the logs of two runs is refused: merged, they would be one observation of nothing."""
+    one, two = (write_run(tmp_path, name) for name in ("one", "two"))
+    assert "expected the logs of one run, found those of one, two" in refused(
+        [tmp_path / "*" / "logs" / "*.tlog"], [two]
+    )
+    assert compare_runs([str(tmp_path / "one" / "logs" / "*.tlog")], [two]).figures["base"][0]["run"] == one.name
+
+
+def test_a_stress_run_has_no_score_to_compare(tmp_path: Path) -> None:
+    """Refused, forced or not."""
+    one, two = write_run(tmp_path, "one"), write_run(tmp_path, "two", mode="stress")
+    assert "mode: expected a canonical run, found a stress run" in refused([one], [two], force=True)
+
+
+def test_a_limit_needs_scores(tmp_path: Path) -> None:
+    """A forced run that has no score cannot be held against a limit; without one, the tasks are compared."""
+    base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
+    new = [write_run(tmp_path, f"n{at}", 100 + at, weights={"COPY": 1}) for at in (1, 2)]
+    assert "--max-regression: expected runs that all have a score" in refused(
+        base, new, max_regression=0.05, force=True
+    )
+    assert compare_runs(base, new, force=True).figures["scores"] == []
+
+
+# --- warnings ---------------------------------------------------------------------------------------------------
+
+
+def _fine(place: Path) -> tuple[list[Path], list[Path]]:
+    return three(place, "base", 102), three(place, "new", 102)
+
+
+def _one_after_the_other(place: Path) -> tuple[list[Path], list[Path]]:
+    return [write_run(place, f"b{at}", 100 + at, hour=at) for at in (1, 2)], [
+        write_run(place, f"n{at}", 100 + at, hour=10 + at) for at in (1, 2)
+    ]
+
+
+def _other(**header: Any) -> Callable[[Path], tuple[list[Path], list[Path]]]:
+    def runs(place: Path) -> tuple[list[Path], list[Path]]:
+        base, _ = _fine(place)
+        return base, [write_run(place, f"n{at}", 100 + at, hour=2 * at, **header) for at in (1, 2, 3)]
+
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        (_fine, []),
+        (_one_after_the_other, ["all runs of base were made before all of new"]),
+        (_other(embedded=True), ["the embedded server shares the machine"]),
+        (_other(software="loadsim 0.2.0"), ["software: not the same in all runs: loadsim 0.1.0, loadsim 0.2.0"]),
+        (_other(criteria={"score_ms_max": 10}), ["criteria missed: score 9"] * 3),
+    ],
+)
+def test_warnings(tmp_path: Path, runs: Callable[[Path], tuple[list[Path], list[Path]]], says: list[str]) -> None:
+    """What does not forbid a comparison is told, once; where nothing is wrong, nothing is."""
+    comparison = compare_runs(*runs(tmp_path))
+    assert len(comparison.figures["warnings"]) == len(says)
+    for warning, expected in zip(comparison.figures["warnings"], says, strict=True):
+        assert expected in warning
+        assert f"Warning: {warning}\n" in comparison.text
+
+
+# --- formats and arguments --------------------------------------------------------------------------------------
+
+
+def test_json_is_described_key_by_key(tmp_path: Path, capsys: Capture) -> None:
+    """Each key of `--json` stands in the reference, and every figure of the text is in it."""
+    base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", 122.4)))
+    assert main(["compare", "--base", *base, "--new", *new, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    section = COMMANDS.read_text(encoding="utf-8").partition("## `loadsim compare`")[2]
+    keys = {*figures, *figures["base"][0], *figures["tasks"][0], *figures["scores"][0]}
+    assert {key for key in keys if f"`{key}`" not in section} == set()
+    (read,) = (one for one in figures["tasks"] if one["name"] == "READ")
+    assert (read["base_ms"], read["new_ms"], read["ratio"]) == pytest.approx((102, 122.4, 1.2))
+
+
+@pytest.mark.parametrize(("middle_ms", "child"), [(102.0, None), (122.4, "failure"), (107.1, "error")])
+def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, child: str | None) -> None:
+    """A case for each task and one for the score, which alone can fail."""
+    base, new = (list(map(str, three(tmp_path, side, ms))) for side, ms in (("base", 102), ("new", middle_ms)))
+    file = tmp_path / "compare.xml"
+    limit = "10%" if child is None else "5%"
+    status = main(["compare", "--base", *base, "--new", *new, "--max-regression", limit, "--junit", str(file)])
+    suite = ElementTree.parse(file).getroot()
+    assert [case.get("name") for case in suite] == ["READ", "SEND", "Score"]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == (
+        "3",
+        str(int(status == 1)),
+        str(int(status == 4)),
+    )
+    assert [[each.tag for each in case] for case in suite][:2] == [["system-out"]] * 2
+    assert [each.tag for each in suite[2]] == ([child] if child else []) + ["system-out"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--base", "a"), "the following arguments are required: --new"),
+        (("--base", "a", "--new", "b", "--max-regression", "5"), "from 0% to 100%, found '5'"),
+        (("--base", "a", "--new", "b", "--max-regression", "-5%"), "argument --max-regression: expected one argument"),
+        (
+            ("--base", "a", "--new", "b", "--max-regression", "five"),
+            "such as 5% or 0.05, from 0% to 100%, found 'five'",
+        ),
+    ],
+)
+def test_wrong_arguments_are_one_line(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
+    """Exit status 2, and what was expected."""
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", *arguments])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert says in said and said.count("\n") == 1
+
+
+def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    """A run that is not there, and a file that cannot be made: exit status 2."""
+    one, two = (str(write_run(tmp_path, name)) for name in ("one", "two"))
+    assert main(["compare", "--base", str(tmp_path / "none"), "--new", two]) == 2
+    assert "expected a timing log or a run directory" in capsys.readouterr().err
+    assert main(["compare", "--base", one, "--new", two, "--junit", str(tmp_path / "no" / "x.xml")]) == 2
+    assert "expected a file to write, found: No such file or directory" in capsys.readouterr().err

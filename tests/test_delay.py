@@ -1,0 +1,105 @@
+"""The proxy that makes a server slower by a known time: what goes through it, and when."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from bench.delay import delayed
+
+PATIENCE_S = 30.0
+DELAY_S = 0.05
+BODY = bytes(range(256)) * 4_096
+
+
+@contextmanager
+def echo() -> Iterator[int]:
+    """A server on loopback that says back what it hears, each connection until its end; its port."""
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            while data := connection.recv(65_536):
+                connection.sendall(data)
+
+    def serve(listening: socket.socket) -> None:
+        with listening:
+            while True:
+                connection, _ = listening.accept()
+                if ended.is_set():
+                    connection.close()
+                    return
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    ended = threading.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    thread = threading.Thread(target=serve, args=(listening,))
+    thread.start()
+    try:
+        yield port
+    finally:
+        ended.set()
+        socket.create_connection(("127.0.0.1", port)).close()
+        thread.join()
+
+
+def hear(connection: socket.socket, count: int | None = None) -> bytes:
+    """So many bytes, or all to the end."""
+    heard = bytearray()
+    while count is None or len(heard) < count:
+        data = connection.recv(65_536)
+        if not data:
+            break
+        heard += data
+    return bytes(heard)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, DELAY_S])
+def test_all_of_it_comes_through(delay_s: float) -> None:
+    """A mebibyte goes there and back unaltered, to the end that the client makes, on several connections at once."""
+    with echo() as port, delayed(port, delay_s) as proxy:
+        clients = [socket.create_connection(("127.0.0.1", proxy), PATIENCE_S) for _ in range(3)]
+        for client in clients:
+            with closing(client):
+                threading.Thread(target=_say, args=(client, BODY), daemon=True).start()
+                assert hear(client) == BODY
+
+
+def _say(client: socket.socket, body: bytes) -> None:
+    client.sendall(body)
+    client.shutdown(socket.SHUT_WR)
+
+
+def test_no_answer_comes_before_its_time() -> None:
+    """Each of some answers in turn takes at least the delay, which asyncio keeps to the resolution of its clock."""
+    resolution_s = time.get_clock_info("monotonic").resolution
+    with (
+        echo() as port,
+        delayed(port, DELAY_S) as proxy,
+        socket.create_connection(("127.0.0.1", proxy), PATIENCE_S) as client,
+    ):
+        for _ in range(3):
+            since_s = time.monotonic()
+            client.sendall(b"hello")
+            assert hear(client, 5) == b"hello"
+            assert time.monotonic() - since_s >= DELAY_S - resolution_s
+
+
+def test_a_server_that_is_not_there_ends_the_connection() -> None:
+    """As the server's own port would; and a proxy ends while a client still holds on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with delayed(port, 0.0) as proxy, socket.create_connection(("127.0.0.1", proxy), PATIENCE_S) as client:
+        assert hear(client) == b""
+    with echo() as there:
+        with delayed(there, 0.0) as proxy:
+            client = socket.create_connection(("127.0.0.1", proxy), PATIENCE_S)
+            client.sendall(b"x")
+            assert hear(client, 1) == b"x"
+        with closing(client):
+            assert hear(client) == b""
