@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
 from loadsim.client.pool import Pool, engines_for, total
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.results.hand import CIRCLE, Hand
 
 SCRIPTED = """
 import json, os, signal, sys, time
@@ -54,11 +56,14 @@ GOOD = ON + FINISHED + "snapshot('drain')" + DRAINED
 class Conducted:
     """A pool of scripted engines, and what came of it."""
 
-    def __init__(self, place: Path, *acts: str) -> None:
-        scenario = scenario_of(place / "scenario", (QUIET, 2 * len(acts)))
+    def __init__(self, place: Path, *acts: str, hands: Sequence[Hand] = ()) -> None:
+        """An engine for each act, with two users: consecutive ones, unless `hands` say who."""
+        users = 2 * len(acts)
+        scenario = scenario_of(place / "scenario", (QUIET, users))
+        hands = hands or [Hand(users, 1, first, first + 2) for first in range(1, users, 2)]
         self.begins = [
-            Begin(scenario, NOWHERE, 1 + 2 * at, 2, str(place / f"{at + 1}"), {"engine": str(at + 1), "acts": act})
-            for at, act in enumerate(acts)
+            Begin(scenario, NOWHERE, hand, str(place / f"{at}"), {"engine": str(at), "acts": act})
+            for at, (act, hand) in enumerate(zip(acts, hands, strict=True), 1)
         ]
         self.out = io.StringIO()
         self.snapshots: list[LiveSnapshot] = []
@@ -102,12 +107,13 @@ def test_engines_begin_together(tmp_path: Path) -> None:
 
 
 def test_mail_is_told_to_its_recipients_engine_alone(tmp_path: Path) -> None:
-    """Users 1 and 2 are of the first engine, 3 and 4 of the second; what the third is not told it need not keep."""
-    sends = ON + "say(accepted=[['a', 3], ['b', 1], ['c', 4]]); hear('accepted'); "
+    """Users 1 and 5 are of the first engine, 2 and 6 of the second, 3 of the third, which need not hear of others'."""
+    hands = [Hand(6, CIRCLE // 4, at * CIRCLE // 4, (at + 1) * CIRCLE // 4) for at in (1, 2, 3)]
+    sends = ON + "say(accepted=[['a', 2], ['b', 1], ['c', 6]]); hear('accepted'); "
     sends += FINISHED + "snapshot('drain', 0, 1)"
     sees = ON + "n = len(hear('accepted')); " + FINISHED + "snapshot('drain', 0, n)"
-    done = Conducted(tmp_path, sends + DRAINED, sees + DRAINED, GOOD).run()
-    assert dict(done.heard(2))["accepted"] == [["a", 3], ["c", 4]]
+    done = Conducted(tmp_path, sends + DRAINED, sees + DRAINED, GOOD, hands=hands).run()
+    assert dict(done.heard(2))["accepted"] == [["a", 2], ["c", 6]]
     assert dict(done.heard(1))["accepted"] == [["b", 1]]
     assert "accepted" not in dict(done.heard(3))
 
@@ -260,7 +266,7 @@ def test_messages_survive_the_line() -> None:
 def test_a_beginning_shows_no_password(tmp_path: Path) -> None:
     """It carries them, for whoever unpacks it, but does not show them."""
     scenario = scenario_of(tmp_path, (QUIET, 2), accounts={"user": "u{index}", "password": "hush-{index}"})
-    begin = Begin(scenario, NOWHERE, 1, 2, "x", {"engine": "1"})
+    begin = Begin(scenario, NOWHERE, Hand(2, 1, 1, 3), "x", {"engine": "1"})
     assert b"hush" not in begin.encode()
     assert "hush" not in repr(begin)
     assert Begin.decode(decode(begin.encode())[1]) == begin

@@ -71,39 +71,6 @@ def test_nobody_outside_the_groups(user: int) -> None:
         group_index(user, [1, 2, 3])
 
 
-@pytest.mark.parametrize("engines", [1, 2, 3, 5, 7])
-def test_slices_are_alike(engines: int) -> None:
-    """Each user is in one slice, and each slice has its share of each profile, also when both come around in threes."""
-    population = Population(scenario(users=(30, 30, 30)))
-    slices = [list(population.slice(part, engines)) for part in range(engines)]
-    assert sorted(user for each in slices for user in each) == list(range(1, 91))
-    for each in slices:
-        assert abs(len(each) - 90 / engines) < 1
-        profiles = Counter(population.group(user).profile_name for user in each)
-        assert all(abs(profiles[f"loadsim-5.0/{name}"] - len(each) / 3) < 3 for name in ("light", "medium", "heavy"))
-
-
-@pytest.mark.parametrize("engines", [1, 2, 3, 5, 7])
-def test_users_are_dealt_out_fairly(engines: int) -> None:
-    """Each user goes to one engine of a plan; each has its share of every profile, and of any run of users."""
-    population = Population(scenario(users=(300, 300, 300)))
-    hands = [population.deal(part, engines) for part in range(engines)]
-    assert sorted(user for hand in hands for user in hand) == list(range(1, 901))
-    for hand in hands:
-        assert hand == sorted(hand)
-        assert abs(len(hand) - 900 / engines) < 1
-        profiles = Counter(population.group(user).profile_name for user in hand)
-        assert all(abs(profiles[f"loadsim-5.0/{name}"] - len(hand) / 3) < 10 for name in ("light", "medium", "heavy"))
-        for first in range(1, 901, 100):
-            assert abs(sum(first <= user < first + 100 for user in hand) - 100 / engines) < 5
-
-
-def test_as_many_engines_as_users_have_one_each() -> None:
-    """None is left without."""
-    population = Population(scenario(users=(3, 3, 3)))
-    assert sorted(population.deal(part, 9) for part in range(9)) == [[user] for user in range(1, 10)]
-
-
 # --- lists ------------------------------------------------------------------------------------------------------
 
 

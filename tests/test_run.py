@@ -191,6 +191,22 @@ def test_events_tell_the_course_of_the_run(small_run: tuple[Path, subprocess.Com
         ]
 
 
+def test_engines_say_in_their_logs_who_their_users_are(
+    small_run: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    """Whoever did anything in a log is in its hand, and everybody in one; the machine's log has none."""
+    out, _ = small_run
+    told: list[int] = []
+    for engine, users in (("1", 3), ("2", 3), ("machine", 0)):
+        log = read_logs([*(out / "logs").glob(f"*.{engine}.tlog")])
+        (source,) = log.sources
+        own = list(source.hand or ())
+        assert (source.users, len(own)) == (users, users)
+        assert sorted(set(log.tasks["user"].tolist())) == own
+        told += own
+    assert sorted(told) == [1, 2, 3, 4, 5, 6]
+
+
 def test_no_password_is_written_anywhere(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """No file of the run directory and nothing that was printed holds any user's password."""
     out, run = small_run

@@ -230,18 +230,31 @@ def test_delivery_joins_message_and_recipient(
     assert (found.accepted, found.delivered, found.times.p95_ms) == expected
 
 
-def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(tmp_path: Path) -> None:
-    """Users 1 and 2 lived to the end, 256 and 257 were lost with their engine: what these never saw is unwatched."""
+@pytest.mark.parametrize(
+    ("users", "lives", "dies"),
+    [
+        ((1, 2, 256, 257, 258), {"engine_users": 2, "first_user": 1}, {"engine_users": 2, "first_user": 256}),
+        # In steps of a 256th of the circle users 1 and 257 have place 1/256, 2 and 258 have 2/256, 256 and 512 have 0.
+        (
+            (1, 257, 256, 512, 258),
+            {"engine_users": 2, "hand": {"users": 512, "step": 2**24, "begin": 2**24, "end": 2**24 + 1}},
+            {"engine_users": 2, "hand": {"users": 512, "step": 2**24, "begin": 0, "end": 1}},
+        ),
+    ],
+)
+def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(
+    tmp_path: Path, users: tuple[int, ...], lives: dict[str, Any], dies: dict[str, Any]
+) -> None:
+    """The first two lived to the end, the next two were lost with their engine: what these never saw is unwatched."""
     ended = write_sample(
         tmp_path / "c.1.tlog",
-        mails=[event("accepted", f"n1.{user}", user, 10) for user in (1, 2, 256, 257, 258)]
-        + [event("seen", "n1.1", 1, 15)],
-        header={"engine": "1", "engine_users": 2, "first_user": 1},
+        mails=[event("accepted", f"n1.{user}", user, 10) for user in users] + [event("seen", "n1.1", users[0], 15)],
+        header={"engine": "1"} | lives,
     )
     lost = write_sample(
         tmp_path / "c.2.tlog",
-        mails=[event("seen", "n1.256", 256, 20)],
-        header={"engine": "2", "engine_users": 2, "first_user": 256},
+        mails=[event("seen", "n1.256", users[2], 20)],
+        header={"engine": "2"} | dies,
         facts={"start_ns": START_NS},
     )
     merged = merge([read_log(ended), read_log(lost)])
@@ -249,7 +262,7 @@ def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(tmp_p
     for log in (merged, read_log(tmp_path / "merged.tlog")):
         found = delivery(log, (0, 100))
         assert (found.accepted, found.delivered, found.unwatched) == (5, 2, 1)
-        assert found.undelivered == found.undelivered_at_end == 2  # to users 2 and 258
+        assert found.undelivered == found.undelivered_at_end == 2  # to the second and the last
 
 
 @st.composite

@@ -17,6 +17,7 @@ from loadsim.model.ports import Recorder
 from loadsim.report.answer import summarise
 from loadsim.report.csv_export import COLUMNS
 from loadsim.results import container
+from loadsim.results.merge import merge
 from loadsim.results.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
 from loadsim.results.timinglog import MOST_NAMES, TimingLogWriter, read_log, write_log
 from loadsim.results.verdict import DEFAULT_CRITERIA, DEFAULT_LIMITS
@@ -346,6 +347,33 @@ def test_numbers_that_stand_for_nothing_are_refused(tmp_path: Path, field: str, 
 
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference" / "timing-log.md"
+
+
+@pytest.mark.parametrize(
+    ("said", "users"),
+    [
+        ({}, None),
+        ({"first_user": 0}, None),
+        ({"first_user": 9}, [9, 10, 11, 12]),
+        ({"hand": None}, None),
+        ({"hand": {"users": 8, "step": 2**31, "begin": 0, "end": 1}}, [2, 4, 6, 8]),  # they come around to place 0
+    ],
+)
+def test_a_log_says_whose_it_is(tmp_path: Path, said: dict[str, Any], users: list[int] | None) -> None:
+    """By a rule, or, if older, by the first of consecutive users, or not at all; once it was merged, too."""
+    TimingLogWriter(tmp_path / "a.tlog", HEADER | said, EPOCH_NS).close()
+    write_log(merge([read_log(tmp_path / "a.tlog")]), tmp_path / "merged.tlog")
+    with (tmp_path / "merged.tlog").open("rb") as file:
+        header, end = container.read_head("merged.tlog", file)
+        file.seek(end)
+        blocks = file.read()
+    for source in header["sources"]:  # as older programs have written it
+        del source["hand"]
+    header["sources"][0] |= said
+    (tmp_path / "older.tlog").write_bytes(container.encode_head(header) + blocks)
+    for name in ("a", "merged", "older"):
+        (source,) = read_log(tmp_path / f"{name}.tlog").sources
+        assert (source.users, source.hand and list(source.hand)) == (4, users)
 
 
 @pytest.mark.parametrize(("name", "record"), [("task", TASK), ("mail", MAIL), ("command", COMMAND)])

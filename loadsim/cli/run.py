@@ -38,6 +38,7 @@ from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.monitor.pin import describe, kept_apart
 from loadsim.monitor.server import find_server
 from loadsim.report.answer import Summary, summarise
+from loadsim.results.hand import deal
 from loadsim.results.timinglog import TimingLogWriter
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.initialise import prepare
@@ -253,12 +254,10 @@ class Run:
         client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
         header = self._header(run_id, client, start_state)
         begins = []
-        for part in range(self.engines):
-            users = self.workload.population.slice(part, self.engines)
-            engine = str(part + 1)
-            own = {"engine": engine, "engine_users": len(users), "first_user": users.start}
+        for engine, hand in enumerate(deal(self.scenario.users, self.engines), 1):
+            own = {"engine": str(engine), "engine_users": len(hand), "hand": asdict(hand)}
             log = self.out / "logs" / f"{client}.{engine}.tlog"
-            begins.append(Begin(self.scenario, self.services, users.start, len(users), str(log), {**header, **own}))
+            begins.append(Begin(self.scenario, self.services, hand, str(log), {**header, **own}))
         return begins
 
     def _header(self, run_id: str, client: str, start_state: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -115,7 +115,7 @@ class Engine:
         self,
         *,
         workload: Workload,
-        users: Sequence[int],
+        users: Collection[int],
         modules: Mapping[str, ClientModule],
         contents: Contents,
         recorder: RunLog,

@@ -30,17 +30,17 @@ from loadsim.model.content import Contents
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
+from loadsim.results.hand import Hand
 from loadsim.results.timinglog import TimingLogWriter
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What an engine needs to know. Users are consecutive; `header` is that of its timing log, a new file at `log`."""
+    """What an engine needs to know. `header` is that of its timing log, a new file at `log`."""
 
     scenario: Scenario
     services: Services
-    first_user: int
-    users: int
+    hand: Hand
     log: str
     header: Mapping[str, Any]
 
@@ -52,14 +52,14 @@ class Begin:
         other.
         """
         values = b64encode(pickle.dumps((self.scenario, self.services))).decode()
-        about = {"first_user": self.first_user, "users": self.users, "log": self.log, "header": self.header}
+        about = {"hand": asdict(self.hand), "log": self.log, "header": self.header}
         return encode(begin={"values": values, **about})
 
     @classmethod
     def decode(cls, about: Mapping[str, Any]) -> Begin:
         """The inverse."""
         scenario, services = pickle.loads(b64decode(about["values"]))  # noqa: S301 - see encode
-        return cls(scenario, services, about["first_user"], about["users"], about["log"], about["header"])
+        return cls(scenario, services, Hand(**about["hand"]), about["log"], about["header"])
 
 
 class Pool:
@@ -217,7 +217,7 @@ async def _run(begin: Begin, pool: Pool, reader: asyncio.StreamReader) -> None:
         async with asyncio.TaskGroup() as group:
             engine = Engine(
                 workload=workload,
-                users=range(begin.first_user, begin.first_user + begin.users),
+                users=begin.hand,
                 modules=modules,
                 contents=contents,
                 recorder=log,

@@ -22,6 +22,7 @@ from loadsim.model.evidence import HEADER, Evidence
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
+from loadsim.results.hand import deal
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def empty_tally(workload: Workload) -> Tally:
 def plan_users(scenario: Scenario, part: int, engines: int, others: Others | None) -> Planned:
     """Let the users of engine `part` (from 0) of so many live through the run; None: there is no other engine."""
     workload = Workload(scenario)
-    users = workload.population.deal(part, engines)
+    users = deal(scenario.users, engines)[part]
     contents = PlannedContents(scenario.run.seed)
     tally = empty_tally(workload)
 

@@ -262,7 +262,7 @@ class Pool:
         else:
             member.said.add(kind)
             if kind == "ready":
-                self._events.say("engine ready", engine=member.name, pid=about, users=member.begin.users)
+                self._events.say("engine ready", engine=member.name, pid=about, users=len(member.begin.hand))
             if self._stops and kind == "ready":  # told before it could hear
                 member.tell(encode(stop=True))
         self._changed.set()
@@ -270,8 +270,7 @@ class Pool:
     def _pass_on(self, accepted: Sequence[tuple[str, int]]) -> None:
         """Tell of accepted messages where their recipients are."""
         for member in self._alive():
-            first = member.begin.first_user
-            mine = [pair for pair in accepted if first <= pair[1] < first + member.begin.users]
+            mine = [pair for pair in accepted if pair[1] in member.begin.hand]
             for begin in range(0, len(mine), ACCEPTED_AT_ONCE):
                 member.tell(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
             member.told_accepted += len(mine)
@@ -302,7 +301,7 @@ class Pool:
     def _lose(self, member: _Member, why: str) -> None:
         if member.lost is None:
             member.lost = why
-            self._events.say("engine lost", engine=member.name, users=member.begin.users, why=why)
+            self._events.say("engine lost", engine=member.name, users=len(member.begin.hand), why=why)
             self._changed.set()
 
     def _seconds(self) -> float | None:

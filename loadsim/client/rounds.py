@@ -11,7 +11,7 @@ import asyncio
 import io
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import ceil
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
@@ -65,7 +65,7 @@ class Rounds:
     microsecond after, when nobody sends any more. At the ends of these two nothing stays on its way.
     """
 
-    def __init__(self, workload: Workload, users: Sequence[int], clock: Clock, others: Others | None) -> None:
+    def __init__(self, workload: Workload, users: Collection[int], clock: Clock, others: Others | None) -> None:
         self._users = frozenset(users)
         self._clock = clock
         self._others = others

@@ -125,24 +125,6 @@ class Population:
         user = self.scenario.accounts.number(address, self.scenario.domain)
         return user if user is not None and 1 <= user <= len(self) else None
 
-    def slice(self, part: int, parts: int) -> range:
-        """The users of engine `part` (from 0) of `parts`: consecutive ones, so that it has its share of each group.
-
-        Every `parts`-th user would be all of one profile wherever the profiles come around as often as the engines.
-        """
-        users = len(self)
-        return range(users * part // parts + 1, users * (part + 1) // parts + 1)
-
-    def deal(self, part: int, parts: int) -> list[int]:
-        """The users of engine `part` (from 0) of `parts` in a plan, in their order: with a like share of everything.
-
-        The lists' members are the first users, who get more mail than the others; so they are dealt out, and in a way
-        that keeps step with nothing that comes around.
-        """
-        users = len(self)
-        dealt = sorted(range(1, users + 1), key=lambda user: user * _GOLDEN % 1.0)
-        return sorted(dealt[users * part // parts : users * (part + 1) // parts])
-
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
     """Every list that a run addresses: its address, and its members' addresses."""

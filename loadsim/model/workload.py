@@ -250,10 +250,9 @@ def _numbered(folders: int) -> tuple[str, ...]:
     return tuple(f"Folder {number:02d}" for number in range(1, folders + 1))
 
 
-def plan_digest(workload: Workload, engines: int = 1) -> str:
-    """SHA-256 over the users' own digests in user order, in hexadecimal; engines only share the work."""
-    slices = [workload.population.slice(part, engines) for part in range(engines)]  # runs of consecutive users
-    return combine_digests([workload.user_digest(user) for part in slices for user in part])
+def plan_digest(workload: Workload) -> str:
+    """SHA-256 over the users' own digests in user order, in hexadecimal."""
+    return combine_digests([workload.user_digest(user) for user in range(1, len(workload.population) + 1)])
 
 
 def combine_digests(in_user_order: Sequence[bytes]) -> str:

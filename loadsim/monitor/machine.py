@@ -124,7 +124,7 @@ def _share(part: int, whole: int) -> float:
 
 def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWriter:
     """The log of this machine, beside those of its engines; `header` is that of one of them. Raises `OSError`."""
-    begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0}
+    begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
     return TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
 

@@ -104,9 +104,8 @@ def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
     named = keys.view(_KEY)
     unwatched = np.zeros(len(keys), np.bool_)
     for source in log.sources:
-        if not source.ended and source.first_user and source.run in log.strings:
-            user = named["user"]
-            of_source = (user >= source.first_user) & (user < source.first_user + source.users)
+        if not source.ended and source.hand is not None and source.run in log.strings:
+            of_source = np.isin(named["user"], list(source.hand))
             unwatched |= of_source & (named["run"] == log.strings.index(source.run))
     return unwatched
 

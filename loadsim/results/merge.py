@@ -37,7 +37,7 @@ CANONICAL, STRESS = "canonical", "stress"
 SLICE_RECORDS = 1 << 21
 """About so many records are put in order at a time; that takes some three times their memory."""
 
-OF_ONE_ENGINE = ("client", "engine", "engine_users", "first_user", "epoch_ns", "wall_clock_start")
+OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "first_user", "epoch_ns", "wall_clock_start")
 """Header keys that say nothing about a merged log; its sources have them."""
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.results import container
+from loadsim.results.hand import Hand
 from loadsim.results.logfile import EVER, FileStream, LogFile, Span, Stream, ahead, open_log
 from loadsim.results.newfile import new_file
 from loadsim.results.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, Kind, Records
@@ -227,8 +228,8 @@ def _record_block(kind: Kind, number: int, records: Records) -> bytes:
 class Source:
     """One engine that took part, and what it said about itself.
 
-    It ran this many `users`, from `first_user` (0: the log does not say) on.
-        `wall_clock_start` (ISO 8601) is the time of day at the instant `epoch_ns` of the engine's clock.
+    It ran this many `users`, those in its `hand`; None: the log does not say who they are. `wall_clock_start` (ISO
+    8601) is the time of day at the instant `epoch_ns` of the engine's clock.
     """
 
     run: str
@@ -238,7 +239,7 @@ class Source:
     wall_clock_start: str
     epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
-    first_user: int = 0
+    hand: Hand | None = None
 
     @property
     def ended(self) -> bool:
@@ -367,22 +368,37 @@ def read_each(paths: Sequence[Path]) -> list[TimingLog]:
 
 
 def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
+    users = int(header.get("engine_users", header.get("users", 0)))
     return Source(
         run=str(header.get("run", "")),
         client=str(header.get("client", "")),
         engine=str(header.get("engine", "")),
-        users=int(header.get("engine_users", header.get("users", 0))),
+        users=users,
         wall_clock_start=str(header.get("wall_clock_start", "")),
         epoch_ns=int(header["epoch_ns"]),
         facts=facts,
-        first_user=int(header.get("first_user", 0)),
+        hand=_hand_of(header, users),
     )
+
+
+def _hand_of(about: Mapping[str, Any], users: int) -> Hand | None:
+    """Who the users of an engine were. Before there were hands, they were consecutive ones, from `first_user` on."""
+    if about.get("hand"):
+        return Hand(**about["hand"])
+    first = int(about.get("first_user", 0))
+    return Hand(first + users - 1, 1, first, first + users) if first else None
+
+
+def _source_again(about: Mapping[str, Any]) -> Source:
+    """One of the sources of a merged log, as it was written."""
+    rest = {key: value for key, value in about.items() if key not in ("hand", "first_user")}
+    return Source(**rest, hand=_hand_of(about, about["users"]))
 
 
 def _sources_of(path: Path, found: object) -> tuple[Source, ...]:
     try:
-        sources = tuple(Source(**source) for source in found) if isinstance(found, list) else ()
-    except TypeError:
+        sources = tuple(map(_source_again, found)) if isinstance(found, list) else ()
+    except (AttributeError, KeyError, TypeError):
         sources = ()
     if not sources:
         raise LogError(f"{path}: sources: expected the engines of a merged log, found {str(found)[:80]}")
