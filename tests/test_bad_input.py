@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -259,6 +260,22 @@ def test_places_that_cannot_be_written_to(capsys: Capture, command: tuple[str, .
     Path("file").touch()
     written()
     assert re.search(rf"{where}\S*: expected .*, found: [A-Z]", refusal(capsys, *command, where))
+
+
+def test_a_directory_that_takes_no_file(capsys: Capture) -> None:
+    """An empty one of the kernel's, in which even root can make none: found before the server hears anything of us."""
+    with (
+        subprocess.Popen([sys.executable, "-c", ""]) as dead,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and with it what was in this directory:
+        out = f"/proc/{dead.pid}/fd"
+        port = server.getsockname()[1]
+        line = refusal(capsys, "run", on(port, port), "--out", out)
+        assert line.startswith(f"loadsim: --out {out}: expected a directory to write to, found: ")
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 @pytest.mark.parametrize("verb", ["run", "init", "clean"])

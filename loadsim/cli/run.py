@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from loadsim import __version__
@@ -76,8 +77,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     allow_open_files(ceil(scenario.users / engines))
     began = datetime.now(UTC)
     out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
-    made = [place for place in (out, *out.parents) if not place.exists()]
-    new_run_directory(out)
+    made = new_run_directory(out)
     try:
         with (
             shown_server(scenario, out) as (services, server),
@@ -128,14 +128,23 @@ def part_of_a_path(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name)[:60]
 
 
-def new_run_directory(path: Path) -> None:
-    """Make the run directory. Raises `ConfigError` unless it is new, or empty."""
+def new_run_directory(path: Path) -> list[Path]:
+    """Make the run directory, and those that it lies in: which of them are new, the innermost first.
+
+    Raises `ConfigError` unless it is new, or empty, and takes files: who else would find out has prepared the server.
+    """
+    made: list[Path] = []
     try:
+        made += [place for place in (path, *path.parents) if not place.exists()]
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it")
+        with TemporaryFile(dir=path):
+            pass
     except OSError as error:
+        remove(made)
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
+    return made
 
 
 def discard(out: Path, made: Sequence[Path]) -> None:
@@ -144,8 +153,14 @@ def discard(out: Path, made: Sequence[Path]) -> None:
         for left in out.iterdir():
             if left.is_file() and not left.stat().st_size:
                 left.unlink()
-        for place in made:
-            place.rmdir()
+    remove(made)
+
+
+def remove(directories: Sequence[Path]) -> None:
+    """Remove those of the directories, the innermost first, that are there and empty."""
+    for directory in directories:
+        with suppress(OSError):
+            directory.rmdir()
 
 
 @contextmanager
