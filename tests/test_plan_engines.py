@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from virtual_runs import quiet, scenario_of
 
 from loadsim.cli import INTERRUPTED, main
-from loadsim.client import rounds
+from loadsim.client import plan_process, rounds
 from loadsim.client.plan import MOST_ENGINES, engines_for, join, make_plan, to_json
 from loadsim.client.plan_engine import Planned, plan_users
 from loadsim.client.plan_process import BEREFT, Links, OtherEngines, other_engines
@@ -204,35 +204,78 @@ def of_python(code: str) -> list[str]:
 
 @dataclass
 class Murderous:
-    """All other engines, of which one is killed when the first has something to tell."""
+    """All other engines, of which one is sent a signal when the first has something to tell."""
 
     others: OtherEngines
+    sent: signal.Signals
     victim: int
     before: bool  # anything was told
 
     def tell(self, said: bytes) -> None:
         if self.before:
-            self.others._processes[self.victim].kill()
+            self.others._processes[self.victim].send_signal(self.sent)
         self.others.tell(said)
 
     def hear(self) -> Sequence[bytes]:
         heard = self.others.hear()
-        self.others._processes[self.victim].kill()
+        self.others._processes[self.victim].send_signal(self.sent)
         return heard
 
 
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (signal.SIGKILL, "was ended by signal 9"),
+        (signal.SIGSTOP, "was stopped, and did not go on within 0.6 s"),
+    ],
+)
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_an_engine_that_is_killed_ends_the_plan(victim: int, before: bool) -> None:
+def test_an_engine_that_is_killed_or_stopped_ends_the_plan(
+    victim: int, before: bool, sent: signal.Signals, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before it has heard anything, and when it has: one line that says which it was, and nobody waits for it."""
+    monkeypatch.setattr(plan_process, "LOOK_S", 0.01)
     with (
-        pytest.raises(RunInvalid, match=rf"^engine {victim + 2} of the plan was ended by signal 9$"),
+        pytest.raises(RunInvalid, match=rf"^engine {victim + 2} of the plan {says}$"),
         other_engines(shipped(), 3) as others,
     ):
-        plan_users(shipped(), 0, 3, Murderous(others, victim, before))
+        plan_users(shipped(), 0, 3, Murderous(others, sent, victim, before))
     statuses = [process.returncode for process in others._processes]
     assert statuses[victim] == -signal.SIGKILL
     assert statuses[1 - victim] in (BEREFT, -signal.SIGKILL)  # by itself, or because nobody waited for that
+
+
+def test_an_engine_that_is_stopped_before_it_listens_ends_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when there is more to tell it than a pipe holds, so that the first waits until it reads."""
+    monkeypatch.setattr(plan_process, "LOOK_S", 0.01)
+    accounts = replace(shipped(), name="." * 10**7)
+    with (
+        pytest.raises(RunInvalid, match=r"^engine 2 of the plan was stopped"),
+        other_engines(accounts, 2, of_python("os.kill(os.getpid(), 19)")),
+    ):
+        pass
+
+
+def test_an_engine_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be stopped for a while, in which it is looked at again and again."""
+    monkeypatch.setattr(plan_process, "LOOK_S", 0.001)
+    monkeypatch.setattr(plan_process, "LOOKS", 10**9)
+    looks: SimpleQueue[bool] = SimpleQueue()
+    is_stopped = plan_process._is_stopped
+
+    def look(process: subprocess.Popen[bytes]) -> bool:
+        looks.put(stopped := is_stopped(process))
+        return stopped
+
+    monkeypatch.setattr(plan_process, "_is_stopped", look)
+    resting = of_python("link.recv(); os.kill(os.getpid(), 19); link.send('found')")
+    with other_engines(shipped(), 2, resting) as others:
+        found = 0
+        while found < 3:
+            found += looks.get(timeout=LIMIT_S)
+        others._processes[0].send_signal(signal.SIGCONT)
+        assert others.planned() == ["found"]
 
 
 def test_an_engine_that_fails_is_our_bug(capfd: pytest.CaptureFixture[str]) -> None:

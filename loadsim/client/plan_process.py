@@ -6,13 +6,15 @@ found. Between any two engines there is a pipe. An engine whose pipe ends has no
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from loadsim.client.plan_engine import Planned, plan_users, uncollected
@@ -26,6 +28,10 @@ BEREFT = 75
 
 PATIENCE_S = 10
 """How long one that has lost another may take to end."""
+
+LOOK_S = 1.0
+LOOKS = 60
+"""An engine that is found stopped (as by SIGSTOP) so many times in a row is given up: all others wait for it."""
 
 
 class Ended(Exception):
@@ -100,6 +106,10 @@ class OtherEngines:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._own: list[Connection] = []
         self._links = Links(self._own)
+        self._given_up: set[int] = set()
+        self._over = Event()
+        self._watcher = Thread(target=self._watch, daemon=True)
+        self._watcher.start()
 
     def start(self, scenario: Scenario, engines: int, command: Sequence[str]) -> None:
         """Start those that are wanted beside the first: never forked, in sessions of their own, for Ctrl-C is ours."""
@@ -128,9 +138,11 @@ class OtherEngines:
 
     def end(self) -> None:
         """Leave none behind."""
+        self._over.set()
         for process in self._processes:
             process.kill()
             process.wait()
+        self._watcher.join()
         self._links.close()
 
     def tell(self, said: bytes) -> None:
@@ -147,9 +159,22 @@ class OtherEngines:
         with self._noticing():
             return [self._links.take(at) for at in range(len(self._own))]
 
+    def _watch(self) -> None:
+        """Kill whoever is stopped for too long: that is noticed by all that wait for him.
+
+        It is counted in our own looks: while somebody stops us, or the machine sleeps, nobody is late.
+        """
+        stopped: Counter[int] = Counter()
+        while not self._over.wait(LOOK_S):
+            for engine, process in enumerate(tuple(self._processes), 2):
+                stopped[engine] = stopped[engine] + 1 if _is_stopped(process) else 0
+                if stopped[engine] >= LOOKS:
+                    self._given_up.add(engine)
+                    process.kill()
+
     @contextmanager
     def _noticing(self) -> Iterator[None]:
-        """Raises `RunInvalid` when somebody has killed one of them.
+        """Raises `RunInvalid` when somebody has killed one of them, or stopped it.
 
         Raises `RuntimeError` when one has failed; its traceback stands above, on standard error.
         """
@@ -157,6 +182,10 @@ class OtherEngines:
             yield
         except Ended as ended:
             engine, status = self._culprit(ended.at)
+            if engine in self._given_up:
+                raise RunInvalid(
+                    f"engine {engine} of the plan was stopped, and did not go on within {LOOKS * LOOK_S:g} s"
+                ) from None
             if status < 0:
                 raise RunInvalid(f"engine {engine} of the plan was ended by signal {-status}") from None
             raise RuntimeError(f"engine {engine} of the plan has failed, with exit status {status}") from None
@@ -169,6 +198,14 @@ class OtherEngines:
                 if status not in (0, BEREFT):
                     return other + 2, status
         return at + 2, BEREFT
+
+
+def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Whether somebody has stopped it, and it has not gone on."""
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it has ended, and we know
+        return False
 
 
 @contextmanager
