@@ -171,6 +171,14 @@ def test_runs_that_do_not_vary_differ_when_they_do() -> None:
     assert slower.change == "slower"
 
 
+def test_runs_that_vary_wildly_show_nothing() -> None:
+    """Two of each that vary by a factor of a million could not even show a hundredfold; no figure overflows."""
+    samples = [Sample(str(at), [first, 10_000], [0.001, 100_000]) for at, first in enumerate([0.001, 1, 30, 1_000] * 4)]
+    for found in compare(samples):
+        assert found.detectable is None and found.low is not None and found.high is not None
+        assert 0 < found.low < 1 < found.high < math.inf
+
+
 def test_nothing_to_compare() -> None:
     """No figures, no differences."""
     assert compare([]) == ()

@@ -156,6 +156,13 @@ def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> Non
     assert "not compared: BROWSE." in comparison.text
 
 
+def test_runs_that_vary_wildly_keep_the_table_narrow(tmp_path: Path) -> None:
+    """Two runs of each whose times have nothing in common: bounds of hundreds and thousandths are just called such."""
+    base, new = ([write_run(tmp_path, f"{side}{at}", 5 * 20.0**at) for at in (1, 2)] for side in ("b", "n"))
+    row = next(line for line in compare_runs(base, new).text.splitlines() if line.startswith("READ"))
+    assert re.fullmatch(r"READ +447\.2 +447\.2 +\+0\.0 +1\.000 +< 0\.01 to > 100 +1\.0000 +> 100 +1\.000", row)
+
+
 def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
     """With two in a run, one's times are never held against the other's; the worse of both decides."""
 

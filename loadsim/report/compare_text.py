@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadsim.report.table import table
-from loadsim.results.compare import MOST_REPEATS
+from loadsim.results.compare import MOST_DETECTABLE, MOST_REPEATS
 
 COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", "95 % interval", "p", "Detectable", "50th")
 
@@ -36,7 +36,7 @@ def compare_text(figures: Mapping[str, Any]) -> str:
 
 def finding(one: Mapping[str, Any]) -> str:
     """What the runs show about one figure, in a sentence without its name."""
-    times = f"{one['ratio']:.3f} times as long"
+    times = f"{_ratio(one['ratio'])} times as long"
     if one["p"] is None:
         return f"{times}, of which a single run on either side proves nothing"
     return f"{one['change'] or 'no difference shown'}: {times} ({_interval(one)}), p {_p(one['p'])}"
@@ -47,7 +47,7 @@ def limit_text(figures: Mapping[str, Any]) -> str:
     decision, limit = figures["decision"], 1 + figures["max_regression"]
     said = f"{decision}: "
     intervals = " and ".join(
-        f"{one['ratio']:.3f}" if one["low"] is None else _interval(one) for one in figures["scores"]
+        _ratio(one["ratio"]) if one["low"] is None else _interval(one) for one in figures["scores"]
     )
     if any(one["low"] is None for one in figures["scores"]):
         return said + f"the score's ratio is {intervals} of single runs; it takes at least two of each, better five"
@@ -86,11 +86,11 @@ def _row(one: Mapping[str, Any]) -> Sequence[str]:
         f"{one['base_ms']:.1f}",
         f"{one['new_ms']:.1f}",
         f"{one['difference_ms']:+.1f}",
-        f"{one['ratio']:.3f}",
+        _ratio(one["ratio"]),
         _interval(one) if known else "-",
         _p(one["p"]) if known else "-",
-        f"{one['detectable']:.3f}" if known else "-",
-        f"{one['p50_ratio']:.3f}" if "p50_ratio" in one else "",
+        _ratio(one["detectable"]) if known else "-",
+        _ratio(one["p50_ratio"]) if "p50_ratio" in one else "",
     )
 
 
@@ -121,7 +121,14 @@ def _limit(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _interval(one: Mapping[str, Any]) -> str:
-    return f"{one['low']:.3f} to {one['high']:.3f}"
+    return f"{_ratio(one['low'])} to {_ratio(one['high'])}"
+
+
+def _ratio(ratio: float | None) -> str:
+    """Three decimals; beyond a hundredfold, and where that is all that is known, just this."""
+    if ratio is None or ratio > MOST_DETECTABLE:
+        return f"> {MOST_DETECTABLE:g}"
+    return f"{ratio:.3f}" if ratio >= 1 / MOST_DETECTABLE else f"< {1 / MOST_DETECTABLE:g}"
 
 
 def _p(p: float) -> str:

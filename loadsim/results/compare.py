@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -28,6 +28,9 @@ POWER = 0.8
 
 RESOLUTION_MS = 0.001
 """Times are whole microseconds: they vary by their rounding at least, and none is known to be shorter."""
+
+MOST_DETECTABLE = 100.0
+"""Runs that do not show a hundredfold difference for sure show nothing."""
 
 MOST_REPEATS = 100
 """More than these are not advised: the difference is too near to the limit to be worth them."""
@@ -53,7 +56,7 @@ class Difference:
 
     `low` and `high` bound the ratio's 95 % interval, by itself. `p` is corrected for all figures that were looked at.
     `detectable` is the smallest ratio above 1 that runs which vary as these do would have shown (corrected, too) with a
-    probability of 80 %. All four are None with a single run on either side.
+    probability of 80 %, or None when that is above `MOST_DETECTABLE`. All four are None with a single run on a side.
     """
 
     name: str
@@ -96,10 +99,16 @@ def compare(samples: Sequence[Sample]) -> tuple[Difference, ...]:
     test = welch(base, new)
     low, high = test.interval(ALPHA)
     corrected = holm(test.p_values())
-    detectable = np.exp(pooled_deviation(base, new) * deviations_needed(*_runs(base, new), ALPHA / len(samples)))
+    apart = pooled_deviation(base, new) * deviations_needed(*_runs(base, new), ALPHA / len(samples))
     return tuple(
-        Difference(one.name, one.base_ms, one.new_ms, one.ratio, *map(float, found))
-        for one, *found in zip(plain, low, high, corrected, detectable, strict=True)
+        replace(
+            one,
+            low=float(low[at]),
+            high=float(high[at]),
+            p=float(corrected[at]),
+            detectable=math.exp(apart[at]) if apart[at] <= math.log(MOST_DETECTABLE) else None,
+        )
+        for at, one in enumerate(plain)
     )
 
 
