@@ -34,8 +34,8 @@ SETS = ("base", "same", "slower")
 
 def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]:
     """Make the runs below `place`, and compare: `same` and `slower`, each with `base`."""
-    document = _document(0, 0)
-    scenario = load_scenario(str(_written(place / "accounts.yaml", document)), [])
+    nowhere = document(1, 1)
+    scenario = load_scenario(str(_written(place / "accounts.yaml", nowhere)), [])
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     runs: dict[str, list[Path]] = {name: [] for name in SETS}
     with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
@@ -47,7 +47,7 @@ def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]
             for name in SETS:
                 delay_s = delay_ms / 1000 if name == "slower" else 0.0
                 through = [stack.enter_context(delayed(port, delay_s)) for port in ports]
-                scenarios[name] = _written(place / f"{name}.yaml", _document(*through))
+                scenarios[name] = _written(place / f"{name}.yaml", document(*through))
             for repeat in range(repeats):
                 for turn in range(len(SETS)):  # each set is first, second and last equally often
                     name = SETS[(turn + repeat) % len(SETS)]
@@ -56,13 +56,13 @@ def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]
     return {name: compare_runs(runs["base"], runs[name], force=True) for name in SETS[1:]}
 
 
-def _document(imap: int, smtp: int) -> dict[str, Any]:
+def document(imap: int, smtp: int) -> dict[str, Any]:
     """Medium users, every scored task some tens of times in half a minute."""
     return {
         "name": "slower",
         "server": {
-            "imap": {"host": HOST, "port": imap or 1, "tls": "none"},
-            "smtp": {"host": HOST, "port": smtp or 1, "tls": "none"},
+            "imap": {"host": HOST, "port": imap, "tls": "none"},
+            "smtp": {"host": HOST, "port": smtp, "tls": "none"},
         },
         "accounts": {"user": "user{index}", "password": "secret-{index}"},
         "topology": [{"profile": "loadsim-5.5/medium", "users": USERS}],
@@ -71,8 +71,8 @@ def _document(imap: int, smtp: int) -> dict[str, Any]:
     }
 
 
-def _written(path: Path, document: Mapping[str, Any]) -> Path:
-    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
+def _written(path: Path, scenario: Mapping[str, Any]) -> Path:
+    path.write_text(json.dumps(scenario), encoding="utf-8")  # JSON is YAML
     return path
 
 
@@ -84,11 +84,9 @@ def _run(scenario: Path, out: Path) -> None:
         said = done.stderr.splitlines() or ["nothing"]
         raise ConfigError(f"bench: loadsim run: expected a score, it ended with {done.returncode} and said: {said[-1]}")
     score = json.loads(done.stdout)
+    told = "none" if score["score_ms"] is None else f"{score['score_ms']:.1f} ms"
     verdict = score["verdict"]
-    print(
-        f"{out.name}: score {score['score_ms']:.1f} ms, {verdict['validity']} {'; '.join(verdict['reasons'])}",
-        flush=True,
-    )
+    print(f"{out.name}: score {told}; {'; '.join([verdict['validity'], *verdict['reasons']])}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,10 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for task in found["slower"].figures["tasks"]:
         times = task["difference_ms"] / args.delay_ms
         print(f"{task['name']}: {task['difference_ms']:+.1f} ms, {times:.1f} delays of {args.delay_ms:g} ms")
-    return int(_wrong(found))
+    return int(wrong(found))
 
 
-def _wrong(found: Mapping[str, Comparison]) -> bool:
+def wrong(found: Mapping[str, Comparison]) -> bool:
     """Whether something was found where nothing is, or READ was not found to be slower."""
     imagined = [one for key in ("tasks", "scores") for one in found["same"].figures[key] if one["change"]]
     (read,) = (one for one in found["slower"].figures["tasks"] if one["name"] == "READ")

@@ -1,16 +1,21 @@
-"""The proxy that makes a server slower by a known time: what goes through it, and when."""
+"""The proxy that makes a server slower by a known time, and the benchmark that has `compare` find it."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
+from bench import slower
 from bench.delay import delayed
+from loadsim.model.scenario import load_scenario
+from loadsim.report.compare import Comparison
 
 PATIENCE_S = 30.0
 DELAY_S = 0.05
@@ -103,3 +108,32 @@ def test_a_server_that_is_not_there_ends_the_connection() -> None:
             assert hear(client, 1) == b"x"
         with closing(client):
             assert hear(client) == b""
+
+
+def test_the_benchmarks_scenario_is_one(tmp_path: Path) -> None:
+    """`loadsim run` takes it, and its window is long enough to be valid."""
+    (tmp_path / "scenario.yaml").write_text(json.dumps(slower.document(10143, 10025)), encoding="utf-8")
+    scenario = load_scenario(str(tmp_path / "scenario.yaml"), [])
+    assert scenario.users == slower.USERS
+    assert scenario.limits.window_s <= scenario.run.window_s
+
+
+@pytest.mark.parametrize(
+    ("same", "read", "wrong"),
+    [(None, "slower", False), ("slower", "slower", True), ("faster", "slower", True), (None, None, True)],
+)
+def test_the_benchmark_knows_a_wrong_answer(same: str | None, read: str | None, wrong: bool) -> None:
+    """A difference where there is none, or none where READ is slower."""
+
+    def found(read: str | None, score: str | None = None) -> Comparison:
+        return Comparison({"tasks": [{"name": "READ", "change": read}], "scores": [{"change": score}]}, "", 0)
+
+    assert slower.wrong({"same": found(None, same), "slower": found(read)}) == wrong
+
+
+def test_the_benchmark_needs_repeats(capsys: pytest.CaptureFixture[str]) -> None:
+    """One run of each proves nothing."""
+    with pytest.raises(SystemExit) as ended:
+        slower.main(["--repeats", "1"])
+    assert ended.value.code == 2
+    assert "--repeats: expected at least 2, found 1" in capsys.readouterr().err
