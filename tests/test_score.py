@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from fractions import Fraction
@@ -97,18 +98,27 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
             "1 accepted messages were not delivered when the run ended, at most 0 wanted",
         ],
     }
+    assert (score["percentile"], score["method"], score["provisional"]) == (95, "merged", True)
+    assert (score["score_interval_ms"], score["no_score_interval"]) == (None, "the window is shorter than 8 s")
     tasks = {task["task"]: task for task in score["tasks"]}
     times = [10.0 * number for number in range(1, 21)]
+    percentiles = {"p50_ms": 100, "p90_ms": 180, "p95_ms": 190, "p99_ms": 200, "p99_9_ms": 200, "max_ms": 200}
     assert tasks["READ"] == {
         "task": "READ",
         "weight": 10,
         "hits": 20,
         "failed": 0,
-        "p50_ms": 100,
-        "p95_ms": 190,
+        **percentiles,
         "mean_ms": pytest.approx(statistics.mean(times)),
         "stddev_ms": pytest.approx(statistics.stdev(times)),
-        "response_p95_ms": 190,
+        "percentile_ms": 190,
+        "interval_ms": None,
+        "no_interval": "20 hits, at least 100 needed",
+        **{f"response_{name}": time_ms for name, time_ms in percentiles.items()},
+        "planned": 20,
+        "done": 20,
+        "done_per_s": 20,
+        "failures": [],
         "refused": 0,
         "lost": 0,
         "timeout": 0,
@@ -117,6 +127,8 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
     }
     assert (tasks["SEND"]["failed"], tasks["SEND"]["timeout"], tasks["MOVE"]["skipped"]) == (1, 1, 1)
     assert (tasks["MOVE"]["hits"], tasks["MOVE"]["p95_ms"], tasks["LOGON"]["weight"]) == (0, None, 0)
+    assert tasks["SEND"]["failures"] == [{"outcome": "timeout", "kind": "SMTP DATA", "times": 1}]
+    assert (tasks["LOGON"]["done"], tasks["LOGON"]["done_per_s"]) == (2, None)
     assert score["delivery"] == {
         "accepted": 3,
         "delivered": 3,
@@ -124,15 +136,25 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "undelivered_at_end": 1,
         "unwatched": 0,
         "p50_ms": 20,
-        "p95_ms": 40,
+        **dict.fromkeys(("p90_ms", "p95_ms", "p99_ms", "p99_9_ms", "max_ms"), 40),
         "mean_ms": 30,
         "stddev_ms": pytest.approx(math.sqrt(200)),
     }
     assert score["by_protocol"] == {
         "imap": {
             "score_ms": score["score_ms"],
+            "score_interval_ms": None,
+            "no_score_interval": "the window is shorter than 8 s",
+            "block_s": None,
+            "provisional": True,
+            "repeats": None,
             "users": 2,
-            "covers": {"scored": ["READ", "SEND"], "without_hits": ["MOVE"], "not_planned": ["COPY"]},
+            "covers": {
+                "scored": ["READ", "SEND"],
+                "without_hits": ["MOVE"],
+                "not_planned": ["COPY"],
+                "few_hits": ["READ", "SEND"],
+            },
             "tasks": score["tasks"],
         }
     }
@@ -144,6 +166,75 @@ def test_response_time_counts_from_the_due_time(tmp_path: Path) -> None:
     (read,) = score["tasks"]
     assert (read["p95_ms"], read["response_p95_ms"], score["score_ms"]) == (10, 60, 10)
     assert score["lateness_p95_ms"] == {"busy": 50, "down": 0, "generator": 0}
+
+
+def test_what_failed_or_was_never_done_took_infinitely_long(tmp_path: Path) -> None:
+    """Of 20 READs that were due, 18 were answered, after 11 to 28 ms, one failed at once, and one was never begun.
+
+    The 90th of 20 is the slowest hit; the 95th never came. Service times know nothing of it.
+    """
+    tasks = [done("READ", at, at, late_ms=10) for at in range(1, 19)]
+    tasks += [done("READ", 50, 1, outcome="refused"), skipped("READ", 60)]
+    summary = summarise([sample_log(tmp_path / "a.tlog", tasks)])
+    (read,) = summary.score["tasks"]
+    assert (read["response_p50_ms"], read["response_p90_ms"]) == (20, 28)
+    assert {read[f"response_{name}_ms"] for name in ("p95", "p99", "p99_9", "max")} == {"inf"}
+    assert (read["p95_ms"], read["max_ms"], read["planned"], read["done"]) == (18, 18, 20, 19)
+    row = next(line for line in summary.text.splitlines() if line.startswith("READ") and "inf" in line)
+    assert row.split()[-3:] == ["20.0", "inf", "inf"]
+    assert "Infinity" not in json.dumps(summary.score)
+
+
+@pytest.mark.parametrize("outcome", ["refused", "lost", "timeout", "unfinished", "skipped"])
+def test_each_bad_outcome_counts_as_infinite(tmp_path: Path, outcome: str) -> None:
+    """One of two: the median was answered, the longest was not."""
+    missing = done("READ", 5, 1, outcome=outcome, ended_ns=None if outcome in ("unfinished", "skipped") else ms(6))
+    (read,) = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 1, 10), missing])]).score["tasks"]
+    assert (read["response_p50_ms"], read["response_max_ms"], read["max_ms"]) == (10, "inf", 10)
+
+
+def test_failures_are_counted_by_kind(tmp_path: Path) -> None:
+    """By outcome and error, the most frequent first; the text has the five most frequent of all tasks."""
+    refused = {"outcome": "refused", "error": "NO FETCH"}
+    tasks = [done("READ", at, 1, **refused) for at in range(3)]
+    tasks += [done("READ", at, 1, outcome="lost", error="connection lost") for at in range(4)]
+    tasks += [done("SEND", at, 1, outcome="lost", error="connection lost") for at in range(2)]
+    tasks += [done(name, 1, 1, **refused) for name in ("MOVE", "COPY", "DELETE")] + [done("READ", 9, 1)]
+    summary = summarise([sample_log(tmp_path / "a.tlog", tasks)])
+    read = next(task for task in summary.score["tasks"] if task["task"] == "READ")
+    assert read["failures"] == [
+        {"outcome": "lost", "kind": "connection lost", "times": 4},
+        {"outcome": "refused", "kind": "NO FETCH", "times": 3},
+    ]
+    assert (
+        "\nFailures: 4 READ lost (connection lost), 3 READ refused (NO FETCH), 2 SEND lost (connection lost),"
+        " 1 COPY refused (NO FETCH), 1 DELETE refused (NO FETCH), 1 more kind\n"
+    ) in summary.text
+
+
+def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
+    """Fewer than 300 of a task with a weight; of a task without one they do not matter."""
+    tasks = [done("READ", at, 10) for at in range(300)] + [done("SYNC", 1, 1)]
+    assert not summarise([sample_log(tmp_path / "a.tlog", tasks)]).score["provisional"]
+    few = summarise([sample_log(tmp_path / "b.tlog", [*tasks, *(done("SEND", at, 10) for at in range(299))])])
+    assert few.score["provisional"]
+    assert few.score["covers"]["few_hits"] == ["SEND"]
+    assert "\nThe score is provisional, with fewer than 300 hits: SEND 299.\n" in few.text
+
+
+def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
+    """An interval in score.json and in the text, which holds the score; the same whenever it is computed."""
+    random = np.random.default_rng(8)
+    took_ms = random.lognormal(3, 0.5, 2000)
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 50 * at, float(took)) for at, took in enumerate(took_ms)])
+    summary = summarise([log])
+    low_ms, high_ms = summary.score["score_interval_ms"]
+    assert low_ms < summary.score["score_ms"] < high_ms
+    assert (summary.score["tasks"][0]["interval_ms"], summary.score["no_score_interval"]) == ([low_ms, high_ms], None)
+    assert (
+        f"\n95 % interval of the score within this run: {low_ms:.1f} to {high_ms:.1f} ms (blocks of 9 s).\n"
+    ) in summary.text
+    assert summarise([log]).score == summary.score
 
 
 def test_a_window_holds_what_was_due_in_it(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ CRITERIA = {"score_ms_max": 1000, "failed_max": 0.01, "undelivered_max": 0}
 def task(name: str = "READ", p95_ms: float | None = 100, weight: float = 10, **counts: int) -> TaskStatistics:
     """One task's statistics; 1000 hits unless told."""
     filled = dict.fromkeys(OUTCOMES, 0) | ({"ok": 1000} | counts)
-    return TaskStatistics(name, weight, filled, Times(p95_ms, p95_ms, p95_ms, 0.0), p95_ms)
+    times = Times(p50_ms=p95_ms, p95_ms=p95_ms, mean_ms=p95_ms, stddev_ms=0.0)
+    return TaskStatistics(name, weight, filled, times, times, p95_ms)
 
 
 def protocol(*tasks: TaskStatistics, name: str = "imap") -> ProtocolStatistics:
@@ -33,7 +34,7 @@ def protocol(*tasks: TaskStatistics, name: str = "imap") -> ProtocolStatistics:
 
 FINE = Facts(
     protocols=(protocol(task()),),
-    delivery=Delivery(500, 500, Times(10, 20, 12, 3)),
+    delivery=Delivery(500, 500, Times(p50_ms=10, p95_ms=20)),
     window_s=(60, 360),
     users=100,
     lost_users=0,
@@ -173,6 +174,13 @@ def test_generator_limits_only_warn_on_the_embedded_server() -> None:
     assert (verdict.validity, verdict.exit_status, verdict.reasons) == ("valid", 0, ())
     assert verdict.warnings == ("the generator was late: 95th percentile 5000.0 ms, at most 50 ms allowed",)
     assert verdict.advice is None
+
+
+def test_an_unsteady_window_only_warns() -> None:
+    """Neither validity nor criteria nor the exit status know of it."""
+    verdict = judge(replace(FINE, unsteady=("times are rising",)), CRITERIA, LIMITS)
+    assert (verdict.validity, verdict.passed, verdict.exit_status, verdict.reasons) == ("valid", True, 0, ())
+    assert verdict.warnings == ("times are rising",)
 
 
 def test_the_built_in_criteria_are_those_of_the_documents() -> None:

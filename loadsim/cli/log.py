@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
@@ -20,10 +21,12 @@ from loadsim.report.answer import summarise
 from loadsim.report.csv_export import export_csv
 from loadsim.report.parquet_export import export_parquet
 from loadsim.report.records_text import record_lines
+from loadsim.results.breakdown import BY
 from loadsim.results.check import LogCheck, check_log
 from loadsim.results.logfile import EVER
 from loadsim.results.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.results.records import KINDS, NEVER
+from loadsim.results.score import MERGED, METHODS, SCORED_PERCENT
 from loadsim.results.timinglog import TimingLog, read_each, read_log, write_log
 
 DAMAGED = 1
@@ -31,6 +34,7 @@ DAMAGED = 1
 
 _CLOCK = re.compile(r"(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 _SECONDS = re.compile(r"\d+(?:\.\d+)?")
+_PERCENT = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 
 _INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_us",), "commands": ("started_us",)}
 """When something happened, in each kind of record."""
@@ -81,6 +85,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     answer.add_argument("--weights", type=Path, metavar="FILE", help="YAML or JSON: task: weight")
     answer.add_argument("--begin", type=instant_s, metavar="TIME", help="instead of the scenario's window: its begin")
     answer.add_argument("--end", type=instant_s, metavar="TIME", help="... and its end")
+    answer.add_argument(
+        "--percentile",
+        type=percent,
+        default=SCORED_PERCENT,
+        metavar="P",
+        help="the percentile that table and score are made of, instead of the 95th",
+    )
+    answer.add_argument("--method", choices=METHODS, default=MERGED, help="how percentiles of several clients are made")
+    answer.add_argument("--by", choices=BY, help="a table for each value, too")
     answer.add_argument("--commands", action="store_true", help="single protocol commands, too")
     answer.add_argument("--json", action="store_true", help="print what score.json holds")
     answer.set_defaults(run=run_answer)
@@ -106,6 +119,13 @@ def instant_s(text: str) -> float:
     if _SECONDS.fullmatch(text):
         return float(text)
     raise argparse.ArgumentTypeError(f"expected h:mm, h:mm:ss or seconds, found {text!r}")
+
+
+def percent(text: str) -> Fraction:
+    """A percentage above 0 and at most 100, exactly as it is written: 95, 99.9."""
+    if _PERCENT.fullmatch(text) and 0 < Fraction(text) <= 100:
+        return Fraction(text)
+    raise argparse.ArgumentTypeError(f"expected a percentage above 0 and at most 100, found {text!r}")
 
 
 def run_times(args: argparse.Namespace) -> int:
@@ -220,6 +240,9 @@ def run_answer(args: argparse.Namespace) -> int:
         commands=args.commands,
         rebase=args.rebase,
         force=args.force,
+        percent=args.percentile,
+        method=args.method,
+        by=args.by,
     )
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
         print(json.dumps(summary.score, indent=2) if args.json else summary.text, end="\n" if args.json else "")

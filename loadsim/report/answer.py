@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
+from loadsim.report.breakdown import breakdown
+from loadsim.report.figures import response_figures, table_row
 from loadsim.results.delivery import Delivery, delivery
+from loadsim.results.gathering import gather, windowed_hits
 from loadsim.results.generator import EngineHealth, engines_health, late_seconds, machines_health
 from loadsim.results.generator_limits import Generator, lag_limit_ms
+from loadsim.results.intervals import Interval, Intervals, intervals
 from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, window_of
+from loadsim.results.repeats import Repeats, repeats
 from loadsim.results.score import (
     DEFAULT_WEIGHTS,
+    MERGED,
+    SCORED_PERCENT,
     CommandStatistics,
     ProtocolStatistics,
     TaskStatistics,
@@ -22,9 +30,11 @@ from loadsim.results.score import (
     lateness_p95_ms,
     lost_users,
     score_protocols,
+    statistics_of,
 )
 from loadsim.results.throughput import throughput
 from loadsim.results.timinglog import TimingLog, read_each
+from loadsim.results.trends import trends
 from loadsim.results.verdict import DEFAULT_LIMITS, Facts, Totals, Verdict, judge
 
 SESSIONS = ("sessions_lost", "sessions_restored")
@@ -52,22 +62,38 @@ def summarise(
     commands: bool = False,
     rebase: bool = False,
     force: bool = False,
+    percent: int | Fraction = SCORED_PERCENT,
+    method: str = MERGED,
+    by: str | None = None,
 ) -> Summary:
     """Merge the logs of a run and say what they come to.
 
     `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
-    given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`.
+    given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`. The score is made of
+    the percentile `percent`, percentiles by `method` (see `score.METHODS`); `by` adds a table for each value of one
+    of `breakdown.BY`.
     Raises `LogError` for what cannot be read or merged, an impossible window, or weights for a run without a score.
     """
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
     if paths:
         read += read_each(find_logs(paths))
-    return _summarise(merge(read, rebase, force), weights, begin_s, end_s, commands)
+    how = _How(percent, method, commands, by)
+    return _summarise(merge(read, rebase, force), weights, begin_s, end_s, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """How the answer is made, and what else belongs to it."""
+
+    percent: int | Fraction
+    method: str
+    commands: bool
+    by: str | None
 
 
 def _summarise(
-    log: TimingLog, weights: Mapping[str, float] | None, begin_s: float | None, end_s: float | None, commands: bool
+    log: TimingLog, weights: Mapping[str, float] | None, begin_s: float | None, end_s: float | None, how: _How
 ) -> Summary:
     window = window_of(log)
     window_s = (window[0] if begin_s is None else begin_s, window[1] if end_s is None else end_s)
@@ -78,7 +104,7 @@ def _summarise(
             raise LogError("weights: expected a log of a canonical run, found a stress run's: it has no score")
         weights = {}
     weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
-    protocols = score_protocols(log, weights, window_s)
+    protocols, certainty = _statistics(log, weights, window_s, how)
     delivered = delivery(log, window_s)
     late_ms = lateness_p95_ms(log, window_s)
     users = _users(log)
@@ -100,18 +126,60 @@ def _summarise(
         ),
         incomplete=_incomplete(log),
         stress=stress,
+        unsteady=certainty.unsteady,
     )
     verdict = judge(facts, log.header.get("criteria") or {}, limits)
-    score = _score(log, protocols, weights, window_s, verdict, users)
+    score = _score(log, protocols, weights, window_s, verdict, users, certainty)
+    score["percentile"] = int(how.percent) if how.percent == int(how.percent) else float(how.percent)
+    score["method"] = how.method
     score["delivery"] = _delivery(delivered)
     score["lateness_p95_ms"] = dict.fromkeys(late_ms) if stress else late_ms
     score["throughput"] = asdict(throughput(log, window_s, protocols, delivered)) if stress else None
     lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
     score["generator"] = _generator(facts.generator.engines, lag_ms)
     score["machines"] = [asdict(machine) for machine in facts.generator.machines]
-    if commands:
+    if how.commands:
         score["commands"] = [_command(command) for command in command_statistics(log, window_s)]
+    if how.by is not None:
+        score["by"] = breakdown(log, weights, window_s, how.by, how.percent, how.method)
     return Summary(score, answer_text(score), verdict.exit_status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Certainty:
+    """How far the figures of each client module can be relied on, and what speaks against a steady window."""
+
+    intervals: Mapping[str, Intervals]
+    repeats: Mapping[str, Repeats]
+    unsteady: Sequence[str]
+
+
+def _statistics(
+    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], how: _How
+) -> tuple[tuple[ProtocolStatistics, ...], _Certainty]:
+    """Intervals and trends are of one run and its merged records: of several, the spread between them says more."""
+    obstacle = None
+    if len({source.run for source in log.sources}) > 1:
+        obstacle = "the logs are of several runs: see the spread between them"
+    elif how.method != MERGED:
+        obstacle = "percentiles are means of those of several clients"
+    if obstacle:
+        protocols = score_protocols(log, weights, window_s, how.percent, how.method)
+        none = Interval(why_not=obstacle)
+        each = {one.protocol: Intervals(none, {task.task: none for task in one.tasks}) for one in protocols}
+        return protocols, _Certainty(each, repeats(log, weights, window_s, how.percent, how.method), ())
+    modules = gather(log, window_s).get((), {})
+    hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
+    seed = str(log.header.get("plan_digest"))
+    return statistics_of([modules], weights, how.percent), _Certainty(
+        intervals={module: intervals(of_module, window_s, seed, how.percent) for module, of_module in hits.items()},
+        repeats={},
+        unsteady=[
+            f"{module}: {trend}" if len(hits) > 1 else str(trend)
+            for module, of_module in hits.items()
+            for trend in trends(of_module, window_s)
+        ],
+    )
 
 
 def _score(
@@ -121,8 +189,19 @@ def _score(
     window_s: tuple[float, float],
     verdict: Verdict,
     users: int,
+    certainty: _Certainty,
 ) -> dict[str, Any]:
-    by_protocol = {protocol.protocol: _protocol(protocol, weights) for protocol in protocols}
+    length_s = window_s[1] - window_s[0]
+    by_protocol = {
+        protocol.protocol: _protocol(
+            protocol,
+            weights,
+            length_s,
+            certainty.intervals[protocol.protocol],
+            certainty.repeats.get(protocol.protocol),
+        )
+        for protocol in protocols
+    }
     only = next(iter(by_protocol.values())) if len(by_protocol) == 1 else {}
     totals = Totals.of(protocols)
     day_s = float(log.header.get("day_s") or FULL_DAY_S)
@@ -132,6 +211,9 @@ def _score(
         "name": log.header.get("name"),
         "mode": mode_of(log),
         "score_ms": only.get("score_ms"),
+        "score_interval_ms": only.get("score_interval_ms"),
+        "no_score_interval": only.get("no_score_interval"),
+        "provisional": any(module["provisional"] for module in by_protocol.values()),
         "users": users,
         "clients": len({source.client for source in log.sources}),
         "engines": sum(source.simulates for source in log.sources),
@@ -146,7 +228,7 @@ def _score(
         "day_s": day_s,
         "compression": compression,
         "load_equivalent_users": None if mode_of(log) == STRESS else round(users * compression),
-        "tasks_per_s": totals.done / (window_s[1] - window_s[0]),
+        "tasks_per_s": totals.done / length_s,
         **asdict(totals),
         **{fact: sum(int(source.facts.get(fact, 0)) for source in log.sources) for fact in SESSIONS},
         "covers": only.get("covers"),
@@ -175,13 +257,31 @@ def _incomplete(log: TimingLog) -> list[str]:
     ]
 
 
-def _protocol(protocol: ProtocolStatistics, weights: Mapping[str, float]) -> dict[str, Any]:
+def _protocol(
+    protocol: ProtocolStatistics,
+    weights: Mapping[str, float],
+    length_s: float,
+    certain: Intervals,
+    repeated: Repeats | None,
+) -> dict[str, Any]:
     return {
         "score_ms": protocol.score_ms,
+        "score_interval_ms": _interval(certain.score),
+        "no_score_interval": certain.score.why_not,
+        "block_s": certain.block_s,
+        "provisional": bool(protocol.few_hits),
+        "repeats": asdict(repeated) if repeated else None,
         "users": protocol.users,
         "covers": _covers(protocol, [task for task, weight in weights.items() if weight > 0]),
-        "tasks": [_task(task) for task in protocol.tasks],
+        "tasks": [_task(task, length_s, certain.tasks.get(task.task, _OUTSIDE)) for task in protocol.tasks],
     }
+
+
+_OUTSIDE = Interval(why_not="no hits in the window")
+
+
+def _interval(interval: Interval) -> list[float] | None:
+    return None if interval.low_ms is None or interval.high_ms is None else [interval.low_ms, interval.high_ms]
 
 
 def _covers(protocol: ProtocolStatistics, weighted: Iterable[str]) -> dict[str, list[str]]:
@@ -191,18 +291,23 @@ def _covers(protocol: ProtocolStatistics, weighted: Iterable[str]) -> dict[str, 
         "scored": list(protocol.scored),
         "without_hits": [task for task in weighted if task in planned and task not in protocol.scored],
         "not_planned": [task for task in weighted if task not in planned],
+        "few_hits": list(protocol.few_hits),
     }
 
 
-def _task(task: TaskStatistics) -> dict[str, Any]:
+def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str, Any]:
     return {
-        "task": task.task,
-        "weight": task.weight,
-        "hits": task.hits,
-        "failed": task.failed,
-        **asdict(task.service),
-        "response_p95_ms": task.response_p95_ms,
+        **table_row(task),
+        "interval_ms": _interval(certain),
+        "no_interval": certain.why_not,
+        **response_figures(task.response),
+        "planned": task.planned,
+        "done": task.done,
+        "done_per_s": task.done / length_s if task.windowed else None,
         **{outcome: count for outcome, count in task.counts.items() if outcome != "ok"},
+        "failures": [
+            {"outcome": outcome, "kind": kind, "times": times} for (outcome, kind), times in task.failures.items()
+        ],
     }
 
 

@@ -6,23 +6,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loadsim.results.merge import WITHOUT_WINDOW
+from loadsim.results.score import FEW_HITS, MERGED
 
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Failed")
-TIMES = ("p50_ms", "p95_ms", "mean_ms", "stddev_ms")
+TIMES = ("p50_ms", "percentile_ms", "mean_ms", "stddev_ms")
+"""What stands in the columns from 50th on; the second is the 95th percentile, unless another one was asked for."""
+
+BEYOND_COLUMNS = ("Planned", "Done", "Per s", "90th", "99th", "99.9th", "Max")
+COMMAND_TIMES = ("p50_ms", "p95_ms", "mean_ms", "stddev_ms")
+BEYOND = ("p90_ms", "p99_ms", "p99_9_ms", "max_ms")
+RESPONSE = ("response_p50_ms", "response_p95_ms", "response_p99_ms")
+
+MOST_FAILURES = 5
+"""So many kinds of failure are named."""
 
 
 def answer_text(score: Mapping[str, Any]) -> str:
     """The text for what `score.json` holds; it ends with a line break. Times are in milliseconds."""
     lines = [*_head(score), ""]
+    percentile = ordinal(score["percentile"])
     for name, protocol in score["by_protocol"].items():
         if len(score["by_protocol"]) > 1:
             lines.append(
                 f"Client module {name}, {_count(protocol['users'], 'user')} (not to be mixed with another's score)"
             )
         if score["throughput"]:
-            lines += [*_table(_stress_rows(protocol, score["window_s"])), ""]
+            lines += [*_table(_stress_rows(protocol, score["window_s"], percentile)), ""]
         else:
-            lines += [*_table(_rows(protocol)), *_covers(protocol["covers"]), ""]
+            lines += [*_table(_rows(protocol, percentile)), *_covers(protocol["covers"]), *_certainty(protocol), ""]
+            lines += [*_table(_beyond_rows(protocol, percentile)), *_beyond_legend(percentile), ""]
+    lines += breakdown_text(score["by"], percentile) if score.get("by") else []
     if score.get("commands"):
         lines += [*_table(_command_rows(score["commands"])), ""]
     return "\n".join([*lines, *_beside(score), *_verdict(score)]) + "\n"
@@ -57,6 +70,8 @@ def _head(score: Mapping[str, Any]) -> list[str]:
             f"Day: compressed, 8 h in {_length(score['day_s'])} ({score['compression']:g} x); load-equivalent, in tasks"
             f" only, of {score['load_equivalent_users']} users with a day of 8 h"
         )
+    if score["method"] != MERGED:
+        lines.append("Percentiles: the mean of each client machine's, which is no percentile of all records")
     lines.append(f"Window: {_clock(begin_s)} to {_clock(end_s)} from the common start ({_length(end_s - begin_s)})")
     lines.append(f"Plan: {score.get('plan_digest') or 'unknown'}")
     return lines
@@ -71,10 +86,10 @@ def _throughput(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _stress_rows(protocol: Mapping[str, Any], window_s: Sequence[float]) -> list[Sequence[str]]:
+def _stress_rows(protocol: Mapping[str, Any], window_s: Sequence[float], percentile: str) -> list[Sequence[str]]:
     """No weights and no score; LOGON and LOGOFF, which have no window, have no rate."""
     length_s = window_s[1] - window_s[0]
-    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *COLUMNS[3:])]
+    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *columns(percentile)[3:])]
     rows += [
         (
             task["task"],
@@ -88,9 +103,9 @@ def _stress_rows(protocol: Mapping[str, Any], window_s: Sequence[float]) -> list
     return rows
 
 
-def _rows(protocol: Mapping[str, Any]) -> list[Sequence[str]]:
+def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
     tasks = protocol["tasks"]
-    rows: list[Sequence[str]] = [COLUMNS]
+    rows: list[Sequence[str]] = [columns(percentile)]
     rows += [
         (
             task["task"],
@@ -117,10 +132,98 @@ def _rows(protocol: Mapping[str, Any]) -> list[Sequence[str]]:
     return rows
 
 
+def columns(percentile: str) -> tuple[str, ...]:
+    """The heads of the score table with another percentile in the place of the 95th."""
+    return tuple(percentile if column == "95th" else column for column in COLUMNS)
+
+
+def ordinal(percent: float) -> str:
+    """95th, 99.9th, 1st."""
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    whole = percent == int(percent) and int(percent) % 100 not in (11, 12, 13)
+    return f"{percent:.12g}{ends.get(int(percent) % 10, 'th') if whole else 'th'}"
+
+
+def _beyond_rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [
+        ("Category", *BEYOND_COLUMNS, f"{percentile} from", "to", "Resp. 50th", "95th", "99th")
+    ]
+    for task in protocol["tasks"]:
+        low_ms, high_ms = task["interval_ms"] or (None, None)
+        rows.append(
+            (
+                task["task"],
+                str(task["planned"]),
+                str(task["done"]),
+                "-" if task["done_per_s"] is None else f"{task['done_per_s']:.1f}",
+                *(_ms(task[time]) for time in BEYOND),
+                _ms(low_ms),
+                _ms(high_ms),
+                *(_ms(task[time]) for time in RESPONSE),
+            )
+        )
+    return rows
+
+
+def _beyond_legend(percentile: str) -> list[str]:
+    return [
+        f"From, to: 95 % interval of the {percentile}. Resp.: from when a task was due; what failed or was never done"
+        " counts as infinite (inf)."
+    ]
+
+
+def _certainty(protocol: Mapping[str, Any]) -> list[str]:
+    """What the score is worth: of how many hits it is made, how far it is chance, and what other runs came to."""
+    lines = []
+    if protocol["provisional"]:
+        few = [f"{task['task']} {task['hits']}" for task in protocol["tasks"] if task["task"] in _few(protocol)]
+        lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few)}.")
+    if protocol["score_interval_ms"]:
+        low_ms, high_ms = protocol["score_interval_ms"]
+        lines.append(
+            f"95 % interval of the score within this run: {_ms(low_ms)} to {_ms(high_ms)} ms"
+            f" (blocks of {protocol['block_s']:.3g} s)."
+        )
+    elif protocol["score_ms"] is not None:
+        lines.append(f"No interval of the score: {protocol['no_score_interval']}.")
+    between = (protocol["repeats"] or {}).get("score")
+    if between:
+        each = ", ".join(_ms(score_ms) for score_ms in between["each"])
+        lines.append(
+            f"Between {len(between['each'])} runs: score {each}; mean {_ms(between['mean'])}, std. dev."
+            f" {_ms(between['stddev'])}, 95 % interval {_ms(between['low'])} to {_ms(between['high'])} ms."
+        )
+    return lines
+
+
+def _few(protocol: Mapping[str, Any]) -> Sequence[str]:
+    few: Sequence[str] = protocol["covers"]["few_hits"]
+    return few
+
+
+def breakdown_text(found: Mapping[str, Any], percentile: str) -> list[str]:
+    """A table for each value that the log was parted by, each with a blank line below it."""
+    lines = []
+    modules = {table["module"] for table in found["tables"]}
+    for table in found["tables"]:
+        module = f", client module {table['module']}" if len(modules) > 1 and found["what"] != "module" else ""
+        lines.append(f"{found['what'].capitalize()} {table['value']}{module}")
+        rows = _outcome_rows(table, percentile) if found["what"] == "outcome" else _rows(table, percentile)
+        lines += [*_table(rows), ""]
+    return lines
+
+
+def _outcome_rows(table: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-1])]
+    rows += [(task["task"], str(task["count"]), *(_ms(task[time]) for time in TIMES)) for task in table["tasks"]]
+    return rows
+
+
 def _command_rows(commands: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [("Command", *COLUMNS[2:])]
     rows += [
-        (one["command"], str(one["hits"]), *(_ms(one[time]) for time in TIMES), str(one["failed"])) for one in commands
+        (one["command"], str(one["hits"]), *(_ms(one[time]) for time in COMMAND_TIMES), str(one["failed"]))
+        for one in commands
     ]
     return rows
 
@@ -152,6 +255,7 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
     beyond = mail["undelivered_at_end"] - mail["undelivered"]
     return [
         _tasks(score),
+        *_failures(score),
         *_sessions(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
@@ -174,6 +278,23 @@ def _tasks(score: Mapping[str, Any]) -> str:
         f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
         f" {score['unfinished']} unfinished, {score['skipped']} skipped"
     )
+
+
+def _failures(score: Mapping[str, Any]) -> list[str]:
+    """The most frequent kinds of failure, over all client modules."""
+    found = [
+        (failure["times"], task["task"], failure["outcome"], failure["kind"])
+        for protocol in score["by_protocol"].values()
+        for task in protocol["tasks"]
+        for failure in task["failures"]
+    ]
+    found.sort(key=lambda failure: (-failure[0], failure[1:]))
+    said = [
+        f"{times} {task} {outcome}" + (f" ({kind})" if kind else "")
+        for times, task, outcome, kind in found[:MOST_FAILURES]
+    ]
+    more = [f"{_count(len(found) - len(said), 'more kind')}"] if len(found) > len(said) else []
+    return [f"Failures: {', '.join([*said, *more])}"] if found else []
 
 
 def _lateness(score: Mapping[str, Any]) -> list[str]:
@@ -229,8 +350,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _ms(time_ms: float | None) -> str:
-    return "-" if time_ms is None else f"{time_ms:.1f}"
+def _ms(time_ms: float | str | None) -> str:
+    """In milliseconds with one decimal; what is infinite is so already."""
+    if time_ms is None:
+        return "-"
+    return time_ms if isinstance(time_ms, str) else f"{time_ms:.1f}"
 
 
 def _clock(at_s: float) -> str:

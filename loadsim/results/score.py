@@ -6,17 +6,19 @@ Percentiles are nearest rank over all records: times that were really measured, 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.results.gathering import FAILURES, ModuleRecords, Part, TaskRecords, gather
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import MAKERS, NEVER, OUTCOME, Records
+from loadsim.results.records import MAKERS, NEVER, OUTCOME, OUTCOMES, Records
 from loadsim.results.timinglog import Source, TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
@@ -33,20 +35,41 @@ DEFAULT_WEIGHTS: Mapping[str, float] = {
 }
 """This project's own, as LoadSim's was not published; with all of them, READ "accounts for over half of the score"."""
 
+SCORED_PERCENT = Fraction(95)
+"""The percentile that a score is made of, unless another one is asked for."""
+
+FEW_HITS = 300
+"""A scored task with fewer makes the score provisional: its 95th percentile rests on fewer than 15 slower hits."""
+
+MERGED, MEAN_OF_CLIENTS = "merged", "mean-of-clients"
+METHODS = (MERGED, MEAN_OF_CLIENTS)
+"""How percentiles are made of the records of several client machines: of all together; or, as LsLog could, as the mean
+of each machine's percentile, which is no percentile of anything."""
+
 LATENESS = ("busy", "down", "generator")
 """Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
 
 
-def percentile(ordered: NDArray[Any], percent: int | Fraction) -> float:
+def rank(samples: int, percent: int | Fraction) -> int:
+    """Which of so many sorted samples, counted from 1, is their nearest-rank percentile.
+
+    It is computed in whole numbers: 7 % of 100 samples are 7, where floating point would say 8.
+    """
+    return max(1, math.ceil(Fraction(percent) * samples / 100))
+
+
+def percentile(ordered: NDArray[Any], percent: int | Fraction, infinite: int = 0) -> float:
     """The nearest-rank percentile of sorted samples: the smallest that at least `percent` % of them do not exceed.
 
     "95 percent of all response times recorded for that action were equal to or below that value" (IBM 1998, Appendix
-    A). The rank is computed in whole numbers: 7 % of 100 samples are 7, where floating point would say 8.
+    A). Besides the samples there may be so many more that are infinite, and then the percentile may be.
     Raises `ValueError` when there are no samples.
     """
-    if not len(ordered):
+    samples = len(ordered) + infinite
+    if not samples:
         raise ValueError("no samples")
-    return float(ordered[max(1, math.ceil(Fraction(percent) * len(ordered) / 100)) - 1])
+    at = rank(samples, percent)
+    return float(ordered[at - 1]) if at <= len(ordered) else math.inf
 
 
 def standard_deviation(samples: NDArray[Any]) -> float:
@@ -54,26 +77,47 @@ def standard_deviation(samples: NDArray[Any]) -> float:
     return float(np.std(samples, ddof=1)) if len(samples) > 1 else 0.0
 
 
+PERCENTS: Mapping[str, Fraction] = {
+    "p50_ms": Fraction(50),
+    "p90_ms": Fraction(90),
+    "p95_ms": Fraction(95),
+    "p99_ms": Fraction(99),
+    "p99_9_ms": Fraction(999, 10),
+    "max_ms": Fraction(100),
+}
+"""The percentiles of `Times`, by name; the largest sample is the last of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What samples of a time come to, in milliseconds; all None when there are none."""
+    """What samples of a time come to, in milliseconds; all None when there are none.
+
+    Where some are infinite, so may percentiles be; the mean is, and there is no deviation.
+    """
 
     p50_ms: float | None = None
+    p90_ms: float | None = None
     p95_ms: float | None = None
+    p99_ms: float | None = None
+    p99_9_ms: float | None = None
+    max_ms: float | None = None
     mean_ms: float | None = None
     stddev_ms: float | None = None
 
     @classmethod
     def of(cls, samples_us: NDArray[Any]) -> Times:
         """The statistics of times in microseconds."""
-        if not len(samples_us):
+        return cls.of_sorted(np.sort(samples_us))
+
+    @classmethod
+    def of_sorted(cls, ordered_us: NDArray[Any], infinite: int = 0) -> Times:
+        """The same of times that are sorted already, and of so many more that are infinite."""
+        if not len(ordered_us) + infinite:
             return cls()
-        ordered = np.sort(samples_us)
         return cls(
-            percentile(ordered, 50) / 1000,
-            percentile(ordered, 95) / 1000,
-            float(np.mean(ordered)) / 1000,
-            standard_deviation(ordered) / 1000,
+            **{name: percentile(ordered_us, percent, infinite) / 1000 for name, percent in PERCENTS.items()},
+            mean_ms=math.inf if infinite else float(np.mean(ordered_us)) / 1000,
+            stddev_ms=None if infinite else standard_deviation(ordered_us) / 1000,
         )
 
 
@@ -81,14 +125,18 @@ class Times:
 class TaskStatistics:
     """One task of one client module. `service` is over the hits, the records with outcome ok.
 
-    Service time counts from the start, response time from the due time. A weight of 0: not scored.
+    Service time counts from the start, response time from the due time; `response` is over everything that was due:
+    what failed, never began or did not end took infinitely long. `percentile_ms` is the percentile of the service time
+    that the score is made of. `failures` counts by outcome and kind of error. A weight of 0: not scored.
     """
 
     task: str
     weight: float
     counts: Mapping[str, int]
     service: Times
-    response_p95_ms: float | None
+    response: Times
+    percentile_ms: float | None
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def hits(self) -> int:
@@ -98,7 +146,7 @@ class TaskStatistics:
     @property
     def failed(self) -> int:
         """Records with outcome refused, lost or timeout."""
-        return self.counts["refused"] + self.counts["lost"] + self.counts["timeout"]
+        return sum(self.counts[outcome] for outcome in FAILURES)
 
     @property
     def done(self) -> int:
@@ -133,6 +181,11 @@ class ProtocolStatistics:
         """The tasks that the score covers."""
         return tuple(task.task for task in self.tasks if task.weight > 0 and task.hits)
 
+    @property
+    def few_hits(self) -> tuple[str, ...]:
+        """Those of them that make the score provisional."""
+        return tuple(task.task for task in self.tasks if task.weight > 0 and 0 < task.hits < FEW_HITS)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandStatistics:
@@ -144,48 +197,107 @@ class CommandStatistics:
     times: Times
 
 
-def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
-    """The weighted average of the 95th percentiles, in ms, over the tasks with a weight and hits; lower is better."""
-    parts = [(task.weight, task.service.p95_ms) for task in tasks if task.weight > 0]
-    covered = [(weight, p95_ms) for weight, p95_ms in parts if p95_ms is not None]
+def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:
+    """Of pairs of weight and figure, over those with both; None when there is none."""
+    covered = [(weight, figure) for weight, figure in figures if weight > 0 and figure is not None]
     if not covered:
         return None
-    return math.fsum(weight * p95_ms for weight, p95_ms in covered) / math.fsum(weight for weight, _ in covered)
+    return math.fsum(weight * figure for weight, figure in covered) / math.fsum(weight for weight, _ in covered)
+
+
+def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
+    """The weighted average of the 95th percentiles, in ms, over the tasks with a weight and hits; lower is better."""
+    return weighted_average((task.weight, task.percentile_ms) for task in tasks)
 
 
 def score_protocols(
-    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float]
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    percent: int | Fraction = SCORED_PERCENT,
+    method: str = MERGED,
 ) -> tuple[ProtocolStatistics, ...]:
     """The statistics of every client module in the log, by name: one's times are never mixed with another's.
 
-    A record counts when its due time lies in [begin, end); LOGON and LOGOFF always do.
+    The score is made of the percentile `percent`; percentiles are made by one of the `METHODS`.
     """
-    names = np.array(log.strings)
-    without_window = np.isin(names, WITHOUT_WINDOW)[log.tasks["task"]]
-    counted = log.tasks[without_window | in_window(log.tasks["scheduled_us"], window_s)]
+    return score_parts(log, weights, window_s, (), percent, method).get((), ())
+
+
+def score_parts(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    fields: Sequence[str],
+    percent: int | Fraction = SCORED_PERCENT,
+    method: str = MERGED,
+) -> dict[Part, tuple[ProtocolStatistics, ...]]:
+    """The same for each part of the log, by the values of some fields of its records (see `gathering.gather`)."""
+    each_clients = ("client",) if method == MEAN_OF_CLIENTS else ()
+    shared: dict[Part, list[Mapping[str, ModuleRecords]]] = {}
+    for part, modules in gather(log, window_s, (*fields, *each_clients)).items():
+        shared.setdefault(part[: len(fields)], []).append(modules)
+    return {part: statistics_of(shares, weights, percent) for part, shares in shared.items()}
+
+
+def statistics_of(
+    shares: Sequence[Mapping[str, ModuleRecords]], weights: Mapping[str, float], percent: int | Fraction
+) -> tuple[ProtocolStatistics, ...]:
+    """The statistics of what was gathered, all in one; of several shares, percentiles are the means of the shares'."""
     protocols = []
-    for protocol in np.unique(counted["protocol"]):
-        of_protocol = counted[counted["protocol"] == protocol]
+    for protocol in sorted({protocol for modules in shares for protocol in modules}):
+        of_protocol = [modules[protocol] for modules in shares if protocol in modules]
         tasks = [
-            _task_statistics(str(names[task]), of_protocol[of_protocol["task"] == task], weights)
-            for task in np.unique(of_protocol["task"])
+            _task_statistics(
+                task,
+                [module.tasks[task] for module in of_protocol if task in module.tasks],
+                float(weights.get(task, 0)),
+                percent,
+            )
+            for task in {task for module in of_protocol for task in module.tasks}
         ]
         tasks.sort(key=lambda task: (-task.weight, task.task))
-        users = len(np.unique(of_protocol[["run", "user"]]))
-        protocols.append(ProtocolStatistics(str(names[protocol]), users, tuple(tasks), weighted_score(tasks)))
-    return tuple(sorted(protocols, key=lambda one: one.protocol))
+        users = sum(module.users for module in of_protocol)
+        protocols.append(ProtocolStatistics(protocol, users, tuple(tasks), weighted_score(tasks)))
+    return tuple(protocols)
 
 
-def _task_statistics(task: str, records: Records, weights: Mapping[str, float]) -> TaskStatistics:
-    occurred = np.bincount(records["outcome"], minlength=len(OUTCOME))
-    hits = records[records["outcome"] == OUTCOME["ok"]]
+def _task_statistics(
+    task: str, shares: Sequence[TaskRecords], weight: float, percent: int | Fraction
+) -> TaskStatistics:
+    failures = Counter[tuple[str, str]]()
+    for share in shares:
+        failures.update(share.failures)
+    service, percentile_ms = _times([(share.took_us, 0) for share in shares], percent)
+    response, _ = _times(
+        [(share.waited_us, sum(share.counts.values()) - share.counts["ok"]) for share in shares], percent
+    )
     return TaskStatistics(
         task=task,
-        weight=float(weights.get(task, 0)),
-        counts={name: int(occurred[code]) for name, code in OUTCOME.items()},
-        service=Times.of(hits["ended_us"] - hits["started_us"]),
-        response_p95_ms=Times.of(hits["ended_us"] - hits["scheduled_us"]).p95_ms,
+        weight=weight,
+        counts={name: sum(share.counts[name] for share in shares) for name in OUTCOMES},
+        service=service,
+        response=response,
+        percentile_ms=percentile_ms,
+        failures=dict(failures.most_common()),
     )
+
+
+def _times(shares: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) -> tuple[Times, float | None]:
+    """The statistics of sorted times and of infinite ones, in one share or several; and the percentile asked for."""
+    shares = [(ordered_us, infinite) for ordered_us, infinite in shares if len(ordered_us) + infinite]
+    if not shares:
+        return Times(), None
+
+    def mean_ms(percent: int | Fraction) -> float:
+        return fmean(percentile(ordered_us, percent, infinite) for ordered_us, infinite in shares) / 1000
+
+    if len(shares) == 1:
+        return Times.of_sorted(*shares[0]), mean_ms(percent)
+    together_us = np.sort(np.concatenate([ordered_us for ordered_us, _ in shares]))
+    times = Times.of_sorted(together_us, sum(infinite for _, infinite in shares))
+    means = {name: mean_ms(percent) for name, percent in PERCENTS.items() if name != "max_ms"}
+    return replace(times, **means), mean_ms(percent)
 
 
 TIMED = ("READ", "SEND", "BROWSE", "SCHEDULE")

@@ -36,12 +36,13 @@ def critical_t(alpha: float, freedom: NDArray[np.int64]) -> Floats:
     `freedom` is at least 1, `alpha` above 0 and below 1.
     """
     different, places = np.unique(freedom, return_inverse=True)
-    values = np.array([_critical(alpha, int(whole)) for whole in different])
+    values = np.array([one_critical_t(alpha, int(whole)) for whole in different])
     return np.asarray(values[places].reshape(freedom.shape))
 
 
 @lru_cache(maxsize=4096)
-def _critical(alpha: float, freedom: int) -> float:
+def one_critical_t(alpha: float, freedom: int) -> float:
+    """The same for one number of degrees of freedom."""
     low, high = 0.0, math.pi / 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

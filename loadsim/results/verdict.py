@@ -39,8 +39,8 @@ are always under way."""
 class Facts:
     """What the verdict is about. `users` and `lost_users` count users, `generator` is how we were ourselves.
 
-    `incomplete` says of each log that is damaged or has no end what is wrong with it. `stress`: the run was a closed
-    loop, in which nothing was planned and nothing is scored.
+    `incomplete` says of each log that is damaged or has no end what is wrong with it, `unsteady` what trends the window
+    has. `stress`: the run was a closed loop, in which nothing was planned and nothing is scored.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -53,6 +53,7 @@ class Facts:
     generator: Generator = field(default_factory=Generator)
     incomplete: Sequence[str] = ()
     stress: bool = False
+    unsteady: Sequence[str] = ()
 
     @property
     def fastest_p95_ms(self) -> float | None:
@@ -115,7 +116,7 @@ def judge(facts: Facts, criteria: Mapping[str, Any], limits: Mapping[str, Any]) 
         passed=not missed,
         ended_early=facts.ended_early,
         reasons=(*invalid, *degraded, *missed),
-        warnings=tuple(warnings),
+        warnings=(*warnings, *facts.unsteady),
         advice=advice(facts.generator) if own else None,
     )
 

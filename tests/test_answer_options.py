@@ -1,0 +1,242 @@
+"""`loadsim log answer` with --percentile, --method and --by: figures by hand, tables, and the one line of errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from timing_samples import done, skipped, write_sample, write_two_clients
+
+from loadsim.cli import parser
+from loadsim.report.answer import summarise
+from loadsim.report.answer_text import ordinal
+
+
+def run_answer(*arguments: str | Path) -> None:
+    """Parse and run `loadsim log answer ...`."""
+    args = parser().parse_args(["log", "answer", *map(str, arguments)])
+    args.run(args)
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
+    """What `loadsim log answer --json ...` prints."""
+    run_answer("--json", *arguments)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def times_of(score: dict[str, Any], key: str) -> dict[str, Any]:
+    """One figure of each task."""
+    return {task["task"]: task[key] for task in score["tasks"]}
+
+
+# --- percentile ---
+
+
+@pytest.mark.parametrize("percent", ["50", "90", "95", "99", "99.9", "100", "12.5", "0.001"])
+def test_the_score_is_made_of_the_percentile_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], percent: str
+) -> None:
+    """Those of numpy, on all records; the score is their weighted average; the 95th stays what it is."""
+    random = np.random.default_rng(5)
+    took_us = {"READ": random.integers(1, 10**6, 2345), "SEND": random.integers(1, 10**6, 777)}
+    tasks = [
+        done(name, 30 * at, int(took) / 1000) for name, all_us in took_us.items() for at, took in enumerate(all_us)
+    ]
+    write_sample(tmp_path / "a.tlog", tasks)
+    score = answer(capsys, "--percentile", percent, tmp_path)
+    expected = {
+        name: np.percentile(all_us, float(percent), method="inverted_cdf") / 1000 for name, all_us in took_us.items()
+    }
+    assert times_of(score, "percentile_ms") == pytest.approx(expected)
+    assert score["score_ms"] == pytest.approx((10 * expected["READ"] + expected["SEND"]) / 11)
+    assert score["percentile"] == float(percent)
+    p95_ms = {name: np.percentile(all_us, 95, method="inverted_cdf") / 1000 for name, all_us in took_us.items()}
+    assert times_of(score, "p95_ms") == pytest.approx(p95_ms)
+
+
+def test_the_table_has_the_percentile_that_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its head, its column, and the score below it: the 97.5th of 10, 20, ... 200 ms is the longest; SEND's 50 ms."""
+    run_answer("--percentile", "97.5", write_two_clients(tmp_path))
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if line.startswith("Category"))
+    assert "50th  97.5th" in head
+    assert next(line for line in lines if line.startswith("READ")).split()[3:5] == ["100.0", "200.0"]
+    assert next(line for line in lines if line.startswith("Weighted Avg")).split()[-2] == "186.4"
+
+
+@pytest.mark.parametrize(
+    ("percent", "said"),
+    [
+        (95, "95th"),
+        (99.9, "99.9th"),
+        (1, "1st"),
+        (2, "2nd"),
+        (93, "93rd"),
+        (11, "11th"),
+        (100, "100th"),
+        (0.5, "0.5th"),
+    ],
+)
+def test_ordinals(percent: float, said: str) -> None:
+    """As they are spoken."""
+    assert ordinal(percent) == said
+
+
+# --- method ---
+
+
+def test_the_mean_of_clients_is_lslogs_other_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """READ: 95 % of 10, 30, ... 190 ms are 190, of 20, 40, ... 200 ms 200, together 195; merged it is 190.
+
+    SEND: 50 ms on c1 and 40 ms on c2. Hits, mean, deviation and maximum are of all. It is labelled.
+    """
+    directory = write_two_clients(tmp_path)
+    score = answer(capsys, "--method", "mean-of-clients", directory)
+    tasks = {task["task"]: task for task in score["tasks"]}
+    assert (tasks["READ"]["p95_ms"], tasks["READ"]["p50_ms"], tasks["SEND"]["p95_ms"]) == (195, 95, 45)
+    assert (tasks["READ"]["hits"], tasks["READ"]["mean_ms"], tasks["READ"]["max_ms"]) == (20, 105, 200)
+    assert tasks["READ"]["stddev_ms"] == pytest.approx(np.std(np.arange(10, 210, 10), ddof=1))
+    assert score["score_ms"] == pytest.approx((10 * 195 + 45) / 11)
+    assert score["method"] == "mean-of-clients"
+    assert score["no_score_interval"] == "percentiles are means of those of several clients"
+    # c1's SENDs were answered after 38 and 50 ms, c2's after 40 ms and never: 38 and 40 at the median.
+    assert (tasks["SEND"]["response_p50_ms"], tasks["SEND"]["response_p95_ms"]) == (39, "inf")
+    said = "Percentiles: the mean of each client machine's, which is no percentile of all records\n"
+    assert said in summarise([directory], method="mean-of-clients").text
+    merged = summarise([directory])
+    assert said not in merged.text
+    assert (merged.score["method"], times_of(merged.score, "p95_ms")["READ"]) == ("merged", 190)
+
+
+def test_of_one_client_both_methods_are_the_same(tmp_path: Path) -> None:
+    """But for the label, and the interval."""
+    write_sample(tmp_path / "a.tlog", [done("READ", at, at) for at in range(1, 100)])
+    one, other = (summarise([tmp_path], method=method).score for method in ("merged", "mean-of-clients"))
+    different = {"method", "no_score_interval", "tasks", "by_protocol"}
+    assert {key: one[key] for key in one.keys() - different} == {key: other[key] for key in other.keys() - different}
+    uncertain = {"interval_ms", "no_interval"}
+    assert [{key: task[key] for key in task.keys() - uncertain} for task in one["tasks"]] == [
+        {key: task[key] for key in task.keys() - uncertain} for task in other["tasks"]
+    ]
+
+
+# --- by ---
+
+
+def write_mixed(path: Path) -> Path:
+    """Two client modules, two profiles, two minutes, and all that can become of a task."""
+    return write_sample(
+        path,
+        [
+            done("LOGON", -500, 3),
+            done("READ", 10_000, 10, profile="light"),
+            done("READ", 50_000, 20, profile="medium"),
+            done("READ", 60_000, 30, profile="medium", protocol="aioimaplib", user=2),
+            done("SEND", 70_000, 40, profile="light"),
+            done("SEND", 80_000, 5, profile="light", outcome="refused", error="550 RCPT"),
+            done("SEND", 90_000, 60_000, profile="light", outcome="timeout", error="SMTP DATA"),
+            done("SEND", 99_000, 0, profile="light", ended_ns=None, outcome="unfinished"),
+            skipped("READ", 99_500, profile="light"),
+            done("READ", 150_000, 999, profile="light"),  # due after the window
+        ],
+    )
+
+
+BY_HAND = {
+    "profile": [
+        ("light", "imap", {"READ": (1, 10), "SEND": (1, 40)}),
+        ("medium", "aioimaplib", {"READ": (1, 30)}),
+        ("medium", "imap", {"READ": (1, 20), "LOGON": (1, 3)}),
+    ],
+    "group": [
+        ("light on imap", "imap", {"READ": (1, 10), "SEND": (1, 40)}),
+        ("medium on aioimaplib", "aioimaplib", {"READ": (1, 30)}),
+        ("medium on imap", "imap", {"READ": (1, 20), "LOGON": (1, 3)}),
+    ],
+    "module": [
+        ("aioimaplib", "aioimaplib", {"READ": (1, 30)}),
+        ("imap", "imap", {"READ": (2, 20), "SEND": (1, 40), "LOGON": (1, 3)}),
+    ],
+    "client": [
+        ("c1", "aioimaplib", {"READ": (1, 30)}),
+        ("c1", "imap", {"READ": (2, 20), "SEND": (1, 40), "LOGON": (1, 3)}),
+    ],
+    "minute": [
+        ("0:00", "imap", {"READ": (2, 20)}),
+        ("0:01", "aioimaplib", {"READ": (1, 30)}),
+        ("0:01", "imap", {"READ": (0, None), "SEND": (1, 40)}),
+    ],
+    "outcome": [
+        ("ok", "aioimaplib", {"READ": (1, 30)}),
+        ("ok", "imap", {"READ": (2, 20), "SEND": (1, 40), "LOGON": (1, 3)}),
+        ("refused", "imap", {"SEND": (1, 5)}),
+        ("timeout", "imap", {"SEND": (1, 60_000)}),
+        ("unfinished", "imap", {"SEND": (1, None)}),
+        ("skipped", "imap", {"READ": (1, None)}),
+    ],
+}
+
+
+@pytest.mark.parametrize("by", BY_HAND)
+def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str) -> None:
+    """Value, client module, and of each task how often and its 95th percentile; the same in JSON and in the text."""
+    log = write_mixed(tmp_path / "a.tlog")
+    found = answer(capsys, "--by", by, log)["by"]
+    assert found["what"] == by
+    often = "count" if by == "outcome" else "hits"
+    tables = [
+        (table["value"], table["module"], {task["task"]: (task[often], task["p95_ms"]) for task in table["tasks"]})
+        for table in found["tables"]
+    ]
+    assert tables == BY_HAND[by]
+    text = summarise([log], by=by).text
+    for value, module, tasks in BY_HAND[by]:
+        title = f"\n{by.capitalize()} {value}" + ("" if by == "module" else f", client module {module}") + "\n"
+        table = text.partition(title)[2].partition("\n\n")[0].splitlines()
+        rows = {line[: line.index("  ")]: line.split() for line in table[1:]}
+        assert set(tasks) == rows.keys() - {"Weighted Avg"}
+        for task, (times, p95_ms) in tasks.items():
+            assert str(times) in rows[task]
+            assert ("-" if p95_ms is None else f"{p95_ms:.1f}") in rows[task]
+
+
+def test_parts_have_scores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """c1's READs 190 ms and SENDs 50 ms, c2's 200 and 40: the parts' scores, whole or with another percentile."""
+    directory = write_two_clients(tmp_path)
+    tables = answer(capsys, "--by", "client", directory)["by"]["tables"]
+    assert [table["score_ms"] for table in tables] == pytest.approx([1950 / 11, 2040 / 11])
+    tables = answer(capsys, "--by", "client", "--percentile", "50", directory)["by"]["tables"]
+    assert [table["score_ms"] for table in tables] == pytest.approx([(10 * 90 + 30) / 11, (10 * 100 + 40) / 11])
+    by_outcome = answer(capsys, "--by", "outcome", directory)["by"]["tables"]
+    assert {table["score_ms"] for table in by_outcome} == {None}
+    assert "by" not in answer(capsys, directory)
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        *(
+            ("--percentile", value, f"expected a percentage above 0 and at most 100, found {value!r}")
+            for value in ("0", "0.0", "100.1", "-5", "95%", "p95", "", "nan", "inf", "1e1", "9/10", "95.0000000001")
+        ),
+        ("--by", "day", "invalid choice: 'day'"),
+        ("--method", "average", "invalid choice: 'average'"),
+    ],
+)
+def test_bad_options_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, says: str
+) -> None:
+    """Exit status 2; nothing was read."""
+    with pytest.raises(SystemExit) as ended:
+        run_answer(f"{option}={value}", tmp_path)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"argument {option}: {says}" in said

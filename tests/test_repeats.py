@@ -1,0 +1,67 @@
+"""The spread between runs: the interval by hand, its coverage, and several runs in one answer."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from timing_samples import done, write_sample
+
+from loadsim.report.answer import summarise
+from loadsim.results.repeats import spread
+
+
+def test_the_spread_of_three_runs_by_hand() -> None:
+    """Mean 20, deviation 10, and 4.3027 * 10 / sqrt(3) = 24.84 to either side."""
+    found = spread([10, 20, 30])
+    assert (found.each, found.mean, found.stddev) == ((10, 20, 30), 20, 10)
+    assert found.low == pytest.approx(20 - 24.8414, abs=1e-3)
+    assert found.high == pytest.approx(20 + 24.8414, abs=1e-3)
+
+
+def test_one_run_has_no_spread() -> None:
+    """A figure, and nothing that it could be held against; no run is an error."""
+    found = spread([7.5])
+    assert (found.mean, found.stddev, found.low, found.high) == (7.5, None, None, None)
+    with pytest.raises(ValueError, match="no runs"):
+        spread([])
+
+
+def test_intervals_between_runs_hold_the_mean_as_often_as_they_say() -> None:
+    """2,000 times four runs, normal: 95 % of them, but for four standard deviations."""
+    runs = np.random.default_rng(21).normal(50, 5, (2000, 4))
+    found = [spread(figures.tolist()) for figures in runs]
+    covered = sum(one.low is not None and one.high is not None and one.low <= 50 <= one.high for one in found)
+    assert abs(covered - 1900) < 4 * math.sqrt(2000 * 0.95 * 0.05)
+
+
+def test_several_runs_say_how_they_spread(tmp_path: Path) -> None:
+    """READ took 10, 20 and 30 ms, and SEND was in two runs only: the answer has both, and no interval of one run."""
+    for number, took_ms in enumerate((10, 20, 30)):
+        tasks = [done("READ", 100 * at, took_ms) for at in range(10)]
+        if number:
+            tasks += [done("SEND", 100 * at, 5) for at in range(10)]
+        write_sample(tmp_path / f"{number}.tlog", tasks, header={"run": f"run-{number}"})
+    summary = summarise([tmp_path], rebase=True)
+    module = summary.score["by_protocol"]["imap"]
+    found = module["repeats"]
+    assert found["runs"] == ("run-0", "run-1", "run-2")
+    scores = (10, (10 * 20 + 5) / 11, (10 * 30 + 5) / 11)
+    assert found["score"]["each"] == pytest.approx(scores)
+    assert found["tasks"]["READ"]["each"] == (10, 20, 30)
+    assert found["tasks"]["READ"]["stddev"] == 10
+    assert found["tasks"]["SEND"]["each"] == (5, 5)
+    assert module["score_interval_ms"] is None
+    assert module["no_score_interval"] == "the logs are of several runs: see the spread between them"
+    assert "\nBetween 3 runs: score 10.0, 18.6, 27.7; mean 18.8, std. dev. 8.9, 95 % interval -3.2 to 40.8 ms.\n" in (
+        summary.text
+    )
+
+
+def test_one_run_has_no_repeats(tmp_path: Path) -> None:
+    """Nor have several logs of it."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)])
+    write_sample(tmp_path / "b.tlog", [done("READ", 0, 1)], header={"client": "c2"})
+    assert summarise([tmp_path]).score["by_protocol"]["imap"]["repeats"] is None

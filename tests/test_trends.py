@@ -1,0 +1,108 @@
+"""Whether a window is steady: false alarms in simulated steady windows, trends that are found, and what is said."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_intervals import autoregressive, hits_of
+from timing_samples import done, sample_log
+
+from loadsim.report.answer import summarise
+from loadsim.results.slots import Hits
+from loadsim.results.trends import FALSE_ALARMS, trends
+
+LENGTH_S = 150
+
+
+def task(random: np.random.Generator, course: NDArray[np.float64], hits: int = 2000, name: str = "READ") -> Hits:
+    """Log-normal times of Poisson arrivals; their logarithm follows a course, second by second."""
+    due_us = random.integers(0, LENGTH_S * 1_000_000, hits)
+    took_us = np.exp(9 + course[due_us // 1_000_000] + 0.8 * random.normal(size=hits)).astype(np.int64)
+    return hits_of(name, 1, due_us, took_us, (0, LENGTH_S))
+
+
+STEADY = np.zeros(LENGTH_S)
+RISING = np.linspace(0, 0.6, LENGTH_S)
+EARLY = np.where(np.arange(LENGTH_S) < LENGTH_S / 5, 0.6, 0.0)
+
+
+@pytest.mark.parametrize(("correlation", "windows"), [(0.0, 200), (0.5, 200)])
+def test_steady_windows_are_hardly_ever_called_unsteady(correlation: float, windows: int) -> None:
+    """At most as often as is stated, and three standard deviations: also where times hang together for some seconds."""
+    random = np.random.default_rng(11)
+    alarms = 0
+    for _ in range(windows):
+        moods = 0.5 * autoregressive(random, LENGTH_S, correlation) if correlation else STEADY
+        alarms += bool(trends([task(random, moods), task(random, moods, 500, "SEND")], (0, LENGTH_S)))
+    nominal = FALSE_ALARMS * windows
+    assert alarms <= nominal + 3 * math.sqrt(nominal)
+
+
+@pytest.mark.parametrize(
+    ("course", "went"), [(RISING, "rising"), (RISING[::-1], "falling"), (EARLY, "early"), (-EARLY, "rising")]
+)
+def test_trends_are_found(course: NDArray[np.float64], went: str) -> None:
+    """In at least nine of ten windows something is, and never its contrary. What is fast at first is rising."""
+    random = np.random.default_rng(12)
+    found = [{trend.went for trend in trends([task(random, course)], (0, LENGTH_S))} for _ in range(40)]
+    alike = {"falling", "early"} if went in ("falling", "early") else {"rising"}
+    assert sum(went in each for each in found) > len(found) / 2
+    assert sum(bool(each & alike) for each in found) >= 36
+    assert not any(each - alike for each in found)
+
+
+def test_the_shares_are_those_of_the_hits() -> None:
+    """Counted by hand, for the median: of one task, in the first quarter, and in what it is compared with."""
+    random = np.random.default_rng(13)
+    due_us = random.integers(0, LENGTH_S * 1_000_000, 3000)
+    took_us = np.exp(9 + EARLY[due_us // 1_000_000] + 0.5 * random.normal(size=3000)).astype(np.int64)
+    (trend, *_) = trends([hits_of("READ", 10, due_us, took_us, (0, LENGTH_S))], (0, LENGTH_S))
+    slow = took_us > np.percentile(took_us, 50, method="inverted_cdf")
+    second = due_us // 1_000_000
+    first = second < LENGTH_S / 4
+    assert (trend.went, trend.percent) == ("early", 50)
+    assert trend.first_share == pytest.approx(slow[first].mean())
+    assert trend.other_share == pytest.approx(slow[~first].mean())
+    assert str(trend) == (
+        f"the window is not steady: in its first quarter {trend.first_share:.1%} of the hits took longer than the"
+        f" median of their task, later {trend.other_share:.1%}: a longer warm-up may help"
+    )
+
+
+def test_only_tasks_with_a_weight_are_looked_at() -> None:
+    """Unless none has one: then all."""
+    random = np.random.default_rng(14)
+    read, sync = task(random, STEADY), task(random, RISING)
+    unscored = Hits("SYNC", 0, sync.took_us, sync.slot)
+    assert not trends([read, unscored], (0, LENGTH_S))
+    assert trends([unscored], (0, LENGTH_S))
+
+
+def test_too_little_shows_no_trend() -> None:
+    """Fewer than 40 slots, or than 200 hits, whatever they are like."""
+    due_us = np.linspace(0, 40_000_000 - 1, 400).astype(np.int64)
+    assert trends([hits_of("READ", 1, due_us, due_us + 1000, (0, 40))], (0, 40))
+    assert not trends([hits_of("READ", 1, due_us, due_us + 1000, (0, 39.9))], (0, 39.9))
+    assert trends([hits_of("READ", 1, due_us[::2], due_us[::2] + 1000, (0, 40))], (0, 40))
+    assert not trends([hits_of("READ", 1, due_us[::2][:199], due_us[::2][:199] + 1000, (0, 40))], (0, 40))
+    assert not trends([], (0, 40))
+
+
+def test_an_unsteady_window_is_warned_of_and_stays_valid(tmp_path: Path) -> None:
+    """In score.json and in the text; validity and criteria are as without the trend."""
+    tasks = [done("READ", 200 * number, 10 + number / 10) for number in range(500)]
+    summary = summarise([sample_log(tmp_path / "a.tlog", tasks)])
+    assert (summary.score["verdict"]["validity"], summary.exit_status) == ("valid", 0)
+    (warning,) = summary.score["warnings"]
+    assert warning == (
+        "the window is not steady, times are rising: in its first quarter 0.0% of the hits took longer than the median"
+        " of their task, in its last 100.0%"
+    )
+    assert f"Warning: {warning}\n" in summary.text
+    took_ms = np.random.default_rng(15).lognormal(3, 0.5, 500)
+    steady = [done("READ", 200 * number, float(took)) for number, took in enumerate(took_ms)]
+    assert summarise([sample_log(tmp_path / "b.tlog", steady)]).score["warnings"] == []
