@@ -62,7 +62,7 @@ def encode_head(header: Mapping[str, Any]) -> bytes:
     return _FILE_HEAD.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
 
 
-def encode_block(kind: int, payload: bytes | bytearray, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
+def encode_block(kind: int, payload: bytes | memoryview, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
     """One block."""
     head = _BLOCK_HEAD.pack(kind, len(payload), count, first_us, last_us)
     return b"".join((head, _CRC.pack(zlib.crc32(payload, zlib.crc32(head))), payload))

@@ -29,11 +29,12 @@ from loadsim.results.records import (
     OUTCOMES,
     Kind,
     Records,
+    chosen,
     placed_us,
 )
 
-GROUP_RECORDS = 32_768
-"""An engine writes blocks once a second, of few records: so many are read together, or one block that has more."""
+GROUP_RECORDS = 8192
+"""An engine writes blocks once a second, of few records: about so many are read together, or one block of more."""
 
 SAMPLE_EVERY = 256
 """Of every so many records, the instant of one is kept: enough to divide a log into parts of about the same size."""
@@ -73,7 +74,7 @@ def ahead(parts: Iterator[Records]) -> Iterator[Records]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive blocks of one kind of record: the offset and the length of each payload.
+    """Consecutive blocks of one kind of record: the offset and the length of each payload, and of all together.
 
     `first_us` and `last_us` are the smallest and the largest of the instants by which its records stand in time order,
     on the clock of the file.
@@ -84,6 +85,7 @@ class Group:
     first_us: int
     last_us: int
     pieces: tuple[tuple[int, int], ...]
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,8 @@ class _Gathering:
             return
         records = np.frombuffer(b"".join(self._payloads), self._kind.named if self._named else self._kind.plain)
         placed = placed_us(records)
-        self._groups.append(Group(self._named, self._count, int(placed.min()), int(placed.max()), tuple(self._pieces)))
+        first_us, last_us = int(placed.min()), int(placed.max())
+        self._groups.append(Group(self._named, self._count, first_us, last_us, tuple(self._pieces), records.nbytes))
         self._samples.append(placed[-self._seen % SAMPLE_EVERY :: SAMPLE_EVERY].copy())
         self._seen += self._count
         for name in (*NAMES, "outcome", "event"):
@@ -286,7 +289,7 @@ class FileStream:
                     if group.first_us < begin_us or group.last_us >= end_us:
                         placed = placed_us(records)
                         begin, end = max(begin_us, group.first_us), min(end_us, group.last_us + 1)
-                        records = records[(placed >= begin) & (placed < end)]
+                        records = chosen(records, (placed >= begin) & (placed < end))
                     yield moved(records, -self.origin_us)
         except OSError as failure:
             raise LogError(f"{self.path}: expected to read it again, found: {failure.strerror}") from None
@@ -306,14 +309,10 @@ class FileStream:
 
 def _bytes_of(path: Path, file: FileIO, group: Group) -> NDArray[np.uint8]:
     """The payloads of a group. They were checked when the log was opened."""
-    found = np.empty(sum(length for _, length in group.pieces), np.uint8)
-    filled = 0
+    found = np.empty(group.length, np.uint8)
+    into, filled, number = found.data, 0, file.fileno()
     for offset, length in group.pieces:
-        file.seek(offset)
-        into = found.data[filled : filled + length]
-        while into and (read := file.readinto(into)):
-            into = into[read:]
-        if into:
+        if os.preadv(number, (into[filled : filled + length],), offset) < length:
             raise LogError(f"{path}: expected {length} bytes at byte {offset}, found that the file was cut meanwhile")
         filled += length
     return found

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.results.logfile import EVER, Span, Stream, moved
-from loadsim.results.records import KINDS, NAMES, Records, placed_us
+from loadsim.results.records import KINDS, NAMES, Records, chosen, placed_us, together
 from loadsim.results.timinglog import MOST_NAMES, OTHER, Source, TimingLog, read_each
 
 LSLOG_WINDOW_S = (3600.0, 14400.0)
@@ -34,8 +34,9 @@ SAME = ("submission", "scenario_digest", "plan_digest")
 CANONICAL, STRESS = "canonical", "stress"
 """What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
 
-SLICE_RECORDS = 1 << 21
-"""About so many records are put in order at a time; that takes some three times their memory."""
+SLICE_RECORDS = 1 << 18
+"""About so many records are put in order at a time: many enough for numpy, and few enough to be given memory again that
+has been used before, rather than new pages from the system."""
 
 OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "first_user", "epoch_ns", "wall_clock_start")
 """Header keys that say nothing about a merged log; its sources have them."""
@@ -150,7 +151,7 @@ class _Kept:
         """See `Stream`."""
         for part in self.of.parts(span, ordered=ordered):
             kept = self.condition(part)
-            yield part if kept.all() else part[kept]
+            yield part if kept.all() else chosen(part, kept)
 
 
 def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
@@ -306,7 +307,7 @@ class _Merged:
     def _slice(self, span: Span) -> list[Records]:
         """At most one part: all of the span. It is all that is left in memory while the caller is at work on it."""
         found = [part for stream in self.of for part in stream.parts(span)]
-        return [in_time_order(np.concatenate(found))] if found else []
+        return [in_time_order(together(found, found[0].dtype))] if found else []
 
     def _slices(self, span: Span) -> Iterator[Span]:
         """The span in slices, by the sample of the instants."""
@@ -335,7 +336,7 @@ def in_time_order(records: Records) -> Records:
         sequence = [among["sequence"]] if "sequence" in (records.dtype.names or ()) else []
         keys = [which, *sequence, among["run"], among["engine"], among["client"], placed[shared]]
         order[shared] = which[np.lexsort(keys)]
-    return records.take(order)
+    return chosen(records, order)
 
 
 def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:

@@ -7,7 +7,7 @@ indices into the log's string table, whose entry 0 is the empty string. All numb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,6 +117,21 @@ KINDS: Mapping[str, Kind] = {
     "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND, "started_us"),
 }
 """All kinds of records, by the name that a log has for them."""
+
+
+def chosen(records: Records, which: NDArray[np.bool_] | NDArray[np.intp]) -> Records:
+    """Those of the records that a mask or an array of places says; copied whole, for numpy copies field by field."""
+    places = np.flatnonzero(which) if which.dtype == np.bool_ else which
+    return _opaque(records).take(places).view(records.dtype)
+
+
+def together(parts: Sequence[Records], kind: np.dtype[np.void]) -> Records:
+    """All parts in one array, copied whole like `chosen`."""
+    return np.concatenate([_opaque(np.zeros(0, kind)), *map(_opaque, parts)]).view(kind)
+
+
+def _opaque(records: Records) -> Records:
+    return records.view(np.dtype((np.void, records.dtype.itemsize)))
 
 
 def placed_us(records: Records) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from loadsim.results import container
 from loadsim.results.hand import Hand
 from loadsim.results.logfile import EVER, FileStream, LogFile, Span, Stream, ahead, open_log
 from loadsim.results.newfile import new_file
-from loadsim.results.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, Kind, Records
+from loadsim.results.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, Kind, Records, together
 
 MOST_NAMES = 65_535
 """What 16 bits can number, with one to spare."""
@@ -39,7 +39,7 @@ _U32 = 0xFFFF_FFFF
 _TASK = struct.Struct("<qqqfffIIIHHHHB")
 _MAIL = struct.Struct("<q20sIIIHB")
 _COMMAND = struct.Struct("<qIIIIHB")
-_BLOCK_RECORDS = 65_536
+_BLOCK_RECORDS = 16_384
 
 WHOLE_RECORDS = 1 << 21
 """So many records of a kind are read into memory as a whole and stay there; of more, only a part is, at any time."""
@@ -221,7 +221,8 @@ class TimingLogWriter:
 
 def _record_block(kind: Kind, number: int, records: Records) -> bytes:
     at_us = records[kind.window_us]
-    return container.encode_block(number, records.tobytes(), len(records), int(at_us.min()), int(at_us.max()))
+    payload = records.view(np.uint8).data
+    return container.encode_block(number, payload, len(records), int(at_us.min()), int(at_us.max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,7 @@ class TimingLog:
         return ahead(self.streams[kind].parts(ordered=False))
 
     def _whole(self, kind: str) -> Records:
-        return np.concatenate([np.zeros(0, KINDS[kind].named), *self.streams[kind].parts()])
+        return together(list(self.streams[kind].parts()), KINDS[kind].named)
 
     @property
     def facts(self) -> dict[str, Any]:
