@@ -95,7 +95,7 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         (("server", "exchange"), "argument KIND: invalid choice: 'exchange'"),
         (("server", "dovecot-postfix", "quickstart", "--imap-port", "0"), "expected 1 to 65535, found '0'"),
         (("server", "dovecot-postfix", "quickstart", "--imap-port", "imap"), "expected 1 to 65535, found 'imap'"),
-        (("log", "export", "parquet", "a.tlog"), "invalid choice: 'parquet'"),
+        (("log", "export", "orc", "a.tlog"), "invalid choice: 'orc'"),
         (("run", "quickest"), "scenario: expected one of dovecot-postfix, medium, mixed, quickstart, or the path"),
         (("run", "none.yaml"), "none.yaml: expected a file that can be read, found: No such file or directory"),
     ],
