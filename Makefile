@@ -38,7 +38,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[embedded]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[embedded,report]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import os
@@ -95,6 +96,7 @@ def test_a_run_on_the_embedded_server_passes(small_run: tuple[Path, subprocess.C
     assert run.returncode == 0, run.stderr + run.stdout
     assert "Weighted Avg" in run.stdout
     assert f"Run directory: {out}" in run.stdout
+    assert run.stdout.endswith(f"\nReport: {out / 'report.html'}\n")
 
 
 def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -107,6 +109,7 @@ def test_the_run_directory_is_complete(small_run: tuple[Path, subprocess.Complet
         "answer.txt",
         "embedded-server.log",
         "events.jsonl",
+        "report.html",
         "scenario.yaml",
         "score.json",
     }
@@ -173,6 +176,17 @@ def test_hits_are_those_of_the_exported_records(small_run: tuple[Path, subproces
         assert task["hits"] == len(times)
         if times:
             assert task["p95_ms"] == pytest.approx(times[-(-95 * len(times) // 100) - 1])
+
+
+def test_the_log_tells_what_the_server_said(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """Greetings and capabilities of the embedded server are in the machine's log, and in the report."""
+    out, _ = small_run
+    facts = read_logs([*(out / "logs").glob("*.machine.tlog")]).facts
+    assert facts["imap_greeting"].startswith("OK ")
+    assert "IMAP4rev1" in facts["imap_capabilities"]
+    assert facts["smtp_greeting"] and facts["smtp_extensions"]
+    assert facts["memory_bytes"] > 2**20
+    assert facts["smtp_greeting"] in html.unescape((out / "report.html").read_text())
 
 
 def test_events_tell_the_course_of_the_run(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

@@ -10,11 +10,13 @@ import resource
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -35,10 +37,12 @@ from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server, load_scenario
 from loadsim.model.workload import Workload, plan_digest
+from loadsim.monitor.greeting import greetings
 from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.monitor.pin import describe, kept_apart
 from loadsim.monitor.server import find_server
 from loadsim.report.answer import Summary, summarise
+from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.results.hand import deal
 from loadsim.results.timinglog import TimingLogWriter
 from loadsim.servers.embedded import start_embedded
@@ -63,6 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--pin", action="store_true", help="keep a server on this machine and the load apart, on cores of their own"
     )
+    parser.add_argument("--no-report", action="store_true", help=f"make no {REPORT_NAME}")
     parser.set_defaults(run=run_scenario)
 
 
@@ -90,7 +95,34 @@ def run_scenario(args: argparse.Namespace) -> int:
             discard(out, made)
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
         print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
+        sys.stdout.flush()  # making the report takes a moment
+    if not args.no_report:
+        told = report_on(out)
+        with suppress(BrokenPipeError):
+            print(told, file=sys.stderr if args.json else sys.stdout)
     return summary.exit_status
+
+
+def report_on(out: Path) -> str:
+    """Make the report of a run; the line that says where it lies, or why there is none.
+
+    In a process of its own: whatever befalls it, the run has its verdict, and nothing of a drawing library is ever
+    where load is made.
+    """
+    if find_spec("matplotlib") is None:
+        return f"No {REPORT_NAME}: pip install 'loadsim[report]'"
+    command = [sys.executable, "-m", "loadsim", "report", str(out.absolute()), "-o", str(out.absolute() / REPORT_NAME)]
+    try:
+        made = subprocess.run(  # noqa: S603 - ourselves
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True, check=False
+        )
+    except KeyboardInterrupt:  # somebody need not see it
+        return f"No {REPORT_NAME}: interrupted; loadsim report {out} makes it"
+    except OSError as failure:
+        return f"No {REPORT_NAME}: {failure}"
+    if made.returncode:
+        return f"No {REPORT_NAME}: {(made.stderr.strip().splitlines() or ['no word'])[-1].removeprefix('loadsim: ')}"
+    return f"Report: {out / REPORT_NAME}"
 
 
 def how_many_engines(scenario: Scenario, wanted: int | None, pin: bool) -> int:
@@ -180,7 +212,7 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
 def seen_server(services: Services, engines: int, pin: bool) -> Iterator[dict[str, Any]]:
     """Facts about where the server is, for the machine's log; with `pin`, it and the load are kept apart meanwhile."""
     place = find_server(services.imap, services.smtp)
-    seen = {"server_here": place.here, "server_processes": len(place.processes)}
+    seen = {"server_here": place.here, "server_processes": len(place.processes), **greetings(services)}
     if pin and place.here:
         with kept_apart(place, engines) as cores:
             print(describe(cores, place), file=sys.stderr)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -118,6 +120,40 @@ class Machine:
         }
 
 
+LIBRARIES = ("aioimaplib", "aiosmtplib", "numpy", "uvloop")
+"""What may have a part in the times, beside Python itself."""
+
+
+def this_machine() -> dict[str, Any]:
+    """What this machine is, for the record: its processor, memory and system, Python and libraries; None is unknown."""
+    system = f"{platform.system()} {platform.release()}"
+    with suppress(OSError):
+        system += f", {platform.freedesktop_os_release()['PRETTY_NAME']}"
+    return {
+        "processor": _after("/proc/cpuinfo", "model name") or platform.machine() or None,
+        "memory_bytes": int((_after("/proc/meminfo", "MemTotal") or "0 kB").split()[0]) * 1024 or None,
+        "system": system,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "libraries": {name: found for name in LIBRARIES if (found := _installed(name))},
+    }
+
+
+def _after(path: str, key: str) -> str | None:
+    """What stands behind the first `key:` of a file of /proc."""
+    with suppress(OSError):
+        for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+            name, colon, value = line.partition(":")
+            if colon and name.strip() == key:
+                return value.strip()
+    return None
+
+
+def _installed(name: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(name)
+    return None
+
+
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole > 0 else 0.0
 
@@ -137,6 +173,7 @@ async def watched_machine(
 
     `start_ns` says when the common start was, or 0 before it has come.
     """
+    log.facts(this_machine())
     log.facts(facts)
     try:
         async with AsyncExitStack() as stack:

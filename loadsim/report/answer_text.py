@@ -64,15 +64,15 @@ def _head(score: Mapping[str, Any]) -> list[str]:
     if score["throughput"]:
         lines += _throughput(score["throughput"])
     elif score["compression"] == 1:
-        lines.append(f"Day: {_length(score['day_s'])}, not compressed")
+        lines.append(f"Day: {length(score['day_s'])}, not compressed")
     else:
         lines.append(
-            f"Day: compressed, 8 h in {_length(score['day_s'])} ({score['compression']:g} x); load-equivalent, in tasks"
+            f"Day: compressed, 8 h in {length(score['day_s'])} ({score['compression']:g} x); load-equivalent, in tasks"
             f" only, of {score['load_equivalent_users']} users with a day of 8 h"
         )
     if score["method"] != MERGED:
         lines.append("Percentiles: the mean of each client machine's, which is no percentile of all records")
-    lines.append(f"Window: {_clock(begin_s)} to {_clock(end_s)} from the common start ({_length(end_s - begin_s)})")
+    lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
     lines.append(f"Plan: {score.get('plan_digest') or 'unknown'}")
     return lines
 
@@ -357,7 +357,7 @@ def _ms(time_ms: float | str | None) -> str:
     return time_ms if isinstance(time_ms, str) else f"{time_ms:.1f}"
 
 
-def _clock(at_s: float) -> str:
+def clock(at_s: float) -> str:
     """h:mm:ss, with the fraction of a second only where there is one."""
     minutes, seconds = divmod(round(at_s, 6), 60)
     hours, minutes = divmod(int(minutes), 60)
@@ -365,7 +365,7 @@ def _clock(at_s: float) -> str:
     return f"{hours}:{minutes:02d}:{whole:>02}" + (f".{fraction}" if fraction else "")
 
 
-def _length(length_s: float) -> str:
+def length(length_s: float) -> str:
     for unit, unit_s in (("h", 3600), ("min", 60)):
         if length_s >= unit_s and length_s % unit_s == 0:
             return f"{length_s / unit_s:g} {unit}"

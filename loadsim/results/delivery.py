@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.results.merge import in_window
-from loadsim.results.records import EVENT, Records
+from loadsim.results.records import EVENT, NEVER, Records
 from loadsim.results.score import Times
 from loadsim.results.timinglog import WHOLE_RECORDS, TimingLog
 
@@ -97,6 +97,33 @@ def _join(log: TimingLog, mails: Records, window_s: tuple[float, float]) -> _Joi
         undelivered_at_end=int(np.count_nonzero(missing & ~unwatched)),
         unwatched=int(np.count_nonzero(~delivered & unwatched[inside])),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Journeys:
+    """Every message that was accepted, once per recipient, in no order; instants in microseconds from the common start.
+
+    `arrived_us` is when its recipient first had it in sight, NEVER if he did not; `announced`: his session was told of
+    it while it waited, so that the time between the two is a delivery time.
+    """
+
+    accepted_us: NDArray[np.int64]
+    arrived_us: NDArray[np.int64]
+    announced: NDArray[np.bool_]
+
+
+def journeys(log: TimingLog) -> Journeys:
+    """Where each accepted message came to, over all engines of the log."""
+    event = log.mails["event"]
+    accepted, accepted_us = _first(log.mails[event == EVENT["accepted"]])
+    arrived_us = np.full(len(accepted), NEVER)
+    announced = np.zeros(len(accepted), np.bool_)
+    for name in ("found", "seen"):
+        keys, at_us = _first(log.mails[event == EVENT[name]])
+        _, of_accepted, of_keys = np.intersect1d(accepted, keys, assume_unique=True, return_indices=True)
+        arrived_us[of_accepted] = at_us[of_keys]
+        announced[of_accepted] = name == "seen"
+    return Journeys(accepted_us, arrived_us, announced)
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:

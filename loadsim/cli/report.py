@@ -1,0 +1,84 @@
+"""`loadsim report`: one run, or several, as a page to send on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from loadsim.cli import VERBS
+from loadsim.errors import ConfigError
+from loadsim.report.charts import check_drawing
+from loadsim.report.document import Document, to_json
+from loadsim.report.html import FILE_NAME, to_html
+from loadsim.report.many_runs import describe_runs
+from loadsim.report.markdown import to_markdown
+from loadsim.report.one_run import describe_run
+from loadsim.report.recorded import read_run
+
+FORMATS: Mapping[str, Callable[[Document], str]] = {
+    "html": to_html,
+    "md": to_markdown,
+    "json": lambda document: json.dumps(to_json(document), indent=2) + "\n",
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `report`."""
+    parser = subparsers.add_parser("report", help=VERBS["report"])
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories, or timing logs")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the file to write, or to replace")
+    parser.add_argument("--format", choices=FORMATS, default="html", help="what to write; default: html")
+    parser.add_argument(
+        "--note", action="append", default=[], type=note, dest="notes", metavar="NAME:TEXT", help="disclose this, too"
+    )
+    parser.set_defaults(run=run_report)
+
+
+def note(text: str) -> tuple[str, str]:
+    """Something to disclose: its name and what it is."""
+    name, colon, told = (part.strip() for part in text.partition(":"))
+    if not (name and colon and told):
+        raise argparse.ArgumentTypeError(f"expected NAME:TEXT, found {text!r}")
+    return name, told
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """Write the report, and say where it lies; Markdown and JSON go to standard output unless a file is given."""
+    if args.format == "html":
+        check_drawing()
+    text = FORMATS[args.format](document_of(args.runs, dict(args.notes)))
+    out = args.out
+    if out is None and args.format == "html":
+        alone = Path(args.runs[0])
+        out = alone / FILE_NAME if len(args.runs) == 1 and alone.is_dir() else Path(FILE_NAME)
+    with suppress(BrokenPipeError):
+        if out is None:
+            sys.stdout.write(text)
+        else:
+            write(text, out)
+            print(out)
+    return 0
+
+
+def document_of(places: list[str], notes: Mapping[str, str]) -> Document:
+    """The report on these runs. Raises `LogError` for one that cannot be read."""
+    runs = [read_run(place) for place in places]
+    return describe_run(runs[0], notes) if len(runs) == 1 else describe_runs(runs, notes)
+
+
+def write(text: str, path: Path) -> None:
+    """Write a report in the place of an older one. Raises `ConfigError` where that cannot be done."""
+    opened = False
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            opened = True
+            file.write(text)
+    except OSError as failure:
+        if opened and path.is_file():  # half a page is none
+            with suppress(OSError):
+                path.unlink()
+        raise ConfigError(f"-o {path}: expected a file to write, found: {failure.strerror}") from None

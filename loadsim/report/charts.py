@@ -1,0 +1,222 @@
+"""Charts as SVG that stands in a page: no script, no address, the same bytes for the same figures.
+
+Drawn by matplotlib (the extra `report`), which is imported when the first chart is drawn and not before. Colours are
+those of Okabe and Ito, told apart by most who see colours differently; each line has a dash and a marker besides.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from loadsim.errors import ConfigError
+from loadsim.report.document import Axis, Chart, Line, Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+"""Okabe and Ito's, without the yellow, which is hard to see on white (Color Universal Design, 2008)."""
+
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+
+WIDTH_IN = 8.0
+"""The width of a chart in inches; a page shows it as wide as it is itself."""
+
+HEIGHT_IN = {1: 2.6, 2: 1.8, 3: 1.3}
+"""The height of a panel without its texts, by how many stand side by side."""
+
+LEFT_IN, RIGHT_IN, ABOVE_IN, BELOW_IN = 0.65, 0.12, 0.32, 0.42
+"""Room for the texts around a panel. It is given, not computed: a layout that fits texts takes most of the time."""
+
+LEGEND_IN = 1.5
+"""Room beside a panel with more lines than fit above it."""
+
+MOST_ABOVE = 4
+
+LEAST_MS = 0.001
+"""The smallest figure on a logarithmic scale: logs have whole microseconds."""
+
+PERCENT_TICKS = (0, 50, 90, 95, 99, 99.9, 99.99, 99.999, 99.9999, 99.99999)
+
+STYLE: Any = {
+    "font.family": ["sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: texts take the same room on every machine
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.formatter.useoffset": False,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.2,
+    "svg.fonttype": "none",  # texts stay texts, to be found and read aloud
+    "text.parse_math": False,  # a $ in a name is a $
+}
+
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def check_drawing() -> None:
+    """Raises `ConfigError` where charts cannot be drawn."""
+    if find_spec("matplotlib") is None:
+        raise ConfigError("report: expected matplotlib to be installed, found none: pip install 'loadsim[report]'")
+
+
+def svg(chart: Chart, number: int) -> str:
+    """The chart as an SVG element; `number` is its own among those of the page, so that no two share a name."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whatever the user has in his own matplotlibrc
+        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams["svg.hashsalt"] = f"loadsim-{number}"
+        across = min(chart.across, len(chart.panels))
+        down = math.ceil(len(chart.panels) / across)
+        figure = Figure()
+        axes = _places(figure, chart.panels, across, down)
+        for panel, place in zip(chart.panels, axes, strict=False):
+            _draw(panel, chart, place)
+        for empty in axes[len(chart.panels) :]:
+            empty.set_visible(False)
+        _add_legends(chart.panels, figure)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata=NO_METADATA)
+    return _inline(drawn.getvalue(), chart.caption)
+
+
+def _places(figure: Figure, panels: Sequence[Panel], across: int, down: int) -> list[Axes]:
+    """The places of the panels, row by row, in a figure that is made as large as they need."""
+    beside_in = RIGHT_IN + (LEGEND_IN if any(len(panel.lines) > MOST_ABOVE for panel in panels) else 0)
+    above_in = 0.0 if len(panels) == 1 else ABOVE_IN  # for a legend of all panels
+    width_in = (WIDTH_IN - across * (LEFT_IN + beside_in)) / across
+    height_in = down * (ABOVE_IN + HEIGHT_IN[across] + BELOW_IN) + above_in
+    figure.set_size_inches(WIDTH_IN, height_in)
+    figure.subplots_adjust(
+        left=LEFT_IN / WIDTH_IN,
+        right=1 - beside_in / WIDTH_IN,
+        bottom=BELOW_IN / height_in,
+        top=1 - (ABOVE_IN + above_in) / height_in,
+        wspace=(LEFT_IN + beside_in) / width_in,
+        hspace=(ABOVE_IN + BELOW_IN) / HEIGHT_IN[across],
+    )
+    return list(figure.subplots(down, across, squeeze=False).flat)
+
+
+def _draw(panel: Panel, chart: Chart, place: Axes) -> None:
+    for number, line in enumerate(panel.lines):
+        _draw_line(line, number, chart.axis, panel, place)
+    if chart.shaded is not None:
+        place.axvspan(*chart.shaded, color="#000000", alpha=0.06, linewidth=0)
+    place.set_title(panel.title, loc="left")
+    place.set_xlabel(chart.axis.title)
+    place.set_ylabel(panel.y_title)
+    _scale_x(chart.axis, place)
+    _scale_y(panel, place)
+    for limit in panel.limits:
+        place.axhline(limit.value, color="#444444", linewidth=1, linestyle=(0, (8, 3)))
+        place.annotate(
+            limit.name,
+            xy=(1, limit.value),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            color="#444444",
+        )
+
+
+def _draw_line(line: Line, number: int, axis: Axis, panel: Panel, place: Axes) -> None:
+    least = LEAST_MS if panel.scale == "log" else -math.inf
+    figures = [math.nan if value is None else max(value, least) for value in line.values]
+    known = [index for index, value in enumerate(figures) if not math.isnan(value)]
+    if axis.kind != "time":  # in time, a gap is a gap
+        axis_positions, figures = [axis.positions[index] for index in known], [figures[index] for index in known]
+    else:
+        axis_positions = list(axis.positions)
+    place.plot(
+        axis_positions,
+        figures,
+        label=line.name,
+        color=COLOURS[number % len(COLOURS)],
+        linestyle=DASHES[number % len(DASHES)] if line.joined else "none",
+        marker=MARKERS[number % len(MARKERS)],
+        # a marker here and there tells lines apart; where there are gaps, a point may stand alone
+        markevery=max(1, len(figures) // 8) if len(known) == len(figures) and line.joined else None,
+    )
+
+
+def _scale_x(axis: Axis, place: Axes) -> None:
+    if axis.kind == "time":
+        place.set_xlim(left=0 if min(axis.positions) >= 0 else None)
+    elif axis.kind == "tail":
+        from matplotlib.ticker import NullLocator
+
+        place.set_xscale("log")
+        ticks = [(100 / (100 - percent), f"{percent:g} %") for percent in PERCENT_TICKS]
+        kept = [(at, name) for at, name in ticks if at <= max(axis.positions) * 1.01]
+        place.set_xticks([at for at, _ in kept], [name for _, name in kept])
+        place.xaxis.set_minor_locator(NullLocator())
+    else:
+        place.set_xlim(left=0)
+
+
+def _scale_y(panel: Panel, place: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    shown = [value for line in panel.lines for value in line.values if value is not None]
+    shown += [limit.value for limit in panel.limits]
+    if panel.scale == "log":
+        lowest, highest = max(min(shown), LEAST_MS) / 1.6, max(*shown, LEAST_MS) * 1.6
+        decades = math.log10(highest / lowest)
+        place.set_yscale("log")
+        place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
+        place.yaxis.set_minor_locator(NullLocator())
+        place.set_ylim(lowest, highest)
+    else:
+        if panel.scale == "symlog":
+            place.set_yscale("symlog", linthresh=1)
+        place.set_ylim(0, max(*shown, 0) * 1.08 or 1)
+    place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _add_legends(panels: Sequence[Panel], figure: Figure) -> None:
+    """One for all panels where they have the same lines; otherwise each panel that has several has its own."""
+    names = [[line.name for line in panel.lines] for panel in panels]
+    if len(panels) > 1 and all(each == names[0] for each in names):
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper right", ncols=len(labels), borderaxespad=0)
+        return
+    for panel, place in zip(panels, figure.axes, strict=False):
+        if len(panel.lines) > MOST_ABOVE:
+            place.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        elif len(panel.lines) > 1 or len(panels) == 1:
+            place.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(panel.lines), borderaxespad=0.2)
+
+
+_OUTSIDE = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", re.DOTALL)
+_NAMESPACE = re.compile(r' xmlns(?::\w+)?="[^"]*"')
+_GROUP_NAME = re.compile(r'<g id="[^"]*"')
+_HEAD = re.compile(r'<svg\b[^>]*\b(viewBox="[^"]*")[^>]*>')
+
+
+def _inline(drawn: str, caption: str) -> str:
+    """What matplotlib writes as a file, as an element of a page: without what only a file needs.
+
+    Namespaces are HTML's own business (HTML standard, section 13.2.6.5), names of groups would come again and again.
+    """
+    head = _HEAD.search(drawn)
+    assert head is not None, "matplotlib writes a viewBox"
+    body = _GROUP_NAME.sub("<g", _NAMESPACE.sub("", _OUTSIDE.sub("", drawn[head.end() :])))
+    return f'<svg {head[1]} role="img" aria-label="{escape(caption)}">{body.strip()}'

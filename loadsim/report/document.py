@@ -1,0 +1,192 @@
+"""A report as data: sections of texts, tables and charts, from which HTML, Markdown and JSON are made.
+
+A chart is its figures; how it is drawn is said elsewhere, and where nothing can be drawn it is a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Cell = str | int | float | None
+"""What stands in a table; None is what is not known, or was not."""
+
+Tone = Literal["good", "doubtful", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The title of a column. Figures have so many digits behind the point; with None it holds words."""
+
+    title: str
+    digits: int | None = None
+
+    def shown(self, cell: Cell) -> str:
+        """A cell of this column as people read it."""
+        if cell is None:
+            return "-"
+        if isinstance(cell, str) or self.digits is None:
+            return str(cell)
+        return f"{cell:.{self.digits}f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells, one for each column; the first cell says what its row is about."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Short texts below each other."""
+
+    caption: str
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a panel: a figure, or None, for each position of the axis. `joined`: the points are connected."""
+
+    name: str
+    values: tuple[float | None, ...]
+    joined: bool = True
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(value is not None for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A figure that must not be reached."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Lines over one axis, in one unit. `digits` are those of the figures in the table."""
+
+    title: str
+    y_title: str
+    lines: tuple[Line, ...]
+    scale: Literal["linear", "log", "symlog"] = "linear"
+    digits: int = 1
+    limits: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What all panels of a chart share: where the points lie, and what each is called in a table.
+
+    kind: `time` in the unit of the title, `tail` for percentiles (a position is 1 / (1 - share)), `count`.
+    """
+
+    title: str
+    kind: Literal["time", "tail", "count"]
+    positions: tuple[float, ...]
+    column: Column
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Panels side by side, at most `across`. `shaded` is a stretch of the axis that is set off: the window."""
+
+    caption: str
+    axis: Axis
+    panels: tuple[Panel, ...]
+    across: int = 1
+    shaded: tuple[float, float] | None = None
+
+    def table(self) -> Table:
+        """The figures of the chart."""
+        columns = [self.axis.column]
+        series: list[tuple[float | None, ...]] = []
+        for panel in self.panels:
+            for line in panel.lines:
+                title = line.name if len(self.panels) == 1 else f"{panel.title}: {line.name}"
+                columns.append(Column(title, panel.digits))
+                series.append(line.values)
+        rows = tuple(zip(self.axis.cells, *series, strict=True))
+        return Table(self.caption, tuple(columns), rows)
+
+
+Block = str | Listing | Table | Chart
+"""A paragraph, or one of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and what stands below it."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A report. `verdict` is the one line that says how it ended, `tone` whether that is good."""
+
+    title: str
+    subtitle: str
+    verdict: str
+    tone: Tone
+    sections: tuple[Section, ...]
+
+
+def figures(values: NDArray[Any]) -> tuple[float | None, ...]:
+    """An array as figures of a line: what is not a number is None."""
+    return tuple(None if np.isnan(value) else float(value) for value in values)
+
+
+def drawable(chart: Chart) -> Chart | None:
+    """The chart without lines and panels that have nothing to draw; None when nothing is left."""
+    panels = (replace(panel, lines=tuple(filter(None, panel.lines))) for panel in chart.panels)
+    kept = tuple(panel for panel in panels if panel.lines)
+    return replace(chart, panels=kept) if kept else None
+
+
+def to_json(document: Document) -> dict[str, Any]:
+    """The report as JSON: the same sections, its charts as tables. Cells are figures, texts or null."""
+    return {
+        "title": document.title,
+        "subtitle": document.subtitle,
+        "verdict": document.verdict,
+        "sections": [
+            {
+                "title": section.title,
+                "texts": [block for block in section.blocks if isinstance(block, str)],
+                "lists": [
+                    {"caption": block.caption, "items": list(block.items)}
+                    for block in section.blocks
+                    if isinstance(block, Listing)
+                ],
+                "tables": [_table_json(table) for table in tables(section.blocks)],
+            }
+            for section in document.sections
+        ],
+    }
+
+
+def tables(blocks: Iterable[Block]) -> list[Table]:
+    """The tables among these, charts as tables."""
+    found = (block.table() if isinstance(block, Chart) else block for block in blocks)
+    return [block for block in found if isinstance(block, Table)]
+
+
+def _table_json(table: Table) -> Mapping[str, Any]:
+    return {
+        "caption": table.caption,
+        "columns": [column.title for column in table.columns],
+        "rows": [list(row) for row in table.rows],
+    }

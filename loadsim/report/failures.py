@@ -1,0 +1,87 @@
+"""What failed in a run, kind by kind: how often, since when, and the first line that the server said to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loadsim.report.recorded import RecordedRun
+from loadsim.results.gathering import FAILURES
+from loadsim.results.merge import in_window
+from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
+from loadsim.results.timinglog import TimingLog
+
+Kind = tuple[str, str, str]
+"""Task, outcome, and what failed by its short stable name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """One kind of failure. `times` is over the whole run, `in_window` of tasks that were due in the window.
+
+    `first_s` is the instant of the first, from the common start (None before it, or where that is not known); `line` is
+    what the server said to it.
+    """
+
+    task: str
+    outcome: str
+    kind: str
+    times: int
+    in_window: int
+    first_s: float | None
+    line: str
+
+
+def failures(run: RecordedRun) -> list[Failures]:
+    """Every kind of failure, the most frequent first. What broke between tasks is known from the events only."""
+    counted = _of_log(run.log, run.window_s)
+    told = _told(run.events)
+    first: dict[Kind, Mapping[str, Any]] = {}
+    for event in run.events:
+        if event.get("event") == "failure":
+            first.setdefault(_kind(event), event)
+    found = []
+    for kind in sorted({*counted, *told}):
+        times, in_the_window, first_s = counted.get(kind, (told[kind], 0, None))
+        event = first.get(kind, {})
+        said_s = event.get("at_s") if first_s is None else first_s
+        found.append(Failures(*kind, times, in_the_window, said_s, str(event.get("line", ""))))
+    return sorted(found, key=lambda one: -one.times)
+
+
+def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[int, int, float | None]]:
+    """By kind: how often, how often in the window, and the end of the first (s)."""
+    failed = log.tasks[np.isin(log.tasks["outcome"], [OUTCOME[name] for name in FAILURES])]
+    kinds, number = np.unique(failed[["task", "outcome", "error"]], return_inverse=True)
+    ended_us = failed["ended_us"]
+    inside = in_window(failed["scheduled_us"], window_s)
+    found = {}
+    for index, (task, outcome, error) in enumerate(kinds.tolist()):
+        own = number == index
+        ends_us = ended_us[own & (ended_us != NEVER)]
+        found[log.strings[task], OUTCOMES[outcome], log.strings[error]] = (
+            int(np.count_nonzero(own)),
+            int(np.count_nonzero(own & inside)),
+            round(int(ends_us.min()) / 1e6, 3) if len(ends_us) else None,
+        )
+    return found
+
+
+def _told(events: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
+    """How often each kind came, as the engines told at their end; once, where one did not live to tell it."""
+    told: Counter[Kind] = Counter()
+    for event in events:
+        if event.get("event") == "failures":
+            told[_kind(event)] += int(event.get("times", 0))
+    for event in events:
+        if event.get("event") == "failure" and not told[_kind(event)]:
+            told[_kind(event)] = 1
+    return told
+
+
+def _kind(event: Mapping[str, Any]) -> Kind:
+    return str(event.get("task", "")), str(event.get("outcome", "")), str(event.get("kind", ""))

@@ -1,0 +1,118 @@
+"""A report as one HTML file that needs nothing else: no script, no network, no other file; on screen and in print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from itertools import count
+
+from loadsim.report.charts import svg
+from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table
+
+FILE_NAME = "report.html"
+"""What the page is called in a run's directory, and where nobody says it."""
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What the page allows itself, so that a browser holds it to its word."""
+
+SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SIGN}"}
+"""Before the verdict, for those who do not see its colour."""
+
+STYLE = """
+:root { color-scheme: light; }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: #fff; color: #1a1a1a;
+  font: 1rem/1.5 system-ui, "Segoe UI", "DejaVu Sans", Arial, sans-serif; }
+h1 { margin: 0; font-size: 1.7rem; line-height: 1.25; overflow-wrap: anywhere; }
+h2 { margin: 2.2rem 0 .6rem; padding-bottom: .2rem; border-bottom: 1px solid #bbb; font-size: 1.25rem; }
+.subtitle { margin: .2rem 0 1rem; color: #444; overflow-wrap: anywhere; }
+.verdict { margin: 1rem 0; padding: .7rem 1rem; border: 1px solid; border-left-width: .6rem; font-size: 1.2rem;
+  font-weight: 600; }
+.good { border-color: #00664b; background: #eef8f4; }
+.doubtful { border-color: #8a5a00; background: #fdf6e7; }
+.bad { border-color: #a83f00; background: #fdf0ea; }
+.listing { margin: .6rem 0 .2rem; font-weight: 600; }
+ul { margin: 0 0 .8rem; padding-left: 1.4rem; }
+li { overflow-wrap: anywhere; }
+.scroll { margin: 1rem 0; overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; }
+caption { padding: .2rem 0; text-align: left; font-weight: 600; }
+th, td { padding: .22rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
+thead th { border-bottom: 2px solid #888; vertical-align: bottom; }
+tbody th { font-weight: 500; }
+td { overflow-wrap: anywhere; }
+.figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+figure { margin: 1.2rem 0; }
+figcaption { font-weight: 600; font-size: .9rem; }
+svg { display: block; width: 100%; height: auto; }
+svg * { stroke-linejoin: round; stroke-linecap: butt; }
+details { margin: .3rem 0; font-size: .9rem; }
+summary { cursor: pointer; color: #333; }
+@page { margin: 15mm; }
+@media print {
+  body { max-width: none; padding: 0; font-size: 9.5pt; }
+  h2 { break-after: avoid; }
+  figure, tr, .verdict { break-inside: avoid; }
+  thead { display: table-header-group; }
+  .scroll { overflow: visible; }
+  details { display: none; }
+  .verdict { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+}
+"""
+
+
+def to_html(document: Document) -> str:
+    """The whole file. Raises `ModuleNotFoundError` without matplotlib: see `charts.check_drawing`."""
+    numbers = count(1)
+    title = escape(document.title)
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>",
+            f'<p class="subtitle">{escape(document.subtitle)}</p>',
+            f'<p class="verdict {document.tone}"><span aria-hidden="true">{SIGNS[document.tone]}</span>'
+            f" {escape(document.verdict)}</p>\n</header>\n<main>",
+            *(_section(section, numbers) for section in document.sections),
+            "</main>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _section(section: Section, numbers: Iterator[int]) -> str:
+    blocks = [_block(block, numbers) for block in section.blocks]
+    return "\n".join(["<section>", f"<h2>{escape(section.title)}</h2>", *blocks, "</section>"])
+
+
+def _block(block: Block, numbers: Iterator[int]) -> str:
+    if isinstance(block, str):
+        return f"<p>{escape(block)}</p>"
+    if isinstance(block, Listing):
+        items = "".join(f"<li>{escape(item)}</li>" for item in block.items)
+        return f'<p class="listing">{escape(block.caption)}</p>\n<ul>{items}</ul>'
+    if isinstance(block, Table):
+        return _table(block)
+    return (
+        f"<figure>\n<figcaption>{escape(block.caption)}</figcaption>\n{svg(block, next(numbers))}\n<details>"
+        f"<summary>The figures of this chart</summary>\n{_table(block.table())}\n</details>\n</figure>"
+    )
+
+
+def _table(table: Table) -> str:
+    heads = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>' for column in table.columns)
+    rows = "\n".join(f"<tr>{_row(table.columns, row)}</tr>" for row in table.rows)
+    caption = escape(table.caption)
+    return (
+        f'<div class="scroll" role="region" aria-label="{caption}" tabindex="0"><table><caption>{caption}</caption>\n'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
+    )
+
+
+def _row(columns: tuple[Column, ...], row: tuple[Cell, ...]) -> str:
+    shown = [escape(column.shown(cell)) for column, cell in zip(columns, row, strict=True)]
+    cells = [f"<td{_class(column)}>{cell}</td>" for column, cell in zip(columns[1:], shown[1:], strict=True)]
+    return f'<th scope="row"{_class(columns[0])}>{shown[0]}</th>{"".join(cells)}'
+
+
+def _class(column: Column) -> str:
+    return "" if column.digits is None else ' class="figure"'

@@ -1,0 +1,43 @@
+"""A report as Markdown with the tables of GitHub's dialect; charts are tables of their figures."""
+
+from __future__ import annotations
+
+import re
+
+from loadsim.report.document import Block, Chart, Document, Listing, Table
+
+_SIGNIFICANT = re.compile(r"([\\`*_\[\]|~#])")
+_SPACE = re.compile(r"\s+")
+
+
+def to_markdown(document: Document) -> str:
+    """The whole text; it ends with a line break."""
+    parts = [f"# {_text(document.title)}", _text(document.subtitle), f"**{_text(document.verdict)}**"]
+    for section in document.sections:
+        parts.append(f"## {_text(section.title)}")
+        parts += [_block(block) for block in section.blocks]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, str):
+        return _text(block)
+    if isinstance(block, Listing):
+        return "\n".join([f"{_text(block.caption)}:", "", *(f"- {_text(item)}" for item in block.items)])
+    return _table(block.table() if isinstance(block, Chart) else block)
+
+
+def _table(table: Table) -> str:
+    rules = ["---" if column.digits is None else "---:" for column in table.columns]
+    rows = [
+        [_text(column.title) for column in table.columns],
+        rules,
+        *([_text(column.shown(cell)) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows),
+    ]
+    return "\n".join([f"**{_text(table.caption)}**", "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _text(text: str) -> str:
+    """A text on one line that Markdown shows as it is: neither its own signs nor HTML's mean anything."""
+    plain = _SIGNIFICANT.sub(r"\\\1", _SPACE.sub(" ", text))
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

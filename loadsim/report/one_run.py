@@ -1,0 +1,372 @@
+"""The report on one run: the verdict first, then what speaks for it, at last under which circumstances it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loadsim.report import run_charts
+from loadsim.report.disclosure import disclosure_table, scenario_table
+from loadsim.report.document import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Document,
+    Listing,
+    Section,
+    Table,
+    Tone,
+    drawable,
+)
+from loadsim.report.failures import failures
+from loadsim.report.recorded import RecordedRun
+from loadsim.report.series import SENDING, bins_of
+from loadsim.results.merge import WITHOUT_WINDOW
+from loadsim.results.verdict import DEFAULT_CRITERIA
+
+TIMES = (
+    ("p50_ms", "50th"),
+    ("p90_ms", "90th"),
+    ("p95_ms", "95th"),
+    ("p99_ms", "99th"),
+    ("p99_9_ms", "99.9th"),
+    ("max_ms", "Max"),
+    ("mean_ms", "Mean"),
+    ("stddev_ms", "Std. Dev."),
+    ("response_p95_ms", "95th from due"),
+)
+"""The times of a task that may stand in its row, and what their columns are called."""
+
+EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
+
+SHARED = (
+    "Times are milliseconds, of the tasks that succeeded; those from when a task was due count what failed or did not"
+    " end as infinite."
+)
+
+
+def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
+    """The report; `notes` are for what a person knows, such as the server's storage."""
+    score = run.score
+    return Document(
+        title=f"{score['name'] or 'A run'}: {headline(score)}",
+        subtitle=subtitle(run),
+        verdict=verdict_words(score),
+        tone=verdict_tone(score),
+        sections=(
+            Section("Verdict", _verdict(run)),
+            Section("Tasks" if run.stress else "Score", _score(run)),
+            *_over_time(run),
+            Section("Delivery of mail", _delivery(run)),
+            Section("Errors", _errors(run)),
+            Section("Disclosure", _disclosure(run, notes)),
+        ),
+    )
+
+
+def headline(score: Mapping[str, Any]) -> str:
+    """What a run came to, in some words."""
+    users = f"{score['users']} user{'' if score['users'] == 1 else 's'}"
+    if score["throughput"] is not None:
+        return f"{users}, {score['throughput']['tasks_per_s']:.1f} tasks/s"
+    scores = [
+        f"score {module['score_ms']:.1f} ms" + (f" ({name})" if len(score["by_protocol"]) > 1 else "")
+        for name, module in score["by_protocol"].items()
+        if module["score_ms"] is not None
+    ]
+    return ", ".join([users, *(scores or ["no score"])])
+
+
+def subtitle(run: RecordedRun) -> str:
+    """Which run it was, when, and on what."""
+    begun = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
+    parts = (run.score["run"] and f"Run {run.score['run']}", begun and f"begun {begun}", run.score.get("server"))
+    return "; ".join(filter(None, parts))
+
+
+def verdict_words(score: Mapping[str, Any]) -> str:
+    """The verdict, as the answer says it."""
+    verdict = score["verdict"]
+    return f"{verdict['validity'].capitalize()}, {'criteria met' if verdict['passed'] else 'criteria missed'}"
+
+
+def verdict_tone(score: Mapping[str, Any]) -> Tone:
+    """Good, or not."""
+    if score["verdict"]["validity"] == "invalid" or not score["verdict"]["passed"]:
+        return "bad"
+    return "good" if score["verdict"]["validity"] == "valid" else "doubtful"
+
+
+def _verdict(run: RecordedRun) -> tuple[Block, ...]:
+    score, verdict = run.score, run.score["verdict"]
+    blocks: list[Block] = []
+    if score["embedded"]:
+        blocks.append(EMBEDDED)
+    if verdict["reasons"]:
+        blocks.append(Listing("Reasons", tuple(verdict["reasons"])))
+    if score["advice"]:
+        blocks.append(f"What may help: {score['advice']}")
+    if score["warnings"]:
+        blocks.append(Listing("Warnings", tuple(score["warnings"])))
+    rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", str(score["users"]), "")]
+    rows += [(f"READ, 95th percentile{_of(run, name)}", _ms(read_p95_ms(one)), "") for name, one in run.modules.items()]
+    criteria = {**DEFAULT_CRITERIA, **(run.log.header.get("criteria") or {})}
+    done, failed = score["done"], score["failed"]
+    rows += [
+        ("Tasks", f"{score['tasks_per_s']:.1f} per second", ""),
+        ("Failed tasks", f"{failed} of {done}" + (f" ({100 * failed / done:.3f} %)" if done else ""), _share(criteria)),
+        ("Mail not delivered", str(score["delivery"]["undelivered_at_end"]), _undelivered(criteria)),
+        ("Delivery time, 95th percentile", _ms(score["delivery"]["p95_ms"]), ""),
+    ]
+    if not run.stress and score["compression"] != 1:
+        rows.append(("Load-equivalent, in tasks only", f"{score['load_equivalent_users']} users with a day of 8 h", ""))
+    blocks.append(Table("Key figures", (Column("Figure"), Column("Found"), Column("Wanted")), tuple(rows)))
+    return tuple(blocks)
+
+
+def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
+    if run.stress:
+        return []
+    limit_ms = score_limit_ms(run)
+    wanted = "" if limit_ms is None else f"below {limit_ms:g} ms"
+    return [(f"Score{_of(run, name)}", _score_found(one), wanted) for name, one in run.modules.items()]
+
+
+def _score_found(module: Mapping[str, Any]) -> str:
+    """The score, where it is likely to lie, and whether it is made of too few hits to be quoted without saying so."""
+    interval = _interval(module.get("score_interval_ms"))
+    sure = f", in {interval} ms (95 % sure)" if interval else ""
+    return f"{_ms(module['score_ms'])}{sure}" + ("; provisional: few hits" if module.get("provisional") else "")
+
+
+def score_limit_ms(run: RecordedRun) -> float | None:
+    """What the score has to stay below; None where that is off, or in a closed loop, which has none."""
+    if run.stress:
+        return None
+    limit_ms = {**DEFAULT_CRITERIA, **(run.log.header.get("criteria") or {})}.get("score_ms_max")
+    return None if limit_ms is None else float(limit_ms)
+
+
+def read_p95_ms(module: Mapping[str, Any]) -> float | None:
+    """The 95th percentile of a client module's READ; None without a hit."""
+    return next((task["p95_ms"] for task in module["tasks"] if task["task"] == "READ"), None)
+
+
+def _share(criteria: Mapping[str, Any]) -> str:
+    most = criteria.get("failed_max")
+    return "" if most is None else f"at most {most * 100:g} %"
+
+
+def _undelivered(criteria: Mapping[str, Any]) -> str:
+    most = criteria.get("undelivered_max")
+    return "" if most is None else f"at most {most:g}"
+
+
+def _score(run: RecordedRun) -> tuple[Block, ...]:
+    blocks: list[Block] = []
+    if run.stress:
+        blocks.append(_throughput_table(run.score["throughput"]))
+    for name, module in run.modules.items():
+        blocks.append(_task_table(run, name, module))
+        if not run.stress:
+            blocks.append(_covers(module["covers"]))
+    if not run.modules:
+        blocks.append("The logs hold no task.")
+    return tuple(blocks)
+
+
+def _throughput_table(found: Mapping[str, Any]) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        ("Tasks that succeeded", found["tasks_per_s"]),
+        ("Messages", found["messages_per_s"]),
+        ("Deliveries", found["deliveries_per_s"]),
+        *((f"{service} commands", per_s) for service, per_s in found["commands"].items()),
+    ]
+    return Table("Throughput of a closed loop", (Column("What"), Column("Per second", 1)), tuple(rows))
+
+
+def _task_table(run: RecordedRun, name: str, module: Mapping[str, Any]) -> Table:
+    """LsLog's table, with what else is known of each task."""
+    tasks = module["tasks"]
+    times = [(key, title) for key, title in TIMES if any(key in task for task in tasks)]
+    if run.stress:  # nothing is due in a closed loop
+        times = [(key, title) for key, title in times if not key.startswith("response")]
+    weights = () if run.stress else (Column("Weight"),)
+    certain = any(task.get("interval_ms") for task in tasks)
+    interval = (Column("95th lies in (95 % sure)"),) if certain else ()
+    counted = (Column("Hits", 0), *(Column(title, 1) for _, title in times), Column("Failed", 0), *interval)
+    rows: list[tuple[Cell, ...]] = []
+    for task in tasks:
+        weight = () if run.stress else (f"{task['weight']:g}" if task["weight"] else None,)
+        lies_in = (_interval(task.get("interval_ms")),) if certain else ()
+        rows.append(
+            (task["task"], *weight, task["hits"], *(task.get(key) for key, _ in times), task["failed"], *lies_in)
+        )
+    if not run.stress:
+        lies_in = (_interval(module.get("score_interval_ms")),) if certain else ()
+        rows.append((*_weighted(module, [key for key, _ in times]), *lies_in))
+    users = f"{module['users']} user{'' if module['users'] == 1 else 's'}"
+    caption = f"Service times of {users} through the client module {name}. {SHARED}"
+    return Table(caption, (Column("Task"), *weights, *counted), tuple(rows))
+
+
+def _interval(bounds_ms: Sequence[float] | None) -> str | None:
+    return None if bounds_ms is None else f"{bounds_ms[0]:.1f} to {bounds_ms[1]:.1f}"
+
+
+def _weighted(module: Mapping[str, Any], keys: Sequence[str]) -> tuple[Cell, ...]:
+    scored = [task for task in module["tasks"] if task["weight"] and task["hits"]]
+    times = (module["score_ms"] if key == "p95_ms" else "" for key in keys)
+    weight = f"{sum(task['weight'] for task in scored):g}"
+    failed = sum(task["failed"] for task in module["tasks"] if task["weight"])
+    return ("Weighted average", weight, sum(task["hits"] for task in scored), *times, failed)
+
+
+def _covers(covers: Mapping[str, Sequence[str]]) -> str:
+    if not covers["scored"]:
+        return "There is no score: no task with a weight has a hit."
+    parts = [f"The score is the weighted average of the 95th percentiles of {', '.join(covers['scored'])}"]
+    if covers["without_hits"]:
+        parts.append(f"without hits: {', '.join(covers['without_hits'])}")
+    if covers["not_planned"]:
+        parts.append(f"never due: {', '.join(covers['not_planned'])}")
+    return "; ".join(parts) + "."
+
+
+def _over_time(run: RecordedRun) -> tuple[Section, ...]:
+    bins = bins_of(run.log)
+    shaded = "The window, what the tables above are made of, is shaded." if run_charts.window_is_part(run, bins) else ""
+    return (
+        Section(
+            "Response times over time",
+            _charts(
+                [run_charts.times_over_time(run, bins)],
+                f"Each point is a stretch of {bins.width_s:g} s. {shaded}".strip(),
+                "No task has a hit: there is no time to show.",
+            ),
+        ),
+        Section(
+            "Percentiles",
+            _charts(
+                run_charts.percentile_curves(run),
+                "How long the slower hits took: at 95 %, one of twenty took longer. The scale stretches the tail, and"
+                " ends where a share would be less than one hit.",
+                "No task has a hit in the window: there are no percentiles.",
+            ),
+        ),
+        Section(
+            "Throughput",
+            _charts([run_charts.throughput(run, bins)], _planned(run), "The logs hold no task."),
+        ),
+        Section("The generator", _generator(run, run_charts.generator(run, bins))),
+    )
+
+
+def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ...]:
+    """The charts that show anything, with a text above them; another text where none does."""
+    shown = [chart for chart in map(drawable, charts) if chart is not None]
+    return (text, *shown) if shown else (instead,)
+
+
+def _planned(run: RecordedRun) -> str:
+    score = run.score
+    if run.stress:
+        return f"{score['done']} tasks were done in the window, {score['failed']} of them failed."
+    return (
+        f"Of {score['planned']} tasks that were due in the window, {score['done']} were done, {score['failed']} of them"
+        f" failed; {score['unfinished']} still ran at the end, {score['skipped']} had not begun."
+    )
+
+
+def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
+    score, worst = run.score, run.score["generator"]
+    blocks: list[Block] = []
+    if not run.stress:
+        late = score["lateness_p95_ms"]
+        rows = (
+            ("The user was still busy", late["busy"], "the server's"),
+            ("The session was down", late["down"], "the server's"),
+            ("The generator was late", late["generator"], "ours"),
+        )
+        columns = (Column("Cause"), Column("95th percentile (ms)", 1), Column("Whose"))
+        blocks.append(Table("How late tasks began in the window", columns, rows))
+    rss_bytes = worst["rss_bytes"]
+    own: tuple[tuple[Cell, ...], ...] = (
+        ("Event loop's lag, 50th percentile (ms)", worst["lag_p50_ms"]),
+        ("Event loop's lag, 99th percentile (ms)", worst["lag_p99_ms"]),
+        ("... which may be (ms)", worst["lag_limit_ms"]),
+        ("Event loop's lag, maximum (ms)", worst["lag_max_ms"]),
+        ("Share of a core (%)", None if worst["cpu_share"] is None else worst["cpu_share"] * 100),
+        ("Memory (MiB)", None if rss_bytes is None else rss_bytes / 2**20),
+        ("Longest pause of the garbage collector (ms)", worst["gc_max_ms"]),
+    )
+    blocks.append(Table("The worst of any engine in the window", (Column("Figure"), Column("Found", 1)), own))
+    blocks += [chart for chart in map(drawable, charts) if chart is not None]
+    return tuple(blocks)
+
+
+def _delivery(run: RecordedRun) -> tuple[Block, ...]:
+    mail = run.score["delivery"]
+    sending = [
+        task
+        for module in run.modules.values()
+        for task in module["tasks"]
+        if task["task"] in SENDING and task["task"] not in WITHOUT_WINDOW
+    ]
+    sent = sum(task["hits"] for task in sending)
+    failed = sum(task["failed"] for task in sending)
+    left = sum(task["unfinished"] + task["skipped"] for task in sending)
+    rows: list[tuple[Cell, ...]] = [
+        *([] if run.stress else [("Messages due in the window", sent + failed + left)]),
+        ("Messages sent", sent),
+        ("Messages that failed", failed),
+        *([] if run.stress else [("Messages that users did not come to send", left)]),
+        ("Copies accepted, one for each recipient", mail["accepted"]),
+        ("Copies delivered", mail["delivered"]),
+        ("Copies not delivered", mail["undelivered"]),
+        ("Copies to users of engines that were lost", mail["unwatched"]),
+        ("Not delivered at the end of the run, of all copies", mail["undelivered_at_end"]),
+    ]
+    flow = Table("Mail flow in the window, against the plan", (Column("What"), Column("Count", 0)), tuple(rows))
+    times = tuple((title, mail.get(key)) for key, title in TIMES if key in mail)
+    took = Table(
+        "Delivery time: from acceptance to the recipient's session being told",
+        (Column("Statistic"), Column("Time (ms)", 1)),
+        times,
+    )
+    charts = [drawable(chart) for chart in run_charts.mail(run, bins_of(run.log))]
+    return (flow, took, *(chart for chart in charts if chart is not None))
+
+
+def _errors(run: RecordedRun) -> tuple[Block, ...]:
+    found = failures(run)
+    if not found:
+        return ("Nothing failed.",)
+    columns = (
+        Column("Kind"),
+        Column("Task"),
+        Column("Outcome"),
+        Column("Times", 0),
+        Column("In the window", 0),
+        Column("First at (s)", 1),
+        Column("What the server said first"),
+    )
+    rows = tuple(
+        (one.kind or None, one.task, one.outcome, one.times, one.in_window, one.first_s, one.line or None)
+        for one in found
+    )
+    return (Table("Failures over the whole run, the most frequent first", columns, rows),)
+
+
+def _disclosure(run: RecordedRun, notes: Mapping[str, str]) -> tuple[Block, ...]:
+    table = disclosure_table(run, notes)
+    return (table, scenario_table(run.scenario)) if run.scenario else (table,)
+
+
+def _of(run: RecordedRun, module: str) -> str:
+    return f" ({module})" if len(run.modules) > 1 else ""
+
+
+def _ms(time_ms: float | None) -> str:
+    return "none" if time_ms is None else f"{time_ms:.1f} ms"

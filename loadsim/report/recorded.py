@@ -1,0 +1,95 @@
+"""A run as it was recorded: its log and answer, and, of a run directory, its events and its scenario."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadsim.errors import ConfigError
+from loadsim.model.reading import read_file
+from loadsim.report.answer import summarise
+from loadsim.results.merge import read_logs
+from loadsim.results.timinglog import TimingLog
+
+SECRET, MASK = "password", "***"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """One run. `place` is what it was asked for by; `score` is what score.json holds, computed anew from the log.
+
+    Of a log without a run directory, nothing is known of events and scenario.
+    """
+
+    place: str
+    log: TimingLog
+    score: Mapping[str, Any]
+    events: tuple[Mapping[str, Any], ...] = ()
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def modules(self) -> Mapping[str, Any]:
+        """What each client module came to."""
+        modules: Mapping[str, Any] = self.score["by_protocol"]
+        return modules
+
+    @property
+    def window_s(self) -> tuple[float, float]:
+        """Begin and end of what is scored."""
+        begin_s, end_s = self.score["window_s"]
+        return begin_s, end_s
+
+    @property
+    def stress(self) -> bool:
+        """Whether it was a closed loop, in which nothing is planned and nothing scored."""
+        return self.score["throughput"] is not None
+
+
+def read_run(place: str) -> RecordedRun:
+    """Read a run directory, a timing log or a pattern. Raises `LogError` when there is no log that can be read."""
+    log = read_logs([place])
+    directory = Path(place)
+    return RecordedRun(
+        place=place,
+        log=log,
+        score=summarise([log]).score,
+        events=_events(directory / "events.jsonl"),
+        scenario=_scenario(directory / "scenario.yaml"),
+    )
+
+
+def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """What happened, in the order of the file; lines that were cut, or are none of ours, are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(event for event in map(_json, lines) if isinstance(event, dict))
+
+
+def _json(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _scenario(path: Path) -> Mapping[str, Any]:
+    """The scenario with passwords masked, whoever wrote the file; nothing where there is none that can be read."""
+    if not path.is_file():
+        return {}
+    try:
+        scenario = _masked(read_file(path, path.name))
+    except ConfigError:
+        return {}
+    assert isinstance(scenario, dict)
+    return scenario
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: MASK if SECRET in str(key).lower() else _masked(each) for key, each in value.items()}
+    return [_masked(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,200 @@
+"""The charts of one run: times, percentiles, throughput, the generator and mail, each over the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
+from loadsim.report.recorded import RecordedRun
+from loadsim.report.series import (
+    TAILS,
+    Bins,
+    Floats,
+    TaskSeries,
+    engine_series,
+    lateness_series,
+    machine_cpu_series,
+    mail_series,
+    task_series,
+    throughput_series,
+)
+
+UNITS = ((10_800.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+"""From how long a time on (s) it is counted in what, and in how many seconds."""
+
+MOST_LINES = 6
+"""Of more engines than this, the busiest and the median are shown."""
+
+MOST_CURVES = 10
+"""Of more tasks than this, those without a weight have a panel of their own."""
+
+LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "generator late"}
+
+
+def window_is_part(run: RecordedRun, bins: Bins) -> bool:
+    """Whether the window is not all that is shown."""
+    return run.window_s != (bins.begin_s, bins.end_s)
+
+
+def _unit(bins: Bins) -> tuple[float, str]:
+    return next((unit_s, name) for least_s, unit_s, name in UNITS if bins.end_s - bins.begin_s > least_s)
+
+
+def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], across: int = 1) -> Chart:
+    """A chart over the time of a run."""
+    unit_s, unit = _unit(bins)
+    axis = Axis(
+        title=f"{unit} from the common start",
+        kind="time",
+        positions=tuple((bins.middles_s / unit_s).tolist()),
+        column=Column("From (s)", 0),
+        cells=tuple(bins.starts_s.tolist()),
+    )
+    begin_s, end_s = run.window_s
+    shaded = (max(begin_s, bins.begin_s) / unit_s, min(end_s, bins.end_s) / unit_s)
+    return Chart(
+        caption, axis, tuple(panels), across, shaded if window_is_part(run, bins) and shaded[0] < shaded[1] else None
+    )
+
+
+def times_over_time(run: RecordedRun, bins: Bins) -> Chart:
+    """Median and 95th percentile of each task, a panel for each."""
+    panels = [
+        Panel(
+            _name(run, one),
+            "ms",
+            (Line("median", figures(one.p50_ms)), Line("95th percentile", figures(one.p95_ms))),
+            "log",
+        )
+        for one in _tasks(run, bins)
+    ]
+    return _over(run, bins, "Service time of each task by when it was due", panels, across=3)
+
+
+def percentile_curves(run: RecordedRun) -> list[Chart]:
+    """Every task's times by percentile; tasks without a weight apart where there are many."""
+    tasks = _tasks(run, Bins(*run.window_s, max(run.window_s[1] - run.window_s[0], 1e-6)))
+    weighing = [one for one in tasks if one.weight > 0]
+    others = [one for one in tasks if not one.weight > 0]
+    if len(tasks) <= MOST_CURVES or not weighing or not others:
+        return [_curves(run, tasks, "Service time by percentile, over the window")]
+    return [
+        _curves(run, weighing, "Service time by percentile, over the window: tasks of the score"),
+        _curves(run, others, "Service time by percentile, over the window: other tasks"),
+    ]
+
+
+def _curves(run: RecordedRun, tasks: Sequence[TaskSeries], caption: str) -> Chart:
+    kept = [tail for index, tail in enumerate(TAILS) if not all(np.isnan(one.tail_ms[index]) for one in tasks)]
+    axis = Axis(
+        title="percentile of the hits",
+        kind="tail",
+        positions=tuple(float(1 / tail) for tail in kept),
+        column=Column("Percentile"),
+        cells=tuple(f"{float(100 - 100 * tail):.10g} %" for tail in kept),
+    )
+    lines = tuple(Line(_name(run, one), figures(one.tail_ms[: len(kept)])) for one in tasks)
+    return Chart(caption, axis, (Panel("", "ms", lines, "log"),))
+
+
+def _tasks(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
+    weights = {task["task"]: task["weight"] for module in run.modules.values() for task in module["tasks"]}
+    return task_series(run.log, bins, run.window_s, weights)
+
+
+def _name(run: RecordedRun, one: TaskSeries) -> str:
+    return one.task if len(run.modules) < 2 else f"{one.task} ({one.protocol})"
+
+
+def throughput(run: RecordedRun, bins: Bins) -> Chart:
+    """Tasks per second: planned against done; in a closed loop nothing is planned."""
+    found = throughput_series(run.log, bins)
+    lines = [Line("done", figures(found.done_per_s)), Line("failed", figures(found.failed_per_s))]
+    if not run.stress:
+        lines.insert(0, Line("due by the plan", figures(found.planned_per_s)))
+    has_tasks = bool(np.any(found.planned_per_s > 0) or np.any(found.done_per_s > 0))
+    panel = Panel("", "tasks per second", tuple(lines) if has_tasks else (), digits=2)
+    return _over(run, bins, "Tasks per second, without log-ons and log-offs", [panel])
+
+
+def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
+    """How late tasks began and why; how the engines and their machines were."""
+    charts = []
+    if not run.stress:
+        late = lateness_series(run.log, bins)
+        lines = tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in late.items())
+        panel = Panel("", "ms late, 95th percentile", lines, "symlog")
+        charts.append(_over(run, bins, "How late tasks began, by cause", [panel]))
+    engines = engine_series(run.log, bins)
+    if not engines:
+        return charts
+    limit_ms = run.score["generator"]["lag_limit_ms"]
+    worst = "" if len(engines) == 1 else ", the worst of any engine"
+    cpu = {f"engine {one.name}": one.cpu_share * 100 for one in engines}
+    machines = {f"all cores of {name}": share * 100 for name, share in machine_cpu_series(run.log, bins).items()}
+    memory = {f"engine {one.name}": one.rss_bytes / 2**20 for one in engines}
+    panels = [
+        Panel(
+            f"Event loop{worst}",
+            "ms late",
+            (
+                Line("99th percentile", figures(_most([one.lag_p99_ms for one in engines]))),
+                Line("maximum", figures(_most([one.lag_max_ms for one in engines]))),
+            ),
+            "symlog",
+            limits=() if limit_ms is None else (Limit("limit of the 99th percentile", limit_ms),),
+        ),
+        Panel("CPU", "% of a core; % of all cores", (*_lines(cpu), *_lines(machines))),
+        Panel("Memory", "MiB", _lines(memory)),
+    ]
+    return [*charts, _over(run, bins, "The generator's health", panels)]
+
+
+def _lines(series: Mapping[str, Floats]) -> tuple[Line, ...]:
+    """Each of a few; of many, the largest and the median at each time."""
+    if len(series) <= MOST_LINES:
+        return tuple(Line(name, figures(values)) for name, values in series.items())
+    each = list(series.values())
+    return (Line("most of any", figures(_most(each))), Line("median", figures(_middle(each))))
+
+
+def _most(each: Sequence[Floats]) -> Floats:
+    most: Floats = np.fmax.reduce(np.stack(each))
+    return most
+
+
+def _middle(each: Sequence[Floats]) -> Floats:
+    """The median at each time of those that have a figure: the lower of two."""
+    ordered = np.sort(np.stack(each), axis=0)  # NaN stands last
+    counts = np.count_nonzero(~np.isnan(ordered), axis=0)
+    middle: Floats = ordered[np.maximum(counts - 1, 0) // 2, np.arange(ordered.shape[1])]
+    return middle
+
+
+def mail(run: RecordedRun, bins: Bins) -> list[Chart]:
+    """Messages against the plan, copies for recipients, what is under way, and delivery times; none without mail."""
+    found = mail_series(run.log, bins)
+    if not np.any(found.accepted_per_s > 0) and not np.any(found.due_per_s > 0):
+        return []
+    messages = [Line("sent", figures(found.sent_per_s))]
+    if not run.stress:
+        messages.insert(0, Line("due by the plan", figures(found.due_per_s)))
+    panels = [
+        Panel("Messages", "per second", tuple(messages), digits=2),
+        Panel(
+            "Copies, one for each recipient",
+            "per second",
+            (Line("accepted", figures(found.accepted_per_s)), Line("delivered", figures(found.arrived_per_s))),
+            digits=2,
+        ),
+        Panel("Accepted and not delivered yet", "copies", (Line("under way", figures(found.under_way)),), digits=0),
+        Panel(
+            "Delivery time by acceptance",
+            "ms",
+            (Line("median", figures(found.p50_ms)), Line("95th percentile", figures(found.p95_ms))),
+            "log",
+        ),
+    ]
+    return [_over(run, bins, "Mail over time", panels, across=2)]

@@ -1,0 +1,757 @@
+"""The report: its tables in three forms, its series against numpy, a page that needs nothing and gives nothing away."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from fractions import Fraction
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from timing_samples import (
+    ENDED,
+    EPOCH_NS,
+    HEADER,
+    done,
+    event,
+    ms,
+    sample_log,
+    skipped,
+    write_sample,
+    write_two_clients,
+)
+
+from loadsim.cli import BAD_INPUT, main
+from loadsim.cli.report import document_of
+from loadsim.errors import LogError
+from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
+from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
+from loadsim.report.failures import failures
+from loadsim.report.html import to_html
+from loadsim.report.markdown import to_markdown
+from loadsim.report.recorded import read_run
+from loadsim.report.series import (
+    TAILS,
+    Bins,
+    bins_of,
+    engine_series,
+    lateness_series,
+    machine_cpu_series,
+    mail_series,
+    task_series,
+    throughput_series,
+)
+from loadsim.results.timinglog import TimingLogWriter
+
+GOLDEN = Path(__file__).parent / "golden" / "report.md"
+VOID = ("meta", "br", "hr", "img", "link", "input")
+
+HOSTILE = """<b>&"'</b> a|b `c` $x$ </title><script>alert(1)</script>"""
+"""A name that means something in HTML, Markdown and mathematics."""
+
+
+class Page(HTMLParser):
+    """An HTML page: its elements with their attributes, its text, and its tables; it fails where tags do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.tables: list[tuple[str, list[list[str]]]] = []
+        self._open: list[str] = []
+        self._cell: list[str] | None = None
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an element."""
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "table":
+            self.tables.append(("", []))
+        elif tag == "tr":
+            self.tables[-1][1].append([])
+        elif tag in ("th", "td", "caption"):
+            self._cell = []
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """An element that ends at once, as in SVG."""
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """End the innermost element, which must be this one."""
+        assert self._open.pop() == tag
+        if tag in ("th", "td", "caption"):
+            assert self._cell is not None
+            said, self._cell = "".join(self._cell), None
+            if tag == "caption":
+                self.tables[-1] = (said, self.tables[-1][1])
+            else:
+                self.tables[-1][1][-1].append(said)
+
+    def handle_data(self, data: str) -> None:
+        """Text of whatever is open."""
+        self.texts.append(data)
+        if self._cell is not None:
+            self._cell.append(data)
+
+    def of(self, *tags: str) -> list[dict[str, str | None]]:
+        """The attributes of all elements of these kinds."""
+        return [attributes for tag, attributes in self.elements if tag in tags]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Document, str]]:
+    """Reports on runs of every kind that there is, each with its page."""
+    place = tmp_path_factory.mktemp("runs")
+    two = write_two_clients(place / "two")
+    found = {"two clients": document_of([str(two)], {}), "several runs": document_of([str(two), str(two)], {})}
+    for name, write in KINDS.items():
+        write(place / name)
+        found[name] = document_of([str(place / name)], {"Storage": "a <disk>"})
+    return {name: (document, to_html(document)) for name, document in found.items()}
+
+
+def _without_hits(place: Path) -> None:
+    write_sample(place / "a.tlog", [done("READ", 1000, 5, outcome="refused", error="NO FETCH"), skipped("SEND", 2000)])
+
+
+def _without_tasks(place: Path) -> None:
+    write_sample(place / "a.tlog", facts={})
+
+
+def _damaged(place: Path) -> None:
+    log = write_sample(place / "a.tlog", [done("READ", number, 5) for number in range(50)])
+    log.write_bytes(log.read_bytes()[:-3])
+
+
+def _stress(place: Path) -> None:
+    tasks = [done("READ", number * 100, 50 + number % 7) for number in range(60)]
+    write_sample(place / "a.tlog", tasks, header={"mode": "stress"})
+
+
+def _two_modules(place: Path) -> None:
+    tasks = [done("READ", number * 100, 50, protocol=("imap", "aioimaplib")[number % 2]) for number in range(60)]
+    write_sample(place / "a.tlog", tasks)
+
+
+def _in_no_time(place: Path) -> None:
+    write_sample(place / "a.tlog", [done("READ", 500, 0), done("READ", 700, 0)])
+
+
+def _hostile(place: Path) -> None:
+    tasks = [done("READ", 500, 9), done(HOSTILE, 700, 12), done("SEND", 900, 5, outcome="refused", error=HOSTILE)]
+    names = {"name": HOSTILE, "run": HOSTILE, "server": HOSTILE, "client": "c1"}
+    write_sample(place / "logs" / "a.tlog", tasks, header=names)
+    told = {"event": "failure", "task": "SEND", "outcome": "refused", "kind": HOSTILE, "line": HOSTILE, "at_s": 0.9}
+    (place / "events.jsonl").write_text(json.dumps(told) + '\nno JSON\n[1]\n{"event": "fail', encoding="utf-8")
+    (place / "scenario.yaml").write_text(json.dumps({"name": HOSTILE, HOSTILE: [{"a": HOSTILE}]}), encoding="utf-8")
+
+
+def _watched(place: Path) -> None:
+    """With health samples of engine and machine, and with mail."""
+    mails = [
+        event("accepted", "n1.0", 2, 1000),
+        event("seen", "n1.0", 2, 1400),
+        event("accepted", "n1.1", 2, 2000),
+    ]
+    write_sample(place / "logs" / "c1.0.tlog", [done("SEND", 900, 90, late_ms=3), done("READ", 1500, 20)], mails)
+    _write_health(
+        place / "logs" / "c1.1.tlog", {"engine": "1"}, [_engine_sample(1, [500, 9000]), _engine_sample(2, [])]
+    )
+    facts = {"server_here": True, "imap_greeting": "OK ready", "imap_capabilities": ["IMAP4rev1", "IDLE"]}
+    machine = {"core_shares": [0.5, 0.7], "cpu_share": 0.6, "stolen_share": 0.0, "memory_available_bytes": 2**30}
+    sample = machine | {"at_ns": ms(1000), "segments_sent": 5, "segments_sent_again": 0}
+    _write_health(place / "logs" / "c1.machine.tlog", {"engine": "machine", "engine_users": 0}, [sample], facts)
+
+
+def _engine_sample(at_s: float, lags_us: list[int]) -> dict[str, Any]:
+    return {"at_ns": ms(at_s * 1000), "lags_us": lags_us, "cpu_share": 0.25 * at_s, "rss_bytes": 2**20 * round(at_s)}
+
+
+def _write_health(
+    path: Path,
+    header: Mapping[str, Any],
+    samples: list[dict[str, Any]],
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """A log of samples only."""
+    writer = TimingLogWriter(path, HEADER | dict(header), EPOCH_NS)
+    for sample in samples:
+        writer.health(sample)
+    writer.facts(ENDED | dict(facts or {}))
+    writer.close()
+
+
+KINDS = {
+    "without hits": _without_hits,
+    "without tasks": _without_tasks,
+    "damaged": _damaged,
+    "stress": _stress,
+    "two modules": _two_modules,
+    "in no time": _in_no_time,
+    "hostile": _hostile,
+    "watched": _watched,
+}
+
+
+# --- the three forms ---
+
+
+def test_the_tables_of_a_run(tmp_path: Path) -> None:
+    """The whole report in Markdown, as it was read and held against the answer's own golden file."""
+    assert to_markdown(document_of([str(write_two_clients(tmp_path / "run"))], {})) == GOLDEN.read_text("utf-8")
+
+
+def test_all_forms_have_the_same_tables(reports: dict[str, tuple[Document, str]]) -> None:
+    """HTML and JSON have each table of the document, charts as their figures, cell by cell; so has Markdown."""
+    for name, (document, written) in reports.items():
+        wanted = [table for section in document.sections for table in tables(section.blocks)]
+        assert wanted, name
+        page = Page(written)
+        assert page.tables == [(table.caption, [titles(table), *cells(table)]) for table in wanted], name
+        found = [table for section in to_json(document)["sections"] for table in section["tables"]]
+        assert found == [
+            {"caption": table.caption, "columns": titles(table), "rows": [list(row) for row in table.rows]}
+            for table in wanted
+        ], name
+        text = to_markdown(document)
+        rows = sum(len(table.rows) + 2 for table in wanted)
+        assert sum(line.startswith("| ") for line in text.splitlines()) == rows, name
+
+
+def titles(table: Table) -> list[str]:
+    """The heads of its columns."""
+    return [column.title for column in table.columns]
+
+
+def cells(table: Table) -> list[list[str]]:
+    """Its rows as they are shown."""
+    return [[column.shown(cell) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows]
+
+
+def test_json_is_json(reports: dict[str, tuple[Document, str]]) -> None:
+    """No figure is NaN or infinite, which JSON does not know."""
+    for name, (document, _) in reports.items():
+        text = json.dumps(to_json(document), allow_nan=False)
+        assert json.loads(text)["title"] == document.title, name
+
+
+def test_cells_are_shown() -> None:
+    """Figures with the digits of their column, words as they are, and what is not known as a dash."""
+    assert [Column("a", 1).shown(cell) for cell in (1.25, 3, None, "x", 0.0)] == ["1.2", "3.0", "-", "x", "0.0"]
+    assert [Column("a").shown(cell) for cell in ("x", 7, None)] == ["x", "7", "-"]
+
+
+def test_markdown_escapes_its_own_signs() -> None:
+    """A cell cannot end its row or begin another, and a text is no heading, list or link."""
+    table = Table("a*b", (Column("c|d"), Column("e")), (("x\ny|z", "`<q>` [l](m) #1"),))
+    text = to_markdown(Document("t", "s", "v", "good", (Section("heading", (table,)),)))
+    assert text.splitlines()[-5:] == [
+        r"**a\*b**",
+        "",
+        r"| c\|d | e |",
+        "| --- | --- |",
+        r"| x y\|z | \`&lt;q&gt;\` \[l\](m) \#1 |",
+    ]
+
+
+# --- the page ---
+
+
+def test_the_page_needs_nothing_and_is_well_made(reports: dict[str, tuple[Document, str]]) -> None:
+    """No script, no address, no other file; a language, a title, and a head for every row and column."""
+    for name, (_, text) in reports.items():
+        page = Page(text)
+        assert page.of("script", "link", "img", "iframe", "object", "embed", "form", "base") == [], name
+        assert not re.search(r"https?:|//|@import|url\((?!#)", text.replace("http-equiv", "")), name
+        for _, attributes in page.elements:
+            assert not {"src", "srcset", "href", "action"} & attributes.keys(), name
+            assert all(not key.startswith("on") for key in attributes), name
+            assert (attributes.get("xlink:href") or "#").startswith("#"), name
+        assert page.of("html") == [{"lang": "en"}], name
+        assert len(page.of("title")) == len(page.of("h1")) == 1, name
+        assert {attributes.get("scope") for attributes in page.of("th")} <= {"col", "row"}, name
+        assert len(page.of("caption")) == len(page.of("table")) > 0, name
+        assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.of("svg")), name
+        named = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+        assert len(named) == len(set(named)), name
+        assert "@media print" in text, name
+
+
+def test_what_others_named_is_text(tmp_path: Path) -> None:
+    """Names of runs, tasks, servers and errors are shown as they are, and none of them is an element."""
+    _hostile(tmp_path / "hostile")
+    document = document_of([str(tmp_path / "hostile")], {HOSTILE: HOSTILE})
+    text = to_html(document)
+    page = Page(text)
+    assert page.of("script", "b") == []
+    assert HOSTILE in "".join(page.texts)
+    assert any(HOSTILE in row for _, rows in page.tables for row in rows)
+    markdown = to_markdown(document)
+    assert "<script" not in markdown and "<b>" not in markdown
+
+
+def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Here and in a process with other hashes, each form is the same, to the byte."""
+    _watched(tmp_path / "run")
+    here = to_html(document_of([str(tmp_path / "run")], {}))
+    assert here.count("<svg") >= 4
+    made = subprocess.run(
+        [sys.executable, "-m", "loadsim", "report", str(tmp_path / "run"), "-o", str(tmp_path / "again.html")],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "again.html").read_text("utf-8") == here
+
+
+def test_a_password_is_nowhere(tmp_path: Path) -> None:
+    """Not even where somebody put a scenario of his own beside the logs."""
+    place = write_two_clients(tmp_path / "run")
+    scenario = "accounts:\n  password: hunter2\nserver:\n  imap:\n    Password: [hunter2]\n"
+    (place / "scenario.yaml").write_text(scenario, encoding="utf-8")
+    document = document_of([str(place)], {})
+    for text in (to_html(document), to_markdown(document), json.dumps(to_json(document))):
+        assert "hunter2" not in text
+        assert "accounts.password" in text
+
+
+# --- what it says ---
+
+
+def test_the_verdict_stands_on_top(tmp_path: Path) -> None:
+    """The first lines of the page say whether the run may be believed and was passed, and then why not."""
+    document = document_of([str(write_two_clients(tmp_path / "run"))], {})
+    assert document.verdict == "Invalid, criteria missed"
+    assert document.tone == "bad"
+    text = to_html(document)
+    assert text.index("Invalid, criteria missed") < text.index("MOVE has too few hits") < text.index("<svg")
+    assert document.title == "two clients: 2 users, score 177.3 ms"
+
+
+def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
+    """Of one run: the verdict first, the disclosure last."""
+    _watched(tmp_path / "run")
+    assert [section.title for section in document_of([str(tmp_path / "run")], {}).sections] == [
+        "Verdict",
+        "Score",
+        "Response times over time",
+        "Percentiles",
+        "Throughput",
+        "The generator",
+        "Delivery of mail",
+        "Errors",
+        "Disclosure",
+    ]
+
+
+def test_what_the_server_said_is_disclosed_and_notes_go_before_it(tmp_path: Path) -> None:
+    """Greeting and capabilities of the machine's log; what is not known is said to be so, unless a note says it."""
+    _watched(tmp_path / "run")
+    notes = {"Storage and file system": "NVMe, ext4", "Price": "none"}
+    (table,) = document_of([str(tmp_path / "run")], notes).sections[-1].blocks
+    assert isinstance(table, Table)
+    told = dict(table.rows)
+    assert told["IMAP greeting"] == "OK ready"
+    assert told["IMAP capabilities before log-on"] == "IMAP4rev1, IDLE"
+    assert told["SMTP greeting"] == "not known to loadsim"
+    assert told["Server runs on"] == "the generator's machine"
+    assert (told["Storage and file system"], told["Price"]) == ("NVMe, ext4", "none")
+
+
+def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
+    """Times from the log, the line from the events, in all engines; what broke between tasks from the events alone."""
+    place = tmp_path / "run"
+    refused = {"outcome": "refused", "error": "NO APPEND"}
+    tasks = [
+        done("SEND", 500, 9, **refused),
+        done("SEND", 300, 9, **refused),
+        done("SEND", 150_000, 9, **refused),  # due after the window
+        done("READ", 700, 9, outcome="lost", error="lost", ended_ns=None),
+        done("READ", 800, 9),
+    ]
+    write_sample(place / "logs" / "a.tlog", tasks, header={"duration_s": 200.0})
+    events = [
+        {
+            "event": "failure",
+            "task": "SEND",
+            "outcome": "refused",
+            "kind": "NO APPEND",
+            "line": "over quota",
+            "at_s": 9,
+        },
+        {"event": "failure", "task": "SEND", "outcome": "refused", "kind": "NO APPEND", "line": "later", "at_s": 10},
+        {"event": "failure", "task": "IDLE", "outcome": "lost", "kind": "BYE", "line": "going down", "at_s": 12.5},
+        {"event": "failures", "task": "IDLE", "outcome": "lost", "kind": "BYE", "times": 2},
+        {"event": "failures", "task": "IDLE", "outcome": "lost", "kind": "BYE", "times": 3},
+    ]
+    (place / "events.jsonl").write_text("".join(json.dumps(told) + "\n" for told in events), encoding="utf-8")
+    found = [
+        (one.task, one.kind, one.times, one.in_window, one.first_s, one.line) for one in failures(read_run(str(place)))
+    ]
+    assert found == [
+        ("IDLE", "BYE", 5, 0, 12.5, "going down"),
+        ("SEND", "NO APPEND", 3, 2, 0.309, "over quota"),
+        ("READ", "lost", 1, 1, None, ""),
+    ]
+
+
+def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
+    """A table in the order of users; score and READ with the limit; where users repeat, lines through the medians."""
+    for name, users, took_ms in (("c", 20, 40), ("a", 10, 10), ("b", 20, 90), ("d", 20, 60)):
+        header = {"users": users, "engine_users": users, "run": f"run-{name}", "criteria": {"score_ms_max": 50}}
+        write_sample(tmp_path / name / "logs" / "a.tlog", [done("READ", 500, took_ms)], header=header)
+    document = document_of([str(tmp_path / name) for name in "cabd"], {})
+    runs, curve, circumstances = document.sections
+    table, bounds = runs.blocks
+    assert isinstance(table, Table)
+    assert [row[:4] for row in table.rows] == [
+        ("a", 10, "Valid, criteria met", 10.0),
+        ("b", 20, "Valid, criteria missed", 90.0),
+        ("c", 20, "Valid, criteria met", 40.0),
+        ("d", 20, "Valid, criteria missed", 60.0),
+    ]
+    assert bounds == ("The most users with whom every run met its criteria: 10. The fewest with whom one did not: 20.")
+    chart = curve.blocks[1]
+    assert isinstance(chart, Chart)
+    times = {line.name: line for line in chart.panels[0].lines}
+    assert times["score"].values == (10.0, 90.0, 40.0, 60.0)
+    assert times["score, median"].values == (10.0, 60.0, None, None)
+    assert not times["score"].joined and times["score, median"].joined
+    assert [limit.value for limit in chart.panels[0].limits] == [50.0]
+    differing = circumstances.blocks[1]
+    assert isinstance(differing, Table)
+    assert [str(row[0]) for row in differing.rows] == ["Users"]
+    assert document.tone == "doubtful"
+
+
+def test_a_closed_loop_has_no_score(tmp_path: Path) -> None:
+    """Its report has throughput instead, and nothing of plan, weights or lateness."""
+    _stress(tmp_path / "run")
+    document = document_of([str(tmp_path / "run")], {})
+    text = to_markdown(document)
+    assert document.title == "sample: 2 users, 0.6 tasks/s"
+    assert "Throughput of a closed loop" in text
+    for word in ("Weight", "due by the plan", "How late tasks began", "Weighted average"):
+        assert word not in text
+
+
+# --- series, against numpy ---
+
+
+def nearest_rank(values: NDArray[Any], share: Fraction) -> float:
+    """The smallest value that at least this share of all do not exceed: the definition, counted out.
+
+    (numpy's `inverted_cdf` computes the rank in floating point: it takes the eighth of 100 for 7 %.)
+    """
+    return float(next(value for value in np.sort(values) if np.count_nonzero(values <= value) >= share * len(values)))
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(-5_000_000, 30_000_000), st.integers(0, 10_000)), max_size=200),
+    width_s=st.sampled_from([1.0, 2.0, 7.0, 20.0]),
+    percent=st.integers(1, 100),
+)
+def test_percentiles_of_bins_are_numpys(rows: list[tuple[int, int]], width_s: float, percent: int) -> None:
+    """Each is the nearest-rank percentile of the values in [begin, end) of its bin; none where there is no value."""
+    bins = Bins(2.0, 20.0, width_s)
+    at_us, values = np.array(rows, np.int64).reshape(-1, 2).T
+    (found,) = bins.percentiles(at_us, values, (percent,))
+    assert len(bins) == len(bins.starts_s) == len(found) == -(-18 // int(width_s))
+    assert bins.lengths_s.sum() == 18
+    for index, (begin_s, length_s) in enumerate(zip(bins.starts_s, bins.lengths_s, strict=True)):
+        own = values[(at_us >= begin_s * 1e6) & (at_us < (begin_s + length_s) * 1e6)]
+        if len(own):
+            assert found[index] == nearest_rank(own, Fraction(percent, 100))
+        else:
+            assert np.isnan(found[index])
+        assert bins.rate_per_s(at_us)[index] * length_s == pytest.approx(len(own))
+
+
+def test_times_of_tasks(tmp_path: Path) -> None:
+    """By bin over the whole run, and by percentile over the window: hits only, by due time, without log-ons."""
+    generator = np.random.default_rng(7)
+    due_ms = np.sort(generator.uniform(0, 40_000, 500)).round(3)
+    took_ms = generator.gamma(2, 20, 500).round(3)
+    tasks = [done("READ", due, took) for due, took in zip(due_ms.tolist(), took_ms.tolist(), strict=True)]
+    others = [done("LOGON", 100, 5), done("READ", 10_000, 9e6, outcome="timeout"), done("SEND", 35_000, 3)]
+    log = sample_log(tmp_path / "a.tlog", [*tasks, *others], header={"duration_s": 40.0})
+    bins = bins_of(log)
+    assert (bins.begin_s, bins.end_s, bins.width_s) == (0.0, 40.0, 1.0)
+    send, read = task_series(log, bins, (10.0, 30.0), {"SEND": 2})
+    assert (send.task, read.task) == ("SEND", "READ")
+    own = took_ms[(due_ms >= 7000) & (due_ms < 8000)]
+    assert read.p50_ms[7] == pytest.approx(nearest_rank(own, Fraction(50, 100)))
+    assert read.p95_ms[7] == pytest.approx(nearest_rank(own, Fraction(95, 100)))
+    inside = took_ms[(due_ms >= 10_000) & (due_ms < 30_000)]
+    for tail, found in zip(TAILS, read.tail_ms, strict=True):
+        if tail * len(inside) >= 1:
+            assert found == pytest.approx(nearest_rank(inside, 1 - tail)), tail
+        else:
+            assert np.isnan(found), tail
+    assert np.isnan(send.tail_ms).all()  # due outside the window
+    assert np.flatnonzero(~np.isnan(send.p50_ms)).tolist() == [35]
+
+
+def test_tasks_due_and_done(tmp_path: Path) -> None:
+    """Due by due time, done and failed by their end; what never ended is due only."""
+    tasks = [
+        done("READ", 100, 50),
+        done("READ", 900, 200),  # ends a second later
+        done("SEND", 950, 60, outcome="lost"),
+        done("SEND", 200, 10, outcome="unfinished", ended_ns=None),
+        skipped("MOVE", 1500),
+        done("LOGON", 10, 10),
+    ]
+    log = sample_log(tmp_path / "a.tlog", tasks, header={"duration_s": 2.0})
+    found = throughput_series(log, bins_of(log))
+    assert found.planned_per_s.tolist() == [4, 1]
+    assert found.done_per_s.tolist() == [1, 2]
+    assert found.failed_per_s.tolist() == [0, 1]
+
+
+def test_lateness_by_cause(tmp_path: Path) -> None:
+    """The 95th percentile of each; the generator's over those tasks only that the clock begins."""
+    late = {"late_busy_s": 0.004, "late_down_s": 0.5, "late_generator_s": 0.25}
+    log = sample_log(
+        tmp_path / "a.tlog",
+        [done("READ", 100, 5, **late), done("MOVE", 200, 5, late_generator_s=9.0), skipped("READ", 300)],
+        header={"duration_s": 2.0},
+    )
+    found = lateness_series(log, bins_of(log))
+    assert {cause: late_ms[0] for cause, late_ms in found.items()} == pytest.approx(
+        {"busy": 4, "down": 500, "generator": 250}
+    )
+    assert all(np.isnan(late_ms[1]) for late_ms in found.values())
+
+
+def test_mail_over_time(tmp_path: Path) -> None:
+    """Copies accepted and delivered, what is under way at each bin's end, delivery times by acceptance."""
+    log = sample_log(
+        tmp_path / "a.tlog",
+        [done("SEND", 100, 150), done("REPLY", 500, 1000), done("READ", 500, 1), skipped("FORWARD", 2500)],
+        [
+            event("accepted", "n1.0", 2, 250),
+            event("accepted", "n1.0", 3, 250),
+            event("seen", "n1.0", 2, 240),  # before its sender has read the acceptance
+            event("accepted", "n1.1", 2, 1500),
+            event("seen", "n1.0", 3, 1750),
+            event("found", "n1.1", 2, 2900),
+            event("accepted", "n1.2", 2, 2999),
+        ],
+        header={"duration_s": 3.0},
+    )
+    found = mail_series(log, bins_of(log))
+    assert found.due_per_s.tolist() == [2, 0, 1]
+    assert found.sent_per_s.tolist() == [1, 1, 0]
+    assert found.accepted_per_s.tolist() == [2, 1, 1]
+    assert found.arrived_per_s.tolist() == [1, 1, 1]
+    assert found.under_way.tolist() == [1, 1, 1]
+    assert found.p50_ms.tolist()[0] == 0
+    assert found.p95_ms.tolist()[0] == 1500
+    assert np.isnan(found.p95_ms[1:]).all()  # found by looking, or never
+
+
+def test_health_over_time(tmp_path: Path) -> None:
+    """Of each engine the lags of a bin's ticks, its share of a core, its memory; of the machine all its cores."""
+    _watched(tmp_path / "run")
+    log = read_run(str(tmp_path / "run")).log
+    bins = Bins(0.0, 4.0, 1.0)
+    (engine,) = engine_series(log, bins)
+    assert engine.name == "c1.1"
+    assert engine.lag_p99_ms[1] == engine.lag_max_ms[1] == 9.0
+    assert np.isnan(engine.lag_max_ms[2])
+    assert engine.cpu_share[1:3].tolist() == [0.25, 0.5]
+    assert engine.rss_bytes[1:3].tolist() == [2**20, 2**21]
+    assert np.isnan(engine.cpu_share[[0, 3]]).all()
+    machines = machine_cpu_series(log, bins)
+    assert list(machines) == ["c1"]
+    assert machines["c1"][1] == 0.6
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ({"duration_s": 60.0}, (0, 60, 1)),
+        ({"duration_s": 61.0}, (0, 61, 2)),
+        ({"duration_s": 28_800.0}, (0, 28_800, 600)),
+        ({"duration_s": 10_000_000.0}, (0, 10_000_000, 166_667)),
+        ({}, (0, 71, 2)),  # as far as tasks were due
+        ({"duration_s": 60.0, "truncated_s": [10, 40]}, (10, 40, 1)),
+    ],
+)
+def test_bins_suit_the_length_of_the_run(header: dict[str, Any], expected: tuple[float, ...], tmp_path: Path) -> None:
+    """At most sixty, of a length that people count in."""
+    bins = bins_of(sample_log(tmp_path / "a.tlog", [done("READ", 69_500, 5)], header=header))
+    assert (bins.begin_s, bins.end_s, bins.width_s) == expected
+    assert len(bins) <= 60
+
+
+# --- charts ---
+
+
+def test_a_chart_as_a_table() -> None:
+    """A column for each line of each panel, named after both where there are several panels."""
+    axis = _axis((1.0, 2.0))
+    low, high = Panel("low", "ms", (Line("a", (1.0, None)),), digits=2), Panel("high", "s", (Line("b", (3.0, 4.0)),))
+    table = Chart("both", axis, (low, high)).table()
+    assert [column.title for column in table.columns] == ["From", "low: a", "high: b"]
+    assert cells(table) == [["1", "1.00", "3.0"], ["2", "-", "4.0"]]
+    assert [column.title for column in Chart("one", axis, (low,)).table().columns] == ["From", "a"]
+
+
+def _axis(positions: tuple[float, ...]) -> Axis:
+    return Axis("time", "time", positions, Column("From", 0), positions)
+
+
+@pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
+@pytest.mark.parametrize("values", [(0.0, 0.0), (None, 3.0), (5.0, 5.0), (1e-9, 1e9)])
+def test_whatever_was_measured_can_be_drawn(scale: Any, values: tuple[float | None, ...]) -> None:
+    """Zeros, gaps, a single figure and figures far apart, on each scale, without a complaint of the library."""
+    drawn = svg(Chart("c", _axis((0.5, 1.5)), (Panel("p", "ms", (Line("a", values),), scale),)), 1)
+    assert drawn.startswith("<svg viewBox=") and drawn.endswith("</svg>")
+    assert ">p</text>" in drawn
+
+
+def test_more_lines_than_colours_are_told_apart() -> None:
+    """Each of twenty has a colour, dash and marker that no other has together; colour is never the only sign."""
+    looks = [(COLOURS[n % len(COLOURS)], DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(20)]
+    assert len(set(looks)) == len({(dash, marker) for _, dash, marker in looks}) == 20
+
+
+# --- the command ---
+
+
+def test_where_a_report_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """HTML into the run's directory, or the current one for several runs or a log; the rest is printed; or as told."""
+    monkeypatch.chdir(tmp_path)
+    write_two_clients(tmp_path / "run")
+    assert main(["report", "run"]) == 0
+    assert capsys.readouterr().out == "run/report.html\n"
+    assert (tmp_path / "run" / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert main(["report", "run", "run/logs/c1.0.tlog"]) == 0
+    assert capsys.readouterr().out == "report.html\n"
+    assert main(["report", "run", "--format", "md"]) == 0
+    assert capsys.readouterr().out == GOLDEN.read_text("utf-8")
+    assert main(["report", "run", "--format", "json", "-o", "a.json", "--note", "Disk: of: rust"]) == 0
+    assert capsys.readouterr().out == "a.json\n"
+    assert ["Disk", "of: rust"] in json.loads((tmp_path / "a.json").read_text("utf-8"))["sections"][-1]["tables"][0][
+        "rows"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["report"], "the following arguments are required: RUN"),
+        (["report", "none"], "loadsim: none: expected a timing log or a run directory"),
+        (["report", "run", "--note", "no colon"], "expected NAME:TEXT, found 'no colon'"),
+        (["report", "run", "--format", "pdf"], "invalid choice: 'pdf'"),
+        (
+            ["report", "run", "--format", "md", "-o", "no/where.md"],
+            "-o no/where.md: expected a file to write, found: No",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit status 2."""
+    monkeypatch.chdir(tmp_path)
+    write_two_clients(tmp_path / "run")
+    try:
+        status = main(arguments)
+    except SystemExit as ended:
+        assert isinstance(ended.code, int)
+        status = ended.code
+    out, said = capsys.readouterr()
+    assert (status, out, said.count("\n")) == (BAD_INPUT, "", 1)
+    assert says in said
+
+
+def test_without_the_library_only_html_is_missed(tmp_path: Path) -> None:
+    """One line that says what to install, exit status 2; Markdown needs none, and never looks for it."""
+    place = write_two_clients(tmp_path / "run")
+    code = "import sys; sys.modules['matplotlib'] = None; from loadsim.cli import main; sys.exit(main(sys.argv[1:]))"
+    for options, status, out, said in (
+        (["--format", "md"], 0, GOLDEN.read_text("utf-8"), ""),
+        (
+            [],
+            2,
+            "",
+            "loadsim: report: expected matplotlib to be installed, found none: pip install 'loadsim[report]'\n",
+        ),
+    ):
+        made = _python(code, "report", str(place), *options)
+        assert (made.returncode, made.stdout, made.stderr) == (status, out, said)
+    told = _python(
+        "import sys; sys.modules['matplotlib'] = None; from pathlib import Path; from loadsim.cli.run import report_on;"
+        "print(report_on(Path(sys.argv[1])))",
+        str(place),
+    )
+    assert told.stdout == "No report.html: pip install 'loadsim[report]'\n", told.stderr
+
+
+def test_a_run_outlives_its_report(tmp_path: Path) -> None:
+    """Where none can be made, there is a line instead; where one can, the line says where it is."""
+    told = _python(
+        "import sys; from pathlib import Path; from loadsim.cli.run import report_on;"
+        "print(report_on(Path(sys.argv[1]))); print(report_on(Path(sys.argv[2])))",
+        str(tmp_path / "none"),
+        str(write_two_clients(tmp_path / "run")),
+    )
+    none, made = told.stdout.splitlines()
+    assert none.startswith(f"No report.html: {tmp_path / 'none'}: expected a timing log or a run directory")
+    assert made == f"Report: {tmp_path / 'run' / 'report.html'}"
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_engines_never_load_the_drawing_library() -> None:
+    """Nor does anything before the first chart: neither an engine's process nor the command that starts it."""
+    made = _python(
+        "import sys, loadsim.client.engine_process, loadsim.cli.run, loadsim.cli.report;"
+        "print([name for name in sys.modules if name.startswith('matplotlib')])"
+    )
+    assert (made.stdout, made.stderr) == ("[]\n", "")
+
+
+def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    """A directory without logs among several is told by its name."""
+    run = write_two_clients(tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LogError, match="empty: expected a timing log or a run directory"):
+        document_of([str(run), str(tmp_path / "empty")], {})
