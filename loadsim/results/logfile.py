@@ -33,7 +33,7 @@ from loadsim.results.records import (
     placed_us,
 )
 
-GROUP_RECORDS = 8192
+GROUP_RECORDS = 16_384
 """An engine writes blocks once a second, of few records: about so many are read together, or one block of more."""
 
 SAMPLE_EVERY = 256

@@ -34,7 +34,7 @@ SAME = ("submission", "scenario_digest", "plan_digest")
 CANONICAL, STRESS = "canonical", "stress"
 """What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
 
-SLICE_RECORDS = 1 << 18
+SLICE_RECORDS = 400_000
 """About so many records are put in order at a time: many enough for numpy, and few enough to be given memory again that
 has been used before, rather than new pages from the system."""
 
