@@ -8,6 +8,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.cli.run import seen_server
+from loadsim.client.snapshot import LiveSnapshot
 from loadsim.client.tasks import TASKS
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
@@ -264,11 +266,18 @@ def test_every_event_is_described_with_its_fields():
     assert {code_in(row[0])[0]: set(code_in(row[2])) for row in table} == events()
 
 
+def test_every_key_of_a_snapshot_is_described():
+    """The control protocol's page has what an engine tells once a second, and what its process adds; each once."""
+    table = rows(section(REFERENCE / "control-protocol.md", "Snapshots"))
+    described = [code_in(row[0])[0] for row in table]
+    assert sorted(described) == sorted([*(each.name for each in fields(LiveSnapshot)), "heard"])
+
+
 def test_every_fact_of_the_timing_log_is_described():
-    """The facts that an engine and a machine tell their logs are those of the last table of the timing log's page."""
+    """The facts that engine, machine and run tell the logs are those of the last table of the timing log's page."""
     said = {
         key.value
-        for module in ("client/engine.py", "monitor/machine.py")
+        for module in ("client/engine.py", "monitor/machine.py", "cli/run.py")
         for node in ast.walk(ast.parse((ROOT / "loadsim" / module).read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "facts"
         for told in node.args

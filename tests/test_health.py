@@ -7,7 +7,6 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -18,9 +17,7 @@ import pytest
 from timing_samples import HEADER, done
 from virtual_runs import live, quiet, scenario_of
 
-from loadsim.cli.live import sentence
 from loadsim.client.clock import MonotonicClock
-from loadsim.client.engine import LiveSnapshot
 from loadsim.client.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
 from loadsim.client.lag import TICK_NS, LoopLag
 from loadsim.report.answer import summarise
@@ -257,15 +254,6 @@ def test_lateness_is_added_up_by_cause(tmp_path: Path) -> None:
         total_s = sum(task[f"late_{cause}_s"] for task in lived.tasks())
         assert getattr(last, f"late_{cause}_s") == pytest.approx(total_s)
         assert lived.log.health[-1][f"late_{cause}_s"] <= total_s + 0.001
-
-
-def test_the_live_view_says_how_the_generator_is() -> None:
-    """Beside the counts, as soon as there is a sample."""
-    told = LiveSnapshot("work", 12.4, 10, 9, {"READ": 5, "SEND": 2}, 1, 0, 3, 0, 0.0)
-    counts = "12 s, 9 of 10 users on, 7 tasks done, 1 failed, 3 messages under way"
-    assert sentence(told) == counts
-    told = replace(told, lag_p99_ms=0.44, lag_max_ms=2.0, cpu_share=0.123, rss_bytes=1)
-    assert sentence(told) == f"{counts}; event loop 0.4 ms late; 12% of a core"
 
 
 def test_a_loop_that_is_blocked_again_and_again_makes_the_run_invalid(tmp_path: Path, runner: asyncio.Runner) -> None:

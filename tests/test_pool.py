@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.client import pool
 from loadsim.client.control import decode, encode
-from loadsim.client.engine import PHASES, LiveSnapshot
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
-from loadsim.client.pool import Pool, engines_for, total
+from loadsim.client.pool import Pool, engines_for
+from loadsim.client.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.results.hand import CIRCLE, Hand
 
@@ -39,7 +37,7 @@ def hear(kind):
             return heard[kind]
     sys.exit(0)
 def snapshot(phase, undelivered=0, heard=0):
-    say(snapshot=dict(phase=phase, at_s=1.0, users=2, users_on=2, tasks={"READ": 1}, failed=0, skipped=0,
+    say(snapshot=dict(phase=phase, at_s=1.0, users=2, users_on=2, tasks={"READ": {"ok": 1}},
         accepted_undelivered=undelivered, sessions_lost=0, generator_late_most_s=0.0, heard=heard))
 begin = json.loads(sys.stdin.readline())["begin"]
 exec(begin["header"]["acts"])
@@ -170,6 +168,26 @@ def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert dict(done.heard(1))["drained"] is True
 
 
+def test_what_a_lost_engine_has_counted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No count ever falls: its tasks are counted on, its users too, but none of them is on."""
+    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.05)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    stays = f"snapshot('over'); open({str(gate)!r}).read(1); " + ON + FINISHED + "snapshot('over')" + DRAINED
+    done = Conducted(tmp_path, stays, "snapshot('over'); os._exit(1)")
+    with gate.open("r+b", buffering=0) as opened:
+
+        def watch(snapshot: LiveSnapshot) -> None:
+            done.snapshots.append(snapshot)
+            if (snapshot.users, snapshot.users_on) == (4, 2):
+                opened.write(b"x")
+
+        done.watch = watch
+        done.run()
+    assert (4, 2, 2) in [(each.users, each.users_on, each.done) for each in done.snapshots]
+    assert {each.done for each in done.snapshots if each.users == 4} == {2}
+
+
 def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all are ready, silence is no sign of death."""
     monkeypatch.setattr(pool, "HEARTBEAT_S", 0.01)
@@ -209,36 +227,6 @@ def test_stop_reaches_engines_that_were_not_ready(tmp_path: Path) -> None:
     stopped = "hear('stop'); say(over=True)"
     done = Conducted(tmp_path, READY + stopped, READY + stopped).run(stop=True)
     assert "start" not in dict(done.heard(1)) | dict(done.heard(2))
-
-
-counts = st.integers(0, 1000)
-snapshots = st.builds(
-    LiveSnapshot,
-    phase=st.sampled_from(PHASES),
-    at_s=st.none() | st.floats(-1, 1000),
-    users=counts,
-    users_on=counts,
-    tasks=st.dictionaries(st.sampled_from(["READ", "SEND"]), counts),
-    failed=counts,
-    skipped=counts,
-    accepted_undelivered=counts,
-    sessions_lost=counts,
-    generator_late_most_s=st.floats(0, 100),
-    late_busy_s=counts.map(float),
-    lag_max_ms=st.none() | st.floats(0, 1000),
-    rss_bytes=st.none() | counts,
-)
-
-
-@given(st.lists(snapshots, min_size=1, max_size=5))
-def test_snapshots_add_up(parts: list[LiveSnapshot]) -> None:
-    """Counts are summed, the phase is the earliest; and adding up in two steps comes to the same."""
-    whole = total(parts)
-    assert whole.users_on == sum(part.users_on for part in parts)
-    assert whole.tasks.get("READ", 0) == sum(part.tasks.get("READ", 0) for part in parts)
-    assert PHASES.index(whole.phase) == min(PHASES.index(part.phase) for part in parts)
-    assert whole.lag_max_ms == max((part.lag_max_ms for part in parts if part.lag_max_ms is not None), default=None)
-    assert total([total(parts[:1]), *parts[1:]]) == whole
 
 
 def test_as_many_engines_as_cores_and_users_ask_for() -> None:

@@ -20,6 +20,7 @@ from loadsim.model.ports import Account, Endpoint
 from loadsim.model.profile import Spread
 from loadsim.model.reading import known, read_yaml, write_yaml
 from loadsim.model.scenario import (
+    AbortOn,
     Criteria,
     GeneratorLimits,
     Limits,
@@ -97,6 +98,7 @@ def test_medium_is_the_published_procedure() -> None:
         drain_s=30,
         generator=GeneratorLimits(lag_p99_ms=5, lag_share=0.1, cpu=0.6, lateness_p95_ms=50),
     )
+    assert scenario.abort_on == AbortOn(failed_share=None, lost_users=None, sessions_lost=None, period_s=30)
 
 
 def test_mixed() -> None:
@@ -145,6 +147,7 @@ criteria: {score_ms: {max: 250}, failed: null, undelivered: {max: null}}
 limits:
   {lost_users: 2%, done: 0.5, hits: 3, window: 4s, command: 5s, grace: 0s, drain: 7s,
    generator: {lag_p99_ms: 8, lag_share: 20%, cpu: 0.9, lateness_p95_ms: null}}
+abort_on: {failed_share: 50%, lost_users: 0.2, sessions_lost: 1000, period: 1m}
 allow_hosts: [MAIL.example.org, 192.0.2.7]
 """
     )
@@ -171,6 +174,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.weights["BROWSE"] == 1
     assert scenario.criteria == Criteria(score_ms_max=250, failed_max=None, undelivered_max=None)
     assert scenario.limits == Limits(0.02, 0.5, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
+    assert scenario.abort_on == AbortOn(0.5, 0.2, 1000, 60)
     assert scenario.allow_hosts == ("MAIL.example.org", "192.0.2.7")
 
 
@@ -437,7 +441,8 @@ def test_refused_settings(setting: str, line: str) -> None:
 
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
 KEYS = (
-    "name, server, domain, accounts, topology, lists, run, client, initialise, weights, criteria, limits, allow_hosts"
+    "name, server, domain, accounts, topology, lists, run, client, initialise, weights, criteria, limits, abort_on,"
+    " allow_hosts"
 )
 LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
 
@@ -590,6 +595,18 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
             "server: embedded\nlimits: {generator: {lateness_p95: 5}}\n" + FEW,
             "limits.generator.lateness_p95: expected one of the keys lag_p99_ms, lag_share, cpu, lateness_p95_ms,"
             " found 'lateness_p95'",
+        ),
+        (
+            "server: embedded\nabort_on: {failed_share: 62}\n" + FEW,
+            "abort_on.failed_share: expected a share such as 30% or 0.3, from 0% to 100%, found 62",
+        ),
+        (
+            "server: embedded\nabort_on: {period: 0s}\n" + FEW,
+            "abort_on.period: expected a duration above 0s, found '0s'",
+        ),
+        (
+            "server: embedded\nabort_on: {failed: 1%}\n" + FEW,
+            "abort_on.failed: expected one of the keys failed_share, lost_users, sessions_lost, period, found 'failed'",
         ),
         ("server: embedded\nlists: {count: 1, cover: 1%}\n" + FEW, "lists: expected either count or cover, found both"),
         (

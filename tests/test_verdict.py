@@ -77,6 +77,11 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     (with_facts(window_s=(60, 119.5)), "invalid", True, 3, ("the window is 59.5 s long, at least 60 s needed",)),
     (with_task(ok=19), "invalid", True, 3, ("READ has too few hits: 19, at least 20 needed",)),
     (with_facts(ended_early=True), "invalid", True, 3, ("the run was ended early",)),
+    (
+        with_facts(ended_early=True, ended_why="1204 sessions lost over 30 s, at most 1000"),
+        "invalid", True, 3,
+        ("ended early: 1204 sessions lost over 30 s, at most 1000",),
+    ),
     # ... and just within
     (with_facts(generator=Generator(lateness_p95_ms=50)), "valid", True, 0, ()),
     (with_facts(generator=Generator()), "valid", True, 0, ()),

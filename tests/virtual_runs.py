@@ -17,9 +17,10 @@ from timing_samples import HEADER
 
 from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.client.control import Control
-from loadsim.client.engine import Engine, LiveSnapshot
+from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module
+from loadsim.client.snapshot import LiveSnapshot
 from loadsim.model.content import Contents
 from loadsim.model.ports import ClientModule, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario

@@ -1,40 +1,244 @@
-"""Where a run stands while it lasts: one line that moves on a terminal, elsewhere a plain line now and then."""
+"""Where a run stands while it lasts: one screen on a terminal, elsewhere a plain line now and then."""
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from math import floor, log10
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
-from loadsim.client.engine import LiveSnapshot
+from loadsim.cli.progress import watched_terminal
+from loadsim.client.service_times import BOUNDS_MS
+from loadsim.client.snapshot import FAILED, LiveSnapshot, Recent, Stretch
+from loadsim.client.tasks import TASKS
+from loadsim.model.bounds import GeneratorLimits
 from loadsim.model.scenario import Scenario
+
+Watch = Callable[[LiveSnapshot], None]
+"""Is shown where a run stands, once a second."""
 
 BETWEEN_LINES_S = 10.0
 
+LATELY_S = 60.0
+"""What rates and service times on the screen are of: so many seconds, up to now."""
+
+WIDEST = 110
+"""Columns that the screen takes at most."""
+
+KINDS = 6
+"""How many kinds of failure the screen names."""
+
+WAITING = {
+    "finish": "waiting for tasks that run",
+    "drain": "waiting for mail under way",
+    "log-off": "logging off",
+    "over": "writing the logs",
+}
+"""What is done in the phases after the work."""
+
 
 @contextmanager
-def shown_run(scenario: Scenario) -> Iterator[Callable[[LiveSnapshot], None]]:
-    """What to give each snapshot to. All goes to standard error; nothing is drawn but when a snapshot comes."""
-    if not sys.stderr.isatty():
+def shown_run(scenario: Scenario, *, quiet: bool = False) -> Iterator[Watch]:
+    """What to show each snapshot to. All goes to standard error; nothing is drawn but when a snapshot comes."""
+    console = watched_terminal()
+    if quiet:
+        yield lambda _: None
+    elif console is None:
         yield _Lines().show
-        return
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-        yield lambda snapshot: live.update(_screen(snapshot, scenario.duration_s), refresh=True)
+    else:
+        view = _Screen(console, scenario)
+        try:
+            yield view.show
+        finally:
+            view.close()
 
 
-def _screen(snapshot: LiveSnapshot, duration_s: float) -> Table:
-    row = Table.grid(padding=(0, 2))
-    row.add_row(
-        snapshot.phase,
-        ProgressBar(total=duration_s, completed=min(max(snapshot.at_s or 0.0, 0.0), duration_s), width=30),
-        sentence(snapshot),
+# --- the screen ---------------------------------------------------------------------------------------------------
+
+
+class _Screen:
+    """Draws, in a thread: a terminal that takes nothing (Ctrl-S) holds up nobody, but is behind for a while."""
+
+    def __init__(self, console: Console, scenario: Scenario) -> None:
+        self._console = console
+        self._size = console.size
+        self._scenario = scenario
+        self._recent = Recent(LATELY_S)
+        self._pen = ThreadPoolExecutor(1, "screen")
+        self._newest: deque[tuple[LiveSnapshot, Stretch | None]] = deque(maxlen=1)
+        self._drawing: Future[None] | None = None
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live.start()
+
+    def show(self, snapshot: LiveSnapshot) -> None:
+        """Draw it as soon as what is being drawn is done, unless there is a newer one by then."""
+        self._recent.add(snapshot)
+        self._newest.append((snapshot, self._recent.stretch))
+        if self._drawing is not None and self._drawing.done():
+            self._drawing.result()
+        self._drawing = self._pen.submit(self._draw)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._pen.shutdown()
+        with suppress(OSError):  # it is gone
+            self._live.update(Text())  # the last screen would be drawn once more, beyond a low terminal's upper edge
+            self._live.stop()
+
+    def _draw(self) -> None:
+        if not self._newest:
+            return
+        snapshot, lately = self._newest.pop()
+        with suppress(OSError):  # the terminal is gone: no reason to end the run
+            if self._console.size != self._size:  # what was drawn lies about in pieces
+                self._size = self._console.size
+                self._console.clear()
+            self._live.update(screen(snapshot, lately, self._scenario), refresh=True)
+
+
+def screen(snapshot: LiveSnapshot, lately: Stretch | None, scenario: Scenario) -> Constrain:
+    """All that is to be seen at once; `lately` is what rates, lateness and service times are taken from.
+
+    What matters most stands on top: where there are too few lines, the last tasks are not seen.
+    """
+    figures = Table.grid(padding=(0, 2))
+    figures.add_column(style="bold", no_wrap=True, overflow="crop")
+    figures.add_column(overflow="fold")
+    for name, figure in (
+        ("Users", _users(snapshot)),
+        ("Tasks", _tasks(snapshot, lately)),
+        ("Late", _late(snapshot, lately)),
+        ("Generator", _generator(snapshot, scenario.limits.generator)),
+        ("Failures", _failures(snapshot)),
+    ):
+        figures.add_row(name, figure)
+    return Constrain(Group(_head(snapshot, scenario.duration_s), figures, *_by_task(snapshot, lately)), WIDEST)
+
+
+def _head(snapshot: LiveSnapshot, duration_s: float) -> Table:
+    """The phase, how much of it is over, and how long it takes."""
+    share = 1.0
+    if snapshot.phase == "log-on":
+        share = snapshot.users_on / snapshot.users
+        told = f"{snapshot.users_on} of {snapshot.users} users on"
+    elif snapshot.phase == "work":
+        at_s = min(max(snapshot.at_s or 0.0, 0.0), duration_s)
+        share = at_s / duration_s
+        told = f"{_clock(at_s)} of {_clock(duration_s)}, {_clock(duration_s - at_s)} left"
+    else:
+        told = WAITING[snapshot.phase]
+    head = Table.grid(padding=(0, 2), expand=True)
+    head.add_column(style="bold", no_wrap=True, overflow="crop")
+    head.add_column(ratio=1)
+    head.add_column(no_wrap=True, overflow="crop")
+    head.add_row(snapshot.phase, ProgressBar(total=1.0, completed=share), told)
+    return head
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _users(snapshot: LiveSnapshot) -> Text:
+    under_way = f"{snapshot.accepted_undelivered} messages under way"
+    return Text(
+        f"{snapshot.users_on} of {snapshot.users} on, {snapshot.sessions_lost} sessions lost, {under_way}",
+        style="red" if snapshot.sessions_lost else "",
     )
-    return row
+
+
+def _tasks(snapshot: LiveSnapshot, lately: Stretch | None) -> Text:
+    text = Text(f"{snapshot.done} done, ")
+    text.append(f"{snapshot.failed} failed", style="red" if snapshot.failed else "")
+    if lately is not None and (ended := lately.ended("ok", *FAILED)):
+        text.append(f"; lately {_rate(ended, lately)} a second, {lately.ended(*FAILED) / ended:.1%} failed")
+    return text
+
+
+def _late(snapshot: LiveSnapshot, lately: Stretch | None) -> Text:
+    """How late tasks began on average, by cause."""
+    most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms at most"
+    if lately is None or not (ended := lately.ended("ok", *FAILED)):
+        return Text(most)
+    before, after = lately.before, lately.after
+    causes = (
+        ("user busy", after.late_busy_s - before.late_busy_s),
+        ("session down", after.late_down_s - before.late_down_s),
+        ("generator", after.late_generator_s - before.late_generator_s),
+    )
+    means = ", ".join(f"{cause} {late_s / ended * 1000:.1f} ms" for cause, late_s in causes)
+    return Text(f"{means} a task lately; {most}")
+
+
+def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits) -> Text:
+    """How the worst engine was in the last second."""
+    if snapshot.cpu_share is None:
+        return Text("")
+    text = Text()
+    if snapshot.lag_p99_ms is not None:
+        bad = limits.lag_p99_ms is not None and snapshot.lag_p99_ms > limits.lag_p99_ms
+        most = "" if limits.lag_p99_ms is None else f", at most {limits.lag_p99_ms:g}"
+        told = f"event loop {snapshot.lag_p99_ms:.1f} ms late (99th percentile{most}), "
+        text.append(told, style="red" if bad else "")
+    bad = limits.cpu is not None and snapshot.cpu_share > limits.cpu
+    most = "" if limits.cpu is None else f" (at most {limits.cpu:.0%})"
+    text.append(f"{snapshot.cpu_share:.0%} of a core{most}", style="red" if bad else "")
+    return text.append(f", {(snapshot.rss_bytes or 0) / 2**20:.0f} MiB")
+
+
+def _failures(snapshot: LiveSnapshot) -> Text:
+    """The most frequent kinds; what a server said is shown as it is, without any meaning of its own."""
+    times = {f"{task}: {kind}": count for task, kinds in snapshot.failures.items() for kind, count in kinds.items()}
+    most = sorted(times.items(), key=lambda each: -each[1])
+    told = [f"{kind} ({count})" for kind, count in most[:KINDS]]
+    if len(most) > KINDS:
+        told.append(f"{len(most) - KINDS} more kinds")
+    return Text("; ".join(told) or "none", style="red" if told else "")
+
+
+def _by_task(snapshot: LiveSnapshot, lately: Stretch | None) -> list[Table]:
+    """Each task that has come to an end."""
+    names = [task for task in TASKS if task in snapshot.tasks]
+    if not names:
+        return []
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("Task", no_wrap=True, overflow="crop")
+    for column in ("done", "failed", "lately/s", "95th, about"):
+        table.add_column(column, justify="right", no_wrap=True, overflow="crop")
+    for name in names:
+        outcomes = snapshot.tasks[name]
+        failed = sum(outcomes.get(outcome, 0) for outcome in FAILED)
+        figures = ["", ""]
+        if lately is not None and (done := lately.done(name)):
+            figures = [_rate(done, lately), _about(lately.about_ms(name, 95))]
+        table.add_row(Text(name), f"{outcomes.get('ok', 0)}", f"{failed}", *figures)
+    return [table]
+
+
+def _rate(count: int, lately: Stretch) -> str:
+    return f"{count / lately.seconds:.1f}" if lately.seconds > 0 else ""
+
+
+def _about(value_ms: float | None) -> str:
+    """Two digits: it is not known better."""
+    if value_ms is None:
+        return ""
+    if value_ms >= BOUNDS_MS[-1]:
+        return f"over {BOUNDS_MS[-1]:g} ms"
+    return f"{round(value_ms, 1 - floor(log10(value_ms))):g} ms"
+
+
+# --- plain lines --------------------------------------------------------------------------------------------------
 
 
 def sentence(snapshot: LiveSnapshot) -> str:
@@ -43,7 +247,7 @@ def sentence(snapshot: LiveSnapshot) -> str:
     lag = "" if snapshot.lag_p99_ms is None else f"; event loop {snapshot.lag_p99_ms:.1f} ms late"
     busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
     return (
-        f"{at}{snapshot.users_on} of {snapshot.users} users on, {sum(snapshot.tasks.values())} tasks done,"
+        f"{at}{snapshot.users_on} of {snapshot.users} users on, {snapshot.done} tasks done,"
         f" {snapshot.failed} failed, {snapshot.accepted_undelivered} messages under way{lag}{busy}"
     )
 

@@ -12,14 +12,27 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from loadsim.topology.mailboxes import Progress as Tell
 
 
+def watched_terminal() -> Console | None:
+    """The terminal on standard error, if it is one that can be drawn on again and again (`TERM=dumb` cannot).
+
+    Colours are left out where `NO_COLOR` is set.
+    """
+    console = Console(stderr=True)
+    return console if sys.stderr.isatty() and console.is_interactive else None
+
+
 @contextmanager
-def shown_progress(unit: str = "accounts") -> Iterator[Tell]:
+def shown_progress(unit: str = "accounts", *, quiet: bool = False) -> Iterator[Tell]:
     """What to tell: the name of the phase, how many `unit` are done, of how many. All goes to standard error."""
-    if not sys.stderr.isatty():
+    if quiet:
+        yield lambda *_: None
+        return
+    console = watched_terminal()
+    if console is None:
         yield _Lines(unit).tell
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         phases: dict[str, TaskID] = {}
 
         def tell(phase: str, done: int, total: int) -> None:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -24,14 +24,16 @@ from typing import Any
 
 from loadsim import __version__
 from loadsim.cli import VERBS
-from loadsim.cli.live import shown_run
+from loadsim.cli.live import Watch, shown_run
 from loadsim.cli.progress import shown_progress
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
+from loadsim.client.hopeless import Hopeless
 from loadsim.client.loops import fastest_loop, requests_are, run
 from loadsim.client.modules import check_modules, check_protocols, needs_one_engine
 from loadsim.client.pool import Pool, engines_for
+from loadsim.client.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
@@ -68,6 +70,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--pin", action="store_true", help="keep a server on this machine and the load apart, on cores of their own"
     )
     parser.add_argument("--no-report", action="store_true", help=f"make no {REPORT_NAME}")
+    parser.add_argument("--quiet", action="store_true", help="say nothing but the answer, and what goes wrong")
+    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="show there, to Prometheus, where the run stands")
     parser.set_defaults(run=run_scenario)
 
 
@@ -85,10 +89,11 @@ def run_scenario(args: argparse.Namespace) -> int:
     made = new_run_directory(out)
     try:
         with (
+            shown_metrics(args.metrics, args.quiet) as publish,
             shown_server(scenario, out) as (services, server),
-            seen_server(services, engines, args.pin) as seen,
+            seen_server(services, engines, args.pin, args.quiet) as seen,
         ):
-            live = Run(scenario, workload, services, server, seen, began, out, engines).live()
+            live = Run(scenario, workload, services, server, seen, began, out, engines, args.quiet, publish).live()
             summary = run(live, fastest_loop())
     finally:
         if not any(out.rglob("*.tlog")):
@@ -99,7 +104,8 @@ def run_scenario(args: argparse.Namespace) -> int:
     if not args.no_report:
         told = report_on(out)
         with suppress(BrokenPipeError):
-            print(told, file=sys.stderr if args.json else sys.stdout)
+            if not args.quiet:
+                print(told, file=sys.stderr if args.json else sys.stdout)
     return summary.exit_status
 
 
@@ -195,6 +201,17 @@ def remove(directories: Sequence[Path]) -> None:
             directory.rmdir()
 
 
+def shown_metrics(where: str | None, quiet: bool) -> AbstractContextManager[Watch]:
+    """What to show each snapshot to for Prometheus to see. Raises `ConfigError` for an address that cannot be had."""
+    if where is None:
+        return nullcontext(lambda _: None)
+    if find_spec("prometheus_client") is None:
+        raise ConfigError("--metrics: expected prometheus-client to be installed: pip install 'loadsim[metrics]'")
+    from loadsim.cli.metrics import served_metrics
+
+    return served_metrics(where, quiet=quiet)
+
+
 @contextmanager
 def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]]:
     """Where the server under test listens, and what it is called; the embedded one lives as long as this block."""
@@ -209,13 +226,14 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
 
 
 @contextmanager
-def seen_server(services: Services, engines: int, pin: bool) -> Iterator[dict[str, Any]]:
+def seen_server(services: Services, engines: int, pin: bool, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Facts about where the server is, for the machine's log; with `pin`, it and the load are kept apart meanwhile."""
     place = find_server(services.imap, services.smtp)
     seen = {"server_here": place.here, "server_processes": len(place.processes), **greetings(services)}
     if pin and place.here:
         with kept_apart(place, engines) as cores:
-            print(describe(cores, place), file=sys.stderr)
+            if not quiet:
+                print(describe(cores, place), file=sys.stderr)
             kept = {"generator_cpus": cores.generator, "server_cpus": cores.server}
             yield {**seen, **kept, "shares_cpus": False, "pinned": True}
         return
@@ -226,7 +244,10 @@ def seen_server(services: Services, engines: int, pin: bool) -> Iterator[dict[st
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a scenario on a server that is there; `seen` are facts about where it is."""
+    """One run of a scenario on a server that is there; `seen` are facts about where it is.
+
+    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`.
+    """
 
     scenario: Scenario
     workload: Workload
@@ -236,6 +257,8 @@ class Run:
     began: datetime
     out: Path
     engines: int
+    quiet: bool
+    publish: Watch
 
     async def live(self) -> Summary:
         """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.
@@ -245,9 +268,10 @@ class Run:
         """
         check_modules(self.scenario, self.services)
         await check_submission(self.workload, self.services)
-        with shown_progress() as tell:
+        with shown_progress(quiet=self.quiet) as tell:
             prepared = await prepare(self.scenario, self.workload, self.services, tell)
-        print(prepared.describe(), file=sys.stderr)
+        if not self.quiet:
+            print(prepared.describe(), file=sys.stderr)
         begins = self._begins(prepared.start_state)
         try:
             await self._recorded(begins)
@@ -288,8 +312,18 @@ class Run:
             (self.out / name).unlink(missing_ok=True)
 
     async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
-        """Run the engines until their end, or until the user has had enough."""
-        with shown_run(self.scenario) as watch:
+        """Run the engines until their end, or until the user has had enough, or there is no hope for the run."""
+        hopeless = Hopeless(self.scenario.abort_on, self.scenario.users)
+
+        def watch(snapshot: LiveSnapshot) -> None:
+            self.publish(snapshot)
+            show(snapshot)
+            if not pool.stopped and (why := hopeless.judge(snapshot)):
+                events.say("abort", why=why)
+                machine_log.facts({"ended_why": why})
+                pool.stop()
+
+        with shown_run(self.scenario, quiet=self.quiet) as show:
             pool = Pool(begins, events, watch)
             with requests_are(pool.stop):
                 async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen):

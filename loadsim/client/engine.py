@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from loadsim.client.control import Alone, Control
 from loadsim.client.events import Events
 from loadsim.client.health import Health, Lateness
+from loadsim.client.service_times import ServiceTimes
+from loadsim.client.snapshot import LiveSnapshot
 from loadsim.client.turnstile import Turnstile, at_once
 from loadsim.client.user import User
 from loadsim.errors import TaskFailed
@@ -74,36 +75,6 @@ class RunLog(Recorder, Protocol):
         ...
 
 
-PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
-"""The phases of an engine's life, in their order."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveSnapshot:
-    """Where an engine stands. All counts are cumulative, so that snapshots of engines add up and none is missed.
-
-    Lags, share of a core and memory are of the last second; None before there was one.
-    """
-
-    phase: str
-    at_s: float | None  # from the common start
-    users: int
-    users_on: int
-    tasks: Mapping[str, int]  # done, by name
-    failed: int
-    skipped: int
-    accepted_undelivered: int
-    sessions_lost: int
-    generator_late_most_s: float
-    late_busy_s: float = 0.0  # how late tasks began because their user was still busy, all together
-    late_down_s: float = 0.0  # ... because the session was down
-    late_generator_s: float = 0.0  # ... because we were late
-    lag_p99_ms: float | None = None
-    lag_max_ms: float | None = None
-    cpu_share: float | None = None
-    rss_bytes: int | None = None
-
-
 class Engine:
     """Runs the users with these numbers. `modules` has a client module for every protocol among them.
 
@@ -157,9 +128,9 @@ class Engine:
         self._stopping = asyncio.Event()
         self._cutting = asyncio.Event()
         self._phase = "log-on"
-        self._done: Counter[str] = Counter()
-        self._failed = 0
-        self._skipped = 0
+        self._tasks: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by name and outcome
+        self._service_times: defaultdict[str, ServiceTimes] = defaultdict(ServiceTimes)
+        self._failures: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by task and kind
         self._disk_complaint: str | None = None
         self._writes_aside = writes_aside
         self._writing: asyncio.Future[str | None] | None = None
@@ -202,22 +173,22 @@ class Engine:
         else:
             self._seen_first.add(key)
 
-    def count_task(self, task: str, outcome: str, late_s: tuple[float, float, float]) -> None:
-        """A task has come to an outcome; it began so late because its user was busy, its session down, or we late."""
+    def count_task(self, task: str, outcome: str, service_ns: int, late_s: tuple[float, float, float]) -> None:
+        """A task has come to an outcome; it began so late because its user was busy, its session down, or we late.
+
+        `service_ns` counts for one that is ok.
+        """
+        self._tasks[task][outcome] += 1
         if outcome == "ok":
-            self._done[task] += 1
-        elif outcome == "skipped":
-            self._skipped += 1
-        else:
-            self._failed += 1
+            self._service_times[task].add(service_ns)
         self._lateness.add(*late_s)
 
     def failed(self, user: User, task: str, failure: Exception) -> None:
         """Something failed: the first of its kind is told with what the server said."""
-        if isinstance(failure, TaskFailed):
-            self._events.failed(task, user.number, failure)
-        else:
-            self._events.failed(task, user.number, TaskFailed(type(failure).__name__))
+        if not isinstance(failure, TaskFailed):
+            failure = TaskFailed(type(failure).__name__)
+        self._failures[task][failure.kind] += 1
+        self._events.failed(task, user.number, failure)
 
     # The run.
 
@@ -235,9 +206,10 @@ class Engine:
             at_s=self._seconds(),
             users=len(self.users),
             users_on=self.users_on,
-            tasks=dict(self._done),
-            failed=self._failed,
-            skipped=self._skipped,
+            tasks={task: dict(outcomes) for task, outcomes in self._tasks.items()},
+            service_times={task: times.counts for task, times in self._service_times.items()},
+            service_s={task: times.total_s for task, times in self._service_times.items()},
+            failures={task: dict(kinds) for task, kinds in self._failures.items()},
             accepted_undelivered=self.outstanding,
             sessions_lost=self.sessions_lost,
             generator_late_most_s=self._lateness.generator_most_s,
@@ -403,8 +375,9 @@ class Engine:
         self.recorder.gather()
         self._written(self.recorder.write())
         self._events.tell_failures()
-        self._events.say("over", ended=ended, done=sum(self._done.values()), failed=self._failed, skipped=self._skipped)
-        self._watch(self.snapshot())
+        last = self.snapshot()
+        self._events.say("over", ended=ended, done=last.done, failed=last.failed, skipped=last.skipped)
+        self._watch(last)
 
     def _seconds(self) -> float | None:
         return (self.clock.now_ns() - self.start_ns) * 1e-9 if self.start_ns else None

@@ -14,17 +14,18 @@ import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.control import ACCEPTED_AT_ONCE, LONGEST_LINE_BYTES, decode, encode
-from loadsim.client.engine import Engine, LiveSnapshot
+from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.loops import fastest_loop
 from loadsim.client.modules import open_modules
+from loadsim.client.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
 from loadsim.model.ports import Services
@@ -114,7 +115,7 @@ class Pool:
     def watch(self, snapshot: LiveSnapshot) -> None:
         """Hear where the engine stands."""
         self._tell_accepted()
-        self._last = {**asdict(snapshot), "heard": self._heard}
+        self._last = {**{each.name: getattr(snapshot, each.name) for each in fields(snapshot)}, "heard": self._heard}
         self.tell(snapshot=self._last)
 
     def _tell_accepted(self) -> None:

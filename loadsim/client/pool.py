@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from math import ceil
 from typing import Any
 
 from loadsim.client.control import ACCEPTED_AT_ONCE, LONGEST_LINE_BYTES, decode, encode
-from loadsim.client.engine import PHASES, LiveSnapshot
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
+from loadsim.client.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, total
 from loadsim.errors import ConfigError, RunInvalid
 
 USERS_PER_ENGINE = 15_000
@@ -44,50 +42,6 @@ ENGINE = (sys.executable, "-m", "loadsim.client.engine_process")
 def engines_for(users: int, cores: int) -> int:
     """How many engines a machine starts unless it is told: one for each core, and enough for the users."""
     return min(users, max(cores, 1, ceil(users / USERS_PER_ENGINE)))
-
-
-def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
-    """Where a run stands: its engines' snapshots together, each key as `TOTALS` says; all others are sums."""
-    return LiveSnapshot(
-        **{
-            field.name: TOTALS.get(field.name, sum)([getattr(snapshot, field.name) for snapshot in snapshots])
-            for field in fields(LiveSnapshot)
-        }
-    )
-
-
-def _least_far(phases: Sequence[str]) -> str:
-    return min(phases, key=PHASES.index)
-
-
-def _by_name(counts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
-    tasks: Counter[str] = Counter()
-    for count in counts:
-        tasks.update(count)
-    return tasks
-
-
-def _known(choose: Callable[[Sequence[float]], float]) -> Callable[[Sequence[float | None]], float | None]:
-    """The same of those values that there are; None when there is none."""
-
-    def chosen(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return choose(known) if known else None
-
-    return chosen
-
-
-TOTALS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
-    "phase": _least_far,
-    "at_s": _known(min),
-    "tasks": _by_name,
-    "generator_late_most_s": max,
-    "lag_p99_ms": _known(max),
-    "lag_max_ms": _known(max),
-    "cpu_share": _known(max),
-    "rss_bytes": _known(sum),
-}
-"""Of several engines: the phase and the time of the one that has come least far; the worst lag, the busiest core."""
 
 
 class _Member:
@@ -146,6 +100,11 @@ class Pool:
         self._stops = 0
         self._events = events
         events.seconds = self._seconds
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run was told to end early."""
+        return self._stops > 0
 
     def stop(self) -> None:
         """End the run early; told again: cut everything off."""
@@ -294,13 +253,14 @@ class Pool:
                     self._lose(member, f"not heard of for {quiet_s:.0f} s")
                     with suppress(ProcessLookupError):
                         member.process.kill()
-            snapshots = [member.snapshot for member in self._alive() if member.snapshot]
+            snapshots = [member.snapshot for member in self._members if member.snapshot]
             if snapshots:
                 self._watch(total(snapshots))
 
     def _lose(self, member: _Member, why: str) -> None:
         if member.lost is None:
             member.lost = why
+            member.snapshot = member.snapshot and of_a_lost_engine(member.snapshot)
             self._events.say("engine lost", engine=member.name, users=len(member.begin.hand), why=why)
             self._changed.set()
 

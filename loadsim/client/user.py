@@ -455,4 +455,4 @@ class User:
             error=error,
             moved_bytes=moved_bytes,
         )
-        self.engine.count_task(task, outcome, late_s)
+        self.engine.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)

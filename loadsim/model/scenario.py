@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
+from loadsim.model.abort import AbortOn as AbortOn
 from loadsim.model.accounts import AccountPattern, AccountTable, Domain, read_table
 from loadsim.model.bounds import Criteria as Criteria
 from loadsim.model.bounds import CriteriaField
@@ -199,6 +200,7 @@ class _Document:
     weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
     criteria: CriteriaField = field(default_factory=Criteria)
     limits: Limits = field(default_factory=Limits)
+    abort_on: AbortOn = field(default_factory=AbortOn)
     allow_hosts: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
@@ -225,6 +227,7 @@ class Scenario:
     weights: dict[str, float]
     criteria: Criteria
     limits: Limits
+    abort_on: AbortOn
     allow_hosts: tuple[str, ...]
 
     @property
@@ -327,6 +330,12 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "drain": _seconds(limits.drain_s),
             "generator": asdict(limits.generator),
         },
+        "abort_on": {
+            "failed_share": scenario.abort_on.failed_share,
+            "lost_users": scenario.abort_on.lost_users,
+            "sessions_lost": scenario.abort_on.sessions_lost,
+            "period": _seconds(scenario.abort_on.period_s),
+        },
         "allow_hosts": list(scenario.allow_hosts),
     }
 
@@ -376,6 +385,7 @@ def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
         weights=document.weights,
         criteria=document.criteria,
         limits=document.limits,
+        abort_on=document.abort_on,
         allow_hosts=document.allow_hosts,
     )
 

@@ -127,6 +127,7 @@ def _summarise(
         incomplete=_incomplete(log),
         stress=stress,
         unsteady=certainty.unsteady,
+        ended_why=next((str(why) for source in log.sources if (why := source.facts.get("ended_why"))), None),
     )
     verdict = judge(facts, log.header.get("criteria") or {}, limits)
     score = _score(log, protocols, weights, window_s, verdict, users, certainty)

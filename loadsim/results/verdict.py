@@ -39,8 +39,9 @@ are always under way."""
 class Facts:
     """What the verdict is about. `users` and `lost_users` count users, `generator` is how we were ourselves.
 
-    `incomplete` says of each log that is damaged or has no end what is wrong with it, `unsteady` what trends the window
-    has. `stress`: the run was a closed loop, in which nothing was planned and nothing is scored.
+    `ended_why` says what ended it early, unless somebody did; `incomplete`, of each log that is damaged or has no end,
+    what is wrong with it; `unsteady`, what trends the window has. `stress`: the run was a closed loop, in which nothing
+    was planned and nothing is scored.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -54,6 +55,7 @@ class Facts:
     incomplete: Sequence[str] = ()
     stress: bool = False
     unsteady: Sequence[str] = ()
+    ended_why: str | None = None
 
     @property
     def fastest_p95_ms(self) -> float | None:
@@ -161,7 +163,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     """Why the run measured too little to be believed."""
     reasons = []
     if facts.ended_early:
-        reasons.append("the run was ended early")
+        reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else "the run was ended early")
     if facts.lost_users > limits["lost_users"] * facts.users:
         reasons.append(
             f"{facts.lost_users} of {facts.users} users were lost, at most {_percent(limits['lost_users'])} allowed"

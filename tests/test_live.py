@@ -1,0 +1,277 @@
+"""What is seen of a run while it lasts: the screen at any width, plain lines, terminals of all kinds."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from codecs import getincrementaldecoder
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from virtual_runs import QUIET, scenario_of
+
+from loadsim.cli.live import screen, sentence
+from loadsim.client.snapshot import LiveSnapshot, Stretch
+from loadsim.model.scenario import Scenario
+
+WORK = LiveSnapshot(
+    phase="work",
+    at_s=124.2,
+    users=200,
+    users_on=199,
+    tasks={"READ": {"ok": 2113, "skipped": 7}, "SEND": {"ok": 420, "refused": 2, "timeout": 1}},
+    accepted_undelivered=3,
+    sessions_lost=1,
+    generator_late_most_s=0.0031,
+    service_times={"READ": {"20": 2000, "25.1": 113}, "SEND": {"50.1": 400, "inf": 20}},
+    service_s={"READ": 40.0, "SEND": 20.0},
+    failures={"SEND": {"450 RCPT": 2, "no answer to DATA": 1}},
+    late_busy_s=20.0,
+    late_down_s=4.0,
+    late_generator_s=0.5,
+    lag_p99_ms=0.44,
+    lag_max_ms=2.0,
+    cpu_share=0.123,
+    rss_bytes=96 * 2**20,
+)
+
+BEFORE = replace(
+    WORK,
+    at_s=64.2,
+    tasks={"READ": {"ok": 1075}, "SEND": {"ok": 220}},
+    service_times={"READ": {"20": 1075}, "SEND": {"50.1": 220}},
+    late_busy_s=10.0,
+    late_down_s=4.0,
+    late_generator_s=0.25,
+)
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    """Five minutes, with the usual limits."""
+    return scenario_of(tmp_path_factory.mktemp("scenario"), (QUIET, 200), day="300s")
+
+
+def drawn(
+    snapshot: LiveSnapshot, lately: Stretch | None, scenario: Scenario, columns: int = 120, encoding: str = "utf-8"
+) -> list[str]:
+    """The lines of the screen on a terminal that is so wide."""
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
+    Console(file=out, width=columns, height=50).print(screen(snapshot, lately, scenario))
+    out.flush()
+    return [line.rstrip() for line in raw.getvalue().decode(encoding).splitlines()]
+
+
+def cells(lines: list[str]) -> dict[str, list[str]]:
+    """The cells of each line, by its first."""
+    split = [re.split(r"  +", line.strip()) for line in lines]
+    return {first: rest for first, *rest in split}
+
+
+# --- the screen ---------------------------------------------------------------------------------------------------
+
+
+def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
+    """Phase and time left, users, rates, lateness by cause, the generator, failures by kind, tasks with their times."""
+    lines = cells(drawn(WORK, Stretch(BEFORE, WORK), scenario))
+    assert lines["work"][-1] == "0:02:04 of 0:05:00, 0:02:56 left"
+    assert lines["Users"] == ["199 of 200 on, 1 sessions lost, 3 messages under way"]
+    # 1038 READs and 200 SENDs in a minute, and three that failed: 1241 in 60 s
+    assert lines["Tasks"] == ["2533 done, 3 failed; lately 20.7 a second, 0.2% failed"]
+    late = "user busy 8.1 ms, session down 0.0 ms, generator 0.2 ms a task lately; generator 3.1 ms at most"
+    assert lines["Late"] == [late]
+    generator = "event loop 0.4 ms late (99th percentile, at most 5), 12% of a core (at most 60%), 96 MiB"
+    assert lines["Generator"] == [generator]
+    assert lines["Failures"] == ["SEND: 450 RCPT (2); SEND: no answer to DATA (1)"]
+    assert lines["Task"] == ["done", "failed", "lately/s", "95th, about"]
+    assert lines["READ"] == ["2113", "0", "17.3", "22 ms"]  # 925 within 20 ms and 113 within 25.1: the 987th is amid
+    assert lines["SEND"] == ["420", "3", "3.3", "over 100000 ms"]  # twenty of two hundred
+
+
+def test_a_run_that_has_just_begun_has_no_rates(scenario: Scenario) -> None:
+    """While users log on there is neither a time nor a generator's figure, and nothing has failed."""
+    begun = LiveSnapshot("log-on", None, 200, 50, {"LOGON": {"ok": 50}}, 0, 0, 0.0)
+    lines = cells(drawn(begun, None, scenario))
+    assert lines["log-on"][-1] == "50 of 200 users on"
+    assert lines["Tasks"] == ["50 done, 0 failed"]
+    assert lines["Failures"] == ["none"]
+    assert lines["LOGON"] == ["50", "0"]
+
+
+@pytest.mark.parametrize("phase", ["finish", "drain", "log-off", "over"])
+def test_every_phase_after_the_work_says_what_is_done(scenario: Scenario, phase: str) -> None:
+    """The bar is full, and words stand where the time was."""
+    lines = cells(drawn(replace(WORK, phase=phase), None, scenario))
+    assert re.search("[a-z]", lines[phase][-1])
+
+
+@given(columns=st.integers(10, 200), encoding=st.sampled_from(["utf-8", "ascii"]))
+def test_no_line_is_wider_than_the_terminal(scenario: Scenario, columns: int, encoding: str) -> None:
+    """However narrow it is; at most 110 columns are taken, and a terminal that knows only ASCII gets no other sign."""
+    lines = drawn(WORK, Stretch(BEFORE, WORK), scenario, columns, encoding)
+    assert max(map(len, lines)) <= min(columns, 110)
+    assert columns < 44 or cells(lines)["READ"] == ["2113", "0", "17.3", "22 ms"]
+
+
+def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> None:
+    """Its words are shown as they are, brackets and all; of many kinds the most frequent are named."""
+    kinds = {"NO [bold red]x[/] [/nothing]": 9} | {f"45{number} RCPT": 1 for number in range(9)}
+    lines = drawn(replace(WORK, failures={"MOVE": kinds}), None, scenario)
+    text = " ".join(lines)
+    assert "MOVE: NO [bold red]x[/] [/nothing] (9); MOVE: 450 RCPT (1); " in text
+    assert "4 more kinds" in text
+
+
+def test_a_plain_line_says_how_the_generator_is() -> None:
+    """Beside the counts, as soon as there is a sample."""
+    told = LiveSnapshot("work", 12.4, 10, 9, {"READ": {"ok": 5, "lost": 1}, "SEND": {"ok": 2}}, 3, 0, 0.0)
+    counts = "12 s, 9 of 10 users on, 7 tasks done, 1 failed, 3 messages under way"
+    assert sentence(told) == counts
+    told = replace(told, lag_p99_ms=0.44, lag_max_ms=2.0, cpu_share=0.123, rss_bytes=1)
+    assert sentence(told) == f"{counts}; event loop 0.4 ms late; 12% of a core"
+
+
+# --- terminals ----------------------------------------------------------------------------------------------------
+
+SHOWING = """
+import sys
+from loadsim.cli.live import shown_run
+from loadsim.client.snapshot import LiveSnapshot
+from loadsim.model.scenario import load_scenario
+with shown_run(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv) as show:
+    for second in range(3):
+        print("next", flush=True)
+        sys.stdin.readline()
+        show(LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0))
+"""
+"""Shows three snapshots, each when it is told to, and says so beforehand."""
+
+
+class Terminal:
+    """A process whose standard error is a terminal; its standard input and output are pipes."""
+
+    def __init__(self, command: list[str], columns: int = 80, env: Mapping[str, str] | None = None) -> None:
+        self._ours, theirs = pty.openpty()
+        self.resize(columns)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            env={name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+            | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
+            | dict(env or {}),
+        )
+        os.close(theirs)
+        self.seen = ""
+        self._decoder = getincrementaldecoder("utf-8")()
+
+    def resize(self, columns: int) -> None:
+        """Make it as wide; 30 lines high."""
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+
+    def read(self, until: str | None = None) -> str:
+        """What is written to it, up to these words or to the end; all of it is `seen`."""
+        before = len(self.seen)
+        while until is None or until not in self.seen[before:]:
+            try:
+                read = os.read(self._ours, 4096)
+            except OSError:  # EIO: nobody has it open any more
+                break
+            if not read:
+                break
+            self.seen += self._decoder.decode(read)
+        return self.seen[before:]
+
+    def close(self) -> None:
+        """Away with it."""
+        self.process.kill()
+        self.process.communicate()
+        os.close(self._ours)
+
+
+def shown(place: Path, *arguments: str, columns: int = 80, narrower: int | None = None, **env: str) -> str:
+    """What a terminal gets of three snapshots; it is made `narrower` after the second."""
+    scenario_of(place, (QUIET, 200), day="300s")
+    terminal = Terminal([sys.executable, "-c", SHOWING, str(place / "scenario.yaml"), *arguments], columns, env)
+    process = terminal.process
+    assert process.stdin is not None and process.stdout is not None
+    for second in range(3):
+        assert process.stdout.readline() == "next\n"
+        if second == 2 and narrower is not None:
+            terminal.read("95th")  # what is drawn from now on is drawn on a narrower one
+            terminal.resize(narrower)
+        process.stdin.write("\n")
+        process.stdin.flush()
+    terminal.read()
+    status = process.wait()
+    terminal.close()
+    assert status == 0
+    return terminal.seen
+
+
+def test_a_terminal_is_drawn_on_and_left_as_it_was(tmp_path: Path) -> None:
+    """The cursor is hidden meanwhile and shown again; the last screen is wiped away."""
+    seen = shown(tmp_path)
+    assert "of 200 on" in seen and "\x1b[31m" in seen
+    assert seen.rindex("\x1b[?25l") < seen.rindex("of 200 on") < seen.rindex("\x1b[?25h")
+    assert seen.rstrip().endswith("\x1b[2K")
+
+
+def test_no_color(tmp_path: Path) -> None:
+    """With NO_COLOR set there is a screen, and no colour in it."""
+    seen = shown(tmp_path, NO_COLOR="1")
+    assert "of 200 on" in seen
+    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|38;[25];\d+)[;m]", seen)
+
+
+def test_a_terminal_that_was_resized_is_drawn_anew(tmp_path: Path) -> None:
+    """The next screen begins on an empty terminal, and fits."""
+    seen = shown(tmp_path, columns=120, narrower=40)
+    before, cleared, after = seen.rpartition("\x1b[2J\x1b[H")
+    assert cleared and "of 200 on" in before
+    drawn_again = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", after)
+    assert max(len(line) for line in re.split(r"[\r\n]+", drawn_again)) <= 40
+
+
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": "unknown"}])
+def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path, env: dict[str, str]) -> None:
+    """As where standard error is no terminal at all: no sequence of control signs."""
+    seen = shown(tmp_path, **env)
+    assert seen.splitlines() == ["work: 0 s, 199 of 200 users on, 5 tasks done, 1 failed, 0 messages under way"]
+
+
+def test_a_terminal_that_takes_nothing_holds_up_nobody(tmp_path: Path) -> None:
+    """Nobody reads it, and far more is drawn than fits into it: all is shown without waiting, the newest at last."""
+    scenario_of(tmp_path, (QUIET, 200), day="300s")
+    showing = SHOWING.replace("range(3)", "range(300)")
+    terminal = Terminal([sys.executable, "-c", showing, str(tmp_path / "scenario.yaml")])
+    process = terminal.process
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n" * 300)
+    process.stdin.flush()
+    assert [process.stdout.readline() for _ in range(300)] == ["next\n"] * 300
+    terminal.read()
+    assert process.wait() == 0
+    terminal.close()
+    assert "-100 of 200 on" in terminal.seen
+    assert terminal.seen.count("of 200 on") < 300
+
+
+def test_quiet_is_quiet(tmp_path: Path) -> None:
+    """Not a sign on the terminal."""
+    assert shown(tmp_path, "quiet") == ""
