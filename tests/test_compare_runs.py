@@ -163,6 +163,22 @@ def test_runs_that_vary_wildly_keep_the_table_narrow(tmp_path: Path) -> None:
     assert re.fullmatch(r"READ +447\.2 +447\.2 +\+0\.0 +1\.000 +< 0\.01 to > 100 +1\.0000 +> 100 +1\.000", row)
 
 
+def test_what_would_be_a_difference_by_itself_is_named(tmp_path: Path) -> None:
+    """Of five tasks one takes 5.8 % longer, 3.5 standard errors: beyond t at 5 %, not at 1 %, and there are five."""
+
+    def run(name: str, turn: int, read_ms: float) -> Path:
+        others = [done(task, 3000, 50 * 1.02**turn) for task in ("SEND", "MOVE", "COPY", "BROWSE")]
+        return write_run(tmp_path, name, tasks=[done("READ", 1000, read_ms * 1.02**turn), *others])
+
+    base = [run(f"b{turn}", turn, 100) for turn in (0, 1, 2)]
+    new = [run(f"n{turn}", turn, 105.82) for turn in (0, 1, 2)]
+    comparison = compare_runs(base, new)
+    read = by_name(comparison, "READ")
+    assert 0.05 < read["p"] < 5 * 0.05
+    assert read["low"] > 1 and read["change"] is None
+    assert "By themselves, but not among so many, others would be differences: READ" in comparison.text
+
+
 def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
     """With two in a run, one's times are never held against the other's; the worse of both decides."""
 

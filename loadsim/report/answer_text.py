@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from loadsim.report.table import table
 from loadsim.results.merge import WITHOUT_WINDOW
 from loadsim.results.score import FEW_HITS, MERGED
 
@@ -31,13 +32,13 @@ def answer_text(score: Mapping[str, Any]) -> str:
                 f"Client module {name}, {_count(protocol['users'], 'user')} (not to be mixed with another's score)"
             )
         if score["throughput"]:
-            lines += [*_table(_stress_rows(protocol, score["window_s"], percentile)), ""]
+            lines += [*table(_stress_rows(protocol, score["window_s"], percentile)), ""]
         else:
-            lines += [*_table(_rows(protocol, percentile)), *_covers(protocol["covers"]), *_certainty(protocol), ""]
-            lines += [*_table(_beyond_rows(protocol, percentile)), *_beyond_legend(percentile), ""]
+            lines += [*table(_rows(protocol, percentile)), *_covers(protocol["covers"]), *_certainty(protocol), ""]
+            lines += [*table(_beyond_rows(protocol, percentile)), *_beyond_legend(percentile), ""]
     lines += breakdown_text(score["by"], percentile) if score.get("by") else []
     if score.get("commands"):
-        lines += [*_table(_command_rows(score["commands"])), ""]
+        lines += [*table(_command_rows(score["commands"])), ""]
     return "\n".join([*lines, *_beside(score), *_verdict(score)]) + "\n"
 
 
@@ -204,18 +205,18 @@ def _few(protocol: Mapping[str, Any]) -> Sequence[str]:
 def breakdown_text(found: Mapping[str, Any], percentile: str) -> list[str]:
     """A table for each value that the log was parted by, each with a blank line below it."""
     lines = []
-    modules = {table["module"] for table in found["tables"]}
-    for table in found["tables"]:
-        module = f", client module {table['module']}" if len(modules) > 1 and found["what"] != "module" else ""
-        lines.append(f"{found['what'].capitalize()} {table['value']}{module}")
-        rows = _outcome_rows(table, percentile) if found["what"] == "outcome" else _rows(table, percentile)
-        lines += [*_table(rows), ""]
+    modules = {one["module"] for one in found["tables"]}
+    for one in found["tables"]:
+        module = f", client module {one['module']}" if len(modules) > 1 and found["what"] != "module" else ""
+        lines.append(f"{found['what'].capitalize()} {one['value']}{module}")
+        rows = _outcome_rows(one, percentile) if found["what"] == "outcome" else _rows(one, percentile)
+        lines += [*table(rows), ""]
     return lines
 
 
-def _outcome_rows(table: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
+def _outcome_rows(found: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-1])]
-    rows += [(task["task"], str(task["count"]), *(_ms(task[time]) for time in TIMES)) for task in table["tasks"]]
+    rows += [(task["task"], str(task["count"]), *(_ms(task[time]) for time in TIMES)) for task in found["tasks"]]
     return rows
 
 
@@ -226,17 +227,6 @@ def _command_rows(commands: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
         for one in commands
     ]
     return rows
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column to the left, figures to the right, two spaces between."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _covers(covers: Mapping[str, Sequence[str]]) -> list[str]:

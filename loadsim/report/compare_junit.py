@@ -31,4 +31,5 @@ def compare_junit(figures: Mapping[str, Any]) -> str:
             case, "system-out"
         ).text = f"base {one['base_ms']:.3f} ms, new {one['new_ms']:.3f} ms, ratio {one['ratio']:.4f}: {finding(one)}"
     indent(suite)
-    return tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    document: bytes = tostring(suite, encoding="utf-8", xml_declaration=True)
+    return document.decode() + "\n"

@@ -39,7 +39,8 @@ def finding(one: Mapping[str, Any]) -> str:
     times = f"{_ratio(one['ratio'])} times as long"
     if one["p"] is None:
         return f"{times}, of which a single run on either side proves nothing"
-    return f"{one['change'] or 'no difference shown'}: {times} ({_interval(one)}), p {_p(one['p'])}"
+    said = one["change"] or ("shown by itself, not among so many" if _by_itself(one) else "no difference shown")
+    return f"{said}: {times} ({_interval(one)}), p {_p(one['p'])}"
 
 
 def limit_text(figures: Mapping[str, Any]) -> str:
@@ -105,6 +106,8 @@ def _findings(figures: Mapping[str, Any]) -> list[str]:
     lines = [f"{one['name']}: {finding(one)}" for one in both if one["change"]]
     if not lines:
         lines = ["No difference shown, which is not to say that there is none: see Detectable."]
+    if by_itself := [one["name"] for one in both if _by_itself(one)]:
+        lines.append(f"By themselves, but not among so many, others would be differences: {', '.join(by_itself)}.")
     lines += [
         f"p is corrected for the {len(figures['tasks'])} tasks (Holm); the score's stands alone.",
         "Detectable: the ratio that runs which vary like these show with a probability of 80 %.",
@@ -118,6 +121,11 @@ def _limit(figures: Mapping[str, Any]) -> list[str]:
     if figures["max_regression"] is None:
         return []
     return [f"Maximum regression {figures['max_regression'] * 100:g} %: {limit_text(figures)}"]
+
+
+def _by_itself(one: Mapping[str, Any]) -> bool:
+    """Whether the interval leaves out 1, and yet p, which is corrected for all that was looked at, shows nothing."""
+    return not one["change"] and not one["low"] <= 1 <= one["high"]
 
 
 def _interval(one: Mapping[str, Any]) -> str:
