@@ -9,7 +9,7 @@ a steady window they are the same everywhere, but for chance. Two questions are 
 - is it larger in the first quarter than later? One-sided, by the difference.
 
 Both are held against Student's t. Slots that follow each other hang together; so how much the figure varies by chance
-is told by blocks of them, a sixteenth of the window each, from what is left when a line, and a step where it fits best,
+is told by blocks of them, a twelfth of the window each, from what is left when a line, and a step where it fits best,
 have been taken out.
 """
 
@@ -28,13 +28,14 @@ from loadsim.results.slots import Hits, Series, excess, slots_in, slow_and_all
 from loadsim.results.student import one_critical_t
 
 FALSE_ALARMS = 0.01
-"""At most this share of steady windows is called unsteady; each of the four tests has a quarter of it."""
+"""About this share of steady windows is called unsteady, twice as many where times hang together for a fiftieth of the
+window; each of the four tests has a quarter of it."""
 
 LEAST_SLOTS = 40
 LEAST_SLOW = 100
 """So many hits must be slower than the median, or than the 95th percentile, for a test to be good."""
 
-BLOCKS = 16
+BLOCKS = 12
 """So many blocks of the window tell what is chance: fewer make the tests blind, more let them take moods for trends."""
 
 _STEPS = 40
