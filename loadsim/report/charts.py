@@ -30,8 +30,10 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 WIDTH_IN = 8.0
 """The width of a chart in inches; a page shows it as wide as it is itself."""
 
-HEIGHT_IN = {1: 2.6, 2: 1.8, 3: 1.3}
-"""The height of a panel without its texts, by how many stand side by side."""
+HEIGHT_IN = {1: 2.0, 2: 1.8, 3: 1.3}
+"""The height of a panel without its texts, by how many stand side by side; one that stands alone is higher."""
+
+ALONE_IN = 2.7
 
 LEFT_IN, RIGHT_IN, ABOVE_IN, BELOW_IN = 0.65, 0.12, 0.32, 0.42
 """Room for the texts around a panel. It is given, not computed: a layout that fits texts takes most of the time."""
@@ -100,9 +102,10 @@ def svg(chart: Chart, number: int) -> str:
 def _places(figure: Figure, panels: Sequence[Panel], across: int, down: int) -> list[Axes]:
     """The places of the panels, row by row, in a figure that is made as large as they need."""
     beside_in = RIGHT_IN + (LEGEND_IN if any(len(panel.lines) > MOST_ABOVE for panel in panels) else 0)
-    above_in = 0.0 if len(panels) == 1 else ABOVE_IN  # for a legend of all panels
+    above_in = ABOVE_IN if _have_one_legend(panels) else 0
     width_in = (WIDTH_IN - across * (LEFT_IN + beside_in)) / across
-    height_in = down * (ABOVE_IN + HEIGHT_IN[across] + BELOW_IN) + above_in
+    each_in = ALONE_IN if len(panels) == 1 else HEIGHT_IN[across]
+    height_in = down * (ABOVE_IN + each_in + BELOW_IN) + above_in
     figure.set_size_inches(WIDTH_IN, height_in)
     figure.subplots_adjust(
         left=LEFT_IN / WIDTH_IN,
@@ -110,7 +113,7 @@ def _places(figure: Figure, panels: Sequence[Panel], across: int, down: int) -> 
         bottom=BELOW_IN / height_in,
         top=1 - (ABOVE_IN + above_in) / height_in,
         wspace=(LEFT_IN + beside_in) / width_in,
-        hspace=(ABOVE_IN + BELOW_IN) / HEIGHT_IN[across],
+        hspace=(ABOVE_IN + BELOW_IN) / each_in,
     )
     return list(figure.subplots(down, across, squeeze=False).flat)
 
@@ -159,6 +162,7 @@ def _draw_line(line: Line, number: int, axis: Axis, panel: Panel, place: Axes) -
 
 def _scale_x(axis: Axis, place: Axes) -> None:
     if axis.kind == "time":
+        place.margins(x=0.01)
         place.set_xlim(left=0 if min(axis.positions) >= 0 else None)
     elif axis.kind == "tail":
         from matplotlib.ticker import NullLocator
@@ -191,10 +195,14 @@ def _scale_y(panel: Panel, place: Axes) -> None:
     place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
+def _have_one_legend(panels: Sequence[Panel]) -> bool:
+    names = [[line.name for line in panel.lines] for panel in panels]
+    return len(panels) > 1 and all(each == names[0] for each in names)
+
+
 def _add_legends(panels: Sequence[Panel], figure: Figure) -> None:
     """One for all panels where they have the same lines; otherwise each panel that has several has its own."""
-    names = [[line.name for line in panel.lines] for panel in panels]
-    if len(panels) > 1 and all(each == names[0] for each in names):
+    if _have_one_legend(panels):
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper right", ncols=len(labels), borderaxespad=0)
         return

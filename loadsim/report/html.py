@@ -20,7 +20,7 @@ SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SI
 
 STYLE = """
 :root { color-scheme: light; }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: #fff; color: #1a1a1a;
+body { margin: 0 auto; max-width: 66rem; padding: 1.5rem; background: #fff; color: #1a1a1a;
   font: 1rem/1.5 system-ui, "Segoe UI", "DejaVu Sans", Arial, sans-serif; }
 h1 { margin: 0; font-size: 1.7rem; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { margin: 2.2rem 0 .6rem; padding-bottom: .2rem; border-bottom: 1px solid #bbb; font-size: 1.25rem; }
@@ -34,9 +34,9 @@ h2 { margin: 2.2rem 0 .6rem; padding-bottom: .2rem; border-bottom: 1px solid #bb
 ul { margin: 0 0 .8rem; padding-left: 1.4rem; }
 li { overflow-wrap: anywhere; }
 .scroll { margin: 1rem 0; overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; }
+table { border-collapse: collapse; font-size: .875rem; }
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
-th, td { padding: .22rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
+th, td { padding: .22rem .5rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
 thead th { border-bottom: 2px solid #888; vertical-align: bottom; }
 tbody th { font-weight: 500; }
 td { overflow-wrap: anywhere; }
@@ -50,7 +50,9 @@ summary { cursor: pointer; color: #333; }
 @page { margin: 15mm; }
 @media print {
   body { max-width: none; padding: 0; font-size: 9.5pt; }
-  h2 { break-after: avoid; }
+  h2, h2 + p { break-after: avoid; }
+  table { font-size: 8pt; }
+  th, td { padding: .15rem .3rem; }
   figure, tr, .verdict { break-inside: avoid; }
   thead { display: table-header-group; }
   .scroll { overflow: visible; }

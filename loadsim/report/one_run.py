@@ -27,23 +27,22 @@ from loadsim.results.verdict import DEFAULT_CRITERIA
 
 TIMES = (
     ("p50_ms", "50th"),
-    ("p90_ms", "90th"),
     ("p95_ms", "95th"),
     ("p99_ms", "99th"),
-    ("p99_9_ms", "99.9th"),
     ("max_ms", "Max"),
     ("mean_ms", "Mean"),
     ("stddev_ms", "Std. Dev."),
-    ("response_p95_ms", "95th from due"),
+    ("response_p95_ms", "Due 95th"),
 )
-"""The times of a task that may stand in its row, and what their columns are called."""
+"""The times of a task that stand in its row, and what their columns are called; curves show all percentiles."""
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 
-SHARED = (
-    "Times are milliseconds, of the tasks that succeeded; those from when a task was due count what failed or did not"
-    " end as infinite."
-)
+FROM_BEGIN = "Times are milliseconds, of the tasks that succeeded, from when they began."
+FROM_DUE = "Due 95th is from when a task was due; what failed or did not end counts as infinite (inf)."
+
+
+DELIVERED = "Delivery takes from the server's acceptance of a message until its recipient's session is told of it."
 
 
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
@@ -171,8 +170,9 @@ def _score(run: RecordedRun) -> tuple[Block, ...]:
         blocks.append(_task_table(run, name, module))
         if not run.stress:
             blocks.append(_covers(module["covers"]))
-    if not run.modules:
-        blocks.append("The logs hold no task.")
+    blocks.append(
+        " ".join([FROM_BEGIN, *([] if run.stress else [FROM_DUE])]) if run.modules else "The logs hold no task."
+    )
     return tuple(blocks)
 
 
@@ -194,7 +194,7 @@ def _task_table(run: RecordedRun, name: str, module: Mapping[str, Any]) -> Table
         times = [(key, title) for key, title in times if not key.startswith("response")]
     weights = () if run.stress else (Column("Weight"),)
     certain = any(task.get("interval_ms") for task in tasks)
-    interval = (Column("95th lies in (95 % sure)"),) if certain else ()
+    interval = (Column("95th, 95 % sure", 1),) if certain else ()
     counted = (Column("Hits", 0), *(Column(title, 1) for _, title in times), Column("Failed", 0), *interval)
     rows: list[tuple[Cell, ...]] = []
     for task in tasks:
@@ -207,7 +207,7 @@ def _task_table(run: RecordedRun, name: str, module: Mapping[str, Any]) -> Table
         lies_in = (_interval(module.get("score_interval_ms")),) if certain else ()
         rows.append((*_weighted(module, [key for key, _ in times]), *lies_in))
     users = f"{module['users']} user{'' if module['users'] == 1 else 's'}"
-    caption = f"Service times of {users} through the client module {name}. {SHARED}"
+    caption = f"Service times of {users} through the client module {name}"
     return Table(caption, (Column("Task"), *weights, *counted), tuple(rows))
 
 
@@ -331,12 +331,12 @@ def _delivery(run: RecordedRun) -> tuple[Block, ...]:
     flow = Table("Mail flow in the window, against the plan", (Column("What"), Column("Count", 0)), tuple(rows))
     times = tuple((title, mail.get(key)) for key, title in TIMES if key in mail)
     took = Table(
-        "Delivery time: from acceptance to the recipient's session being told",
+        "Time to delivery",
         (Column("Statistic"), Column("Time (ms)", 1)),
         times,
     )
     charts = [drawable(chart) for chart in run_charts.mail(run, bins_of(run.log))]
-    return (flow, took, *(chart for chart in charts if chart is not None))
+    return (flow, took, DELIVERED, *(chart for chart in charts if chart is not None))
 
 
 def _errors(run: RecordedRun) -> tuple[Block, ...]:

@@ -184,14 +184,14 @@ def mail(run: RecordedRun, bins: Bins) -> list[Chart]:
     panels = [
         Panel("Messages", "per second", tuple(messages), digits=2),
         Panel(
-            "Copies, one for each recipient",
+            "Copies",
             "per second",
             (Line("accepted", figures(found.accepted_per_s)), Line("delivered", figures(found.arrived_per_s))),
             digits=2,
         ),
         Panel("Accepted and not delivered yet", "copies", (Line("under way", figures(found.under_way)),), digits=0),
         Panel(
-            "Delivery time by acceptance",
+            "Delivery",
             "ms",
             (Line("median", figures(found.p50_ms)), Line("95th percentile", figures(found.p95_ms))),
             "log",
