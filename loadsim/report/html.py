@@ -49,10 +49,12 @@ details { margin: .3rem 0; font-size: .9rem; }
 summary { cursor: pointer; color: #333; }
 @page { margin: 15mm; }
 @media print {
-  body { max-width: none; padding: 0; font-size: 9.5pt; }
+  html { font-size: 9pt; }
+  body { max-width: none; padding: 0; }
+  h2 { margin-top: 1.4rem; }
   h2, h2 + p { break-after: avoid; }
-  table { font-size: 8pt; }
-  th, td { padding: .15rem .3rem; }
+  table { font-size: .875rem; }
+  th, td { padding: .12rem .35rem; }
   figure, tr, .verdict { break-inside: avoid; }
   thead { display: table-header-group; }
   .scroll { overflow: visible; }

@@ -64,9 +64,9 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         Column("READ, 95th (ms)", 1),
         Column("Tasks/s", 1),
         Column("Failed (%)", 2),
-        Column("Not delivered", 0),
+        Column("Undelivered", 0),
         Column("Delivery, 95th (ms)", 1),
-        Column("Busiest engine (% of a core)", 0),
+        Column("Engine CPU (%)", 0),
     )
     rows: list[tuple[Cell, ...]] = []
     for run, name in zip(runs, names, strict=True):
@@ -131,7 +131,7 @@ def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
         Panel("Response time", "ms", _lines(times, users), "log", limits=limits),
         Panel("Throughput", "tasks per second", _lines({"done": [run.score["tasks_per_s"] for run in runs]}, users)),
     )
-    chart = drawable(Chart("What the server did with so many users", axis, panels, across=2))
+    chart = drawable(Chart("What the server did with so many users", axis, panels))
     repeated = len(set(users)) < len(users)
     text = "Each point is a run; lines join the medians of runs with as many users." if repeated else ""
     return tuple(block for block in (text, chart) if block)
