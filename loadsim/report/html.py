@@ -55,7 +55,8 @@ summary { cursor: pointer; color: #333; }
   h2, h2 + p { break-after: avoid; }
   table { font-size: .875rem; }
   th, td { padding: .12rem .35rem; }
-  figure, tr, .verdict { break-inside: avoid; }
+  figure, p, tr, .verdict { break-inside: avoid; }
+  caption { break-after: avoid; }
   thead { display: table-header-group; }
   .scroll { overflow: visible; }
   details { display: none; }
