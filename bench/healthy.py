@@ -70,7 +70,18 @@ def _score(place: Path, services: Services) -> dict[str, Any]:
     scenario = place / "scenario.yaml"
     scenario.write_text(json.dumps(document))  # JSON is YAML
     pin = ["--pin"] if len(os.sched_getaffinity(0)) > 1 else []
-    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(place / "run"), "--json", *pin]
+    command = [
+        sys.executable,
+        "-m",
+        "loadsim",
+        "run",
+        "--no-report",
+        str(scenario),
+        "--out",
+        str(place / "run"),
+        "--json",
+        *pin,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     if not done.stdout:
         said = done.stderr.splitlines() or ["nothing"]

@@ -78,7 +78,19 @@ def _written(path: Path, scenario: Mapping[str, Any]) -> Path:
 
 def _run(scenario: Path, out: Path) -> None:
     """One run; what it printed is told in short."""
-    command = [sys.executable, "-m", "loadsim", "run", str(scenario), "--out", str(out), "--engines", "1", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "loadsim",
+        "run",
+        "--no-report",
+        str(scenario),
+        "--out",
+        str(out),
+        "--engines",
+        "1",
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     if not done.stdout:
         said = done.stderr.splitlines() or ["nothing"]

@@ -100,7 +100,19 @@ def run(
 ) -> Ended:
     """A whole `loadsim run`; `at_work` is given the engines' processes once it says that all users are at work."""
     out = scenario.parent / "out"
-    command = [sys.executable, "-m", "loadsim", "run", scenario, "--out", out, "--engines", str(engines), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "loadsim",
+        "run",
+        "--no-report",
+        scenario,
+        "--out",
+        out,
+        "--engines",
+        str(engines),
+        "--json",
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
     ) as process:

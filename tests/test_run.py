@@ -149,7 +149,7 @@ def test_the_machine_was_watched(small_run: tuple[Path, subprocess.CompletedProc
 def test_server_and_load_can_be_kept_apart(tmp_path: Path) -> None:
     """With --pin: it says what it did, the log has it, and the cores of the two are different ones."""
     run = {"day_length": "5s", "ramp_up": "1s", "warm_up": "0s", "window": "5s"}
-    told = loadsim("run", written(tmp_path / "small.yaml", run=run), "--pin", "--out", tmp_path / "out")
+    told = loadsim("run", "--no-report", written(tmp_path / "small.yaml", run=run), "--pin", "--out", tmp_path / "out")
     assert "Pinned: the generator to core" in told.stderr, told.stderr + told.stdout
     facts = read_logs([*(tmp_path / "out" / "logs").glob("*.machine.tlog")]).facts
     assert facts["pinned"] and not facts["shares_cpus"]
@@ -271,7 +271,7 @@ def test_the_mailboxes_agree_with_the_log_on_dovecot(
 
 def assert_agreement(path: Path, out: Path, read: Any) -> None:
     """Run, then compare what the log says with what lies in the mailboxes; nothing may have failed."""
-    run = loadsim("run", path, "--out", out)
+    run = loadsim("run", "--no-report", path, "--out", out)
     assert run.returncode == 0, run.stderr + run.stdout
     scenario = load_scenario(str(path))
     log = read_logs([out])
@@ -287,7 +287,7 @@ def test_ctrl_c_ends_the_run_early_with_log_and_score(tmp_path: Path) -> None:
     path = written(tmp_path / "small.yaml", run={"day_length": "10m", "ramp_up": "1s"})
     out = tmp_path / "out"
     with subprocess.Popen(
-        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(out)],
+        [sys.executable, "-m", "loadsim", "run", "--no-report", str(path), "--out", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

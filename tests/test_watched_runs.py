@@ -25,7 +25,7 @@ LONG = {"day_length": "2m", "ramp_up": "1s"}
 def test_a_terminal_shows_the_run_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     """The screen with rates and times of tasks; after Ctrl-C the cursor is back, and the answer stands alone."""
     path = written(tmp_path / "small.yaml", run=LONG)
-    command = [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "loadsim", "run", "--no-report", str(path), "--out", str(tmp_path / "out")]
     terminal = Terminal(command, columns=120)
     terminal.read("a task lately")
     terminal.process.send_signal(signal.SIGINT)
@@ -53,7 +53,18 @@ def test_prometheus_reads_a_run(tmp_path: Path) -> None:
     from test_metrics import fetched, samples, value
 
     path = written(tmp_path / "small.yaml", run=LONG)
-    command = [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(tmp_path / "out"), "--engines", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "loadsim",
+        "run",
+        "--no-report",
+        str(path),
+        "--out",
+        str(tmp_path / "out"),
+        "--engines",
+        "2",
+    ]
     with subprocess.Popen(
         [*command, "--metrics", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -88,7 +99,9 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_touched(tmp_path: Pa
     pytest.importorskip("prometheus_client", reason="without the extra `metrics`")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        run = loadsim("run", written(tmp_path / "small.yaml"), "--out", tmp_path / "out", "--metrics", where)
+        run = loadsim(
+            "run", "--no-report", written(tmp_path / "small.yaml"), "--out", tmp_path / "out", "--metrics", where
+        )
     assert run.returncode == 2
     assert run.stderr == f"loadsim: --metrics: expected to listen at {where}, found: Address already in use\n"
     assert not (tmp_path / "out").exists()
@@ -103,7 +116,7 @@ def test_a_hopeless_run_is_given_up(embedded_server: StartEmbedded, tmp_path: Pa
     written(path, run=LONG, limits=limits, abort_on=abort_on, **on(server.services))
     out = tmp_path / "out"
     with subprocess.Popen(
-        [sys.executable, "-m", "loadsim", "run", str(path), "--out", str(out), "--engines", "2"],
+        [sys.executable, "-m", "loadsim", "run", "--no-report", str(path), "--out", str(out), "--engines", "2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
