@@ -163,7 +163,10 @@ with shown_run(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv) as show:
 class Terminal:
     """A process whose standard error is a terminal; its standard input and output are pipes."""
 
-    def __init__(self, command: list[str], columns: int = 80, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], columns: int = 80, env: Mapping[str, str] | None = None, lines: int = 30
+    ) -> None:
+        self._lines = lines
         self._ours, theirs = pty.openpty()
         self.resize(columns)
         self.process = subprocess.Popen(
@@ -181,8 +184,8 @@ class Terminal:
         self._decoder = getincrementaldecoder("utf-8")()
 
     def resize(self, columns: int) -> None:
-        """Make it as wide; 30 lines high."""
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        """Make it as wide, and as high as it was."""
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", self._lines, columns, 0, 0))
 
     def read(self, until: str | None = None) -> str:
         """What is written to it, up to these words or to the end; all of it is `seen`."""
@@ -204,10 +207,12 @@ class Terminal:
         os.close(self._ours)
 
 
-def shown(place: Path, *arguments: str, columns: int = 80, narrower: int | None = None, **env: str) -> str:
+def shown(
+    place: Path, *arguments: str, columns: int = 80, narrower: int | None = None, lines: int = 30, **env: str
+) -> str:
     """What a terminal gets of three snapshots; it is made `narrower` after the second."""
     scenario_of(place, (QUIET, 200), day="300s")
-    terminal = Terminal([sys.executable, "-c", SHOWING, str(place / "scenario.yaml"), *arguments], columns, env)
+    terminal = Terminal([sys.executable, "-c", SHOWING, str(place / "scenario.yaml"), *arguments], columns, env, lines)
     process = terminal.process
     assert process.stdin is not None and process.stdout is not None
     for second in range(3):
@@ -230,6 +235,13 @@ def test_a_terminal_is_drawn_on_and_left_as_it_was(tmp_path: Path) -> None:
     assert "of 200 on" in seen and "\x1b[31m" in seen
     assert seen.rindex("\x1b[?25l") < seen.rindex("of 200 on") < seen.rindex("\x1b[?25h")
     assert seen.rstrip().endswith("\x1b[2K")
+
+
+def test_a_low_terminal_shows_what_matters_most(tmp_path: Path) -> None:
+    """The last lines are never drawn, not even at the end, when they would stay."""
+    seen = shown(tmp_path, lines=6)
+    assert "of 200 on" in seen and "..." in seen
+    assert "READ" not in seen
 
 
 def test_no_color(tmp_path: Path) -> None:
