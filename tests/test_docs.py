@@ -22,7 +22,6 @@ from loadsim.client.tasks import TASKS
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.machine import this_machine
 from loadsim.report.answer import summarise
 from loadsim.report.answer_text import COLUMNS as TABLE_COLUMNS
 from loadsim.report.compare import UNDECIDED
@@ -285,7 +284,7 @@ def test_every_fact_of_the_timing_log_is_described():
         for key in told.keys
     }
     with seen_server(Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1)), engines=1, pin=False) as seen:
-        said |= seen.keys() | this_machine().keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
+        said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said
 

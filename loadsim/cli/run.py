@@ -40,7 +40,7 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server, load_scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.greeting import greetings
-from loadsim.monitor.machine import open_machine_log, watched_machine
+from loadsim.monitor.machine import open_machine_log, this_machine, watched_machine
 from loadsim.monitor.pin import describe, kept_apart
 from loadsim.monitor.server import find_server
 from loadsim.report.answer import Summary, summarise
@@ -227,9 +227,10 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
 
 @contextmanager
 def seen_server(services: Services, engines: int, pin: bool, quiet: bool = False) -> Iterator[dict[str, Any]]:
-    """Facts about where the server is, for the machine's log; with `pin`, it and the load are kept apart meanwhile."""
+    """Facts about the server and this machine, for the machine's log; with `pin`, server and load are kept apart."""
     place = find_server(services.imap, services.smtp)
-    seen = {"server_here": place.here, "server_processes": len(place.processes), **greetings(services)}
+    about = {**this_machine(), **greetings(services)}
+    seen = {"server_here": place.here, "server_processes": len(place.processes), **about}
     if pin and place.here:
         with kept_apart(place, engines) as cores:
             if not quiet:

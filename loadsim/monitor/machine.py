@@ -173,7 +173,6 @@ async def watched_machine(
 
     `start_ns` says when the common start was, or 0 before it has come.
     """
-    log.facts(this_machine())
     log.facts(facts)
     try:
         async with AsyncExitStack() as stack:
