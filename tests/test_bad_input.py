@@ -297,7 +297,7 @@ def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch
         "print(json.dumps({'refused': 'x.tlog: expected to write a timing log, found: no space'}), flush=True)\n"
         "sys.stdin.read()\n"
     )
-    monkeypatch.setattr("loadsim.cli.run.Pool", partial(Pool, command=(sys.executable, "-c", reluctant)))
+    monkeypatch.setattr("loadsim.cli.one_run.Pool", partial(Pool, command=(sys.executable, "-c", reluctant)))
     assert main(["run", written(), "--out", "runs/first", "--engines", "2"]) == BAD_INPUT
     out, said = capsys.readouterr()
     assert (out, said.splitlines()[-1]) == ("", "loadsim: x.tlog: expected to write a timing log, found: no space")

@@ -1,0 +1,178 @@
+"""One run, from its mailboxes to its answer: everything between what was asked for and what is printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from loadsim import __version__
+from loadsim.cli.live import Watch, shown_run
+from loadsim.cli.progress import shown_progress
+from loadsim.client.clock import MonotonicClock
+from loadsim.client.engine_process import Begin
+from loadsim.client.events import Events
+from loadsim.client.hopeless import Hopeless
+from loadsim.client.loops import requests_are
+from loadsim.client.modules import check_modules
+from loadsim.client.pool import Pool
+from loadsim.client.snapshot import LiveSnapshot
+from loadsim.errors import ConfigError, LogError, RunInvalid
+from loadsim.model.ports import Services
+from loadsim.model.scenario import Scenario, Server
+from loadsim.model.workload import Workload, plan_digest
+from loadsim.monitor.machine import open_machine_log, watched_machine
+from loadsim.report.answer import Summary, summarise
+from loadsim.results.hand import deal
+from loadsim.results.timinglog import TimingLogWriter
+from loadsim.topology.initialise import prepare
+from loadsim.topology.preflight import check_submission
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a scenario on a server that is there; `seen` are facts about where it is.
+
+    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`.
+    """
+
+    scenario: Scenario
+    workload: Workload
+    services: Services
+    server: str
+    seen: Mapping[str, Any]
+    began: datetime
+    out: Path
+    engines: int
+    quiet: bool
+    publish: Watch
+
+    async def live(self) -> Summary:
+        """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.
+
+        Raises `ConfigError` for everything that is wrong before there is any load, `RunInvalid` when the log is gone
+        afterwards.
+        """
+        check_modules(self.scenario, self.services)
+        await check_submission(self.workload, self.services)
+        with shown_progress(quiet=self.quiet) as tell:
+            prepared = await prepare(self.scenario, self.workload, self.services, tell)
+        if not self.quiet:
+            print(prepared.describe(), file=sys.stderr)
+        begins = self._begins(prepared.start_state)
+        try:
+            await self._recorded(begins)
+        except ConfigError:  # before there was any load
+            self._withdraw()
+            raise
+        try:
+            summary = summarise([self.out])
+        except LogError as failure:
+            raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
+        _write(self.out / "score.json", json.dumps(summary.score, indent=2))
+        _write(self.out / "answer.txt", summary.text)
+        return summary
+
+    async def _recorded(self, begins: Sequence[Begin]) -> None:
+        """Make the load, with all files that are about it but its answer. Raises `ConfigError` when it cannot begin."""
+        try:
+            (self.out / "logs").mkdir()
+            (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
+            told = (self.out / "events.jsonl").open("w", encoding="utf-8")
+            machine_log = open_machine_log(self.out / "logs", begins[0].header)
+        except OSError as failure:
+            raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
+        with told:
+            events = Events(told)
+            try:
+                await self._make_load(begins, events, machine_log)
+            finally:
+                with suppress(OSError):  # a full disk; no figure of the answer but the machine's is from it
+                    machine_log.close()
+                if events.unwritten:
+                    print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
+
+    def _withdraw(self) -> None:
+        """Remove the files of a run that did not begin."""
+        shutil.rmtree(self.out / "logs", ignore_errors=True)
+        for name in ("scenario.yaml", "events.jsonl"):
+            (self.out / name).unlink(missing_ok=True)
+
+    async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
+        """Run the engines until their end, or until the user has had enough, or there is no hope for the run."""
+        hopeless = Hopeless(self.scenario.abort_on, self.scenario.users)
+
+        def watch(snapshot: LiveSnapshot) -> None:
+            self.publish(snapshot)
+            show(snapshot)
+            if not pool.stopped and (why := hopeless.judge(snapshot)):
+                events.say("abort", why=why)
+                machine_log.facts({"ended_why": why})
+                pool.stop()
+
+        with shown_run(self.scenario, quiet=self.quiet) as show:
+            pool = Pool(begins, events, watch)
+            with requests_are(pool.stop):
+                async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen):
+                    await pool.run()
+
+    def _begins(self, start_state: str | None) -> list[Begin]:
+        """What each engine is told to begin with."""
+        run_id = f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
+        header = self._header(run_id, client, start_state)
+        begins = []
+        for engine, hand in enumerate(deal(self.scenario.users, self.engines), 1):
+            own = {"engine": str(engine), "engine_users": len(hand), "hand": asdict(hand)}
+            log = self.out / "logs" / f"{client}.{engine}.tlog"
+            begins.append(Begin(self.scenario, self.services, hand, str(log), {**header, **own}))
+        return begins
+
+    def _header(self, run_id: str, client: str, start_state: str | None) -> dict[str, Any]:
+        scenario, run = self.scenario, self.scenario.run
+        return {
+            "software": f"loadsim {__version__}",
+            "run": run_id,
+            "name": scenario.name,
+            "client": client,
+            "engines": self.engines,
+            "server": self.server,
+            "embedded": not isinstance(scenario.server, Server),
+            "submission": scenario.client.submission,
+            "mode": run.mode,
+            "scenario_digest": scenario.digest(),
+            "plan_digest": plan_digest(self.workload),
+            "start_state_digest": start_state,
+            "users": scenario.users,
+            "profiles": sorted({group.profile.name for group in scenario.topology}),
+            "day_s": run.day_length_s,
+            "compression": scenario.compression,
+            "duration_s": scenario.duration_s,
+            "window_s": [run.warm_up_s, run.warm_up_s + run.window_s],
+            "weights": scenario.weights,
+            "criteria": asdict(scenario.criteria),
+            "limits": {
+                "lost_users": scenario.limits.lost_users,
+                "done": scenario.limits.done,
+                "hits": scenario.limits.hits,
+                "window_s": scenario.limits.window_s,
+                **{f"generator_{name}": limit for name, limit in asdict(scenario.limits.generator).items()},
+            },
+        }
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file of results; where the disk does not take it, the results are still printed."""
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as failure:
+        print(f"loadsim: {path} not written: {failure.strerror}", file=sys.stderr)
