@@ -20,7 +20,8 @@ from loadsim.client.events import Events
 from loadsim.client.modules import open_module
 from loadsim.model.workload import Workload
 from loadsim.protocols import connecting
-from loadsim.results.timinglog import TimingLogWriter, read_log
+from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.timinglog import read_log
 
 
 class SlowDisk:

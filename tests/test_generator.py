@@ -16,7 +16,7 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
 from loadsim.report.answer import Summary, summarise
 from loadsim.results.generator import EngineHealth, MachineHealth, Second
 from loadsim.results.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
-from loadsim.results.timinglog import TimingLogWriter
+from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.verdict import DEFAULT_LIMITS
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]

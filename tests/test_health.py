@@ -21,7 +21,7 @@ from loadsim.client.clock import MonotonicClock
 from loadsim.client.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
 from loadsim.client.lag import TICK_NS, LoopLag
 from loadsim.report.answer import summarise
-from loadsim.results.timinglog import TimingLogWriter
+from loadsim.results.logwriter import TimingLogWriter
 
 BLOCKED_S = 0.1
 

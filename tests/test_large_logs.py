@@ -16,9 +16,10 @@ from timing_samples import START_NS, decoded, done, event, ms, skipped, write_sa
 from loadsim.errors import LogError
 from loadsim.report.answer import summarise
 from loadsim.results import container, logfile, merge, timinglog
+from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.merge import in_time_order, read_logs, truncate
 from loadsim.results.records import NAMED_COMMAND, NAMED_TASK, placed_us
-from loadsim.results.timinglog import TimingLogWriter, read_log, write_log
+from loadsim.results.timinglog import read_log, write_log
 
 FEW = settings(deadline=None, max_examples=50)
 

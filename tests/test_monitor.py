@@ -21,7 +21,8 @@ from loadsim.model.ports import Endpoint
 from loadsim.monitor.machine import Machine, OpenFiles, watched_machine
 from loadsim.monitor.pin import Cores, describe, kept_apart, split
 from loadsim.monitor.server import ServerPlace, addresses_of, find_server, is_own, listening
-from loadsim.results.timinglog import TimingLogWriter, read_log
+from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.timinglog import read_log
 
 SEVERAL_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
 

@@ -51,7 +51,7 @@ from loadsim.report.series import (
     task_series,
     throughput_series,
 )
-from loadsim.results.timinglog import TimingLogWriter
+from loadsim.results.logwriter import TimingLogWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 VOID = ("meta", "br", "hr", "img", "link", "input")

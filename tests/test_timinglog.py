@@ -17,9 +17,10 @@ from loadsim.model.ports import Recorder
 from loadsim.report.answer import summarise
 from loadsim.report.csv_export import COLUMNS
 from loadsim.results import container
+from loadsim.results.logwriter import MOST_NAMES, TimingLogWriter
 from loadsim.results.merge import merge
 from loadsim.results.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
-from loadsim.results.timinglog import MOST_NAMES, TimingLogWriter, read_log, write_log
+from loadsim.results.timinglog import read_log, write_log
 from loadsim.results.verdict import DEFAULT_CRITERIA, DEFAULT_LIMITS
 
 EPOCH_NS = 5_000_000_000

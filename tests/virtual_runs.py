@@ -26,7 +26,8 @@ from loadsim.model.ports import ClientModule, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.fake import FakeModule, Fault
-from loadsim.results.timinglog import TimingLog, TimingLogWriter, read_log
+from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.timinglog import TimingLog, read_log
 
 QUIET: dict[str, Any] = {
     "from": "loadsim-5.5/medium",

@@ -33,7 +33,7 @@ from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.report.answer import Summary, summarise
 from loadsim.results.hand import deal
-from loadsim.results.timinglog import TimingLogWriter
+from loadsim.results.logwriter import TimingLogWriter
 from loadsim.topology.initialise import prepare
 from loadsim.topology.preflight import check_submission
 

@@ -32,7 +32,7 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.results.hand import Hand
-from loadsim.results.timinglog import TimingLogWriter
+from loadsim.results.logwriter import TimingLogWriter
 
 
 @dataclass(frozen=True, slots=True)

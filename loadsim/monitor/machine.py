@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from loadsim.client.engine import RunLog
 from loadsim.model.ports import Clock
-from loadsim.results.timinglog import TimingLogWriter
+from loadsim.results.logwriter import TimingLogWriter
 
 LOG_NAME = "machine"
 """What stands in the place of an engine: in the name of the machine's log, and in its header."""

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.results.logfile import EVER, Span, Stream, moved
+from loadsim.results.logwriter import MOST_NAMES, OTHER
 from loadsim.results.records import KINDS, NAMES, Records, chosen, placed_us, together
-from loadsim.results.timinglog import MOST_NAMES, OTHER, Source, TimingLog, read_each
+from loadsim.results.timinglog import Source, TimingLog, read_each
 
 LSLOG_WINDOW_S = (3600.0, 14400.0)
 """LsLog's default window: from 1:00 to 4:00, counted from the start."""

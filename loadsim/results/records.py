@@ -119,6 +119,14 @@ KINDS: Mapping[str, Kind] = {
 """All kinds of records, by the name that a log has for them."""
 
 
+def block_of(kind: Kind, records: Records) -> bytes:
+    """The bytes of a block of these records, of which there is at least one; its reader takes it at once."""
+    number = kind.number | container.NAMED if records.dtype == kind.named else kind.number
+    at_us = records[kind.window_us]
+    payload = records.view(np.uint8).data
+    return container.encode_block(number, payload, len(records), int(at_us.min()), int(at_us.max()))
+
+
 def chosen(records: Records, which: NDArray[np.bool_] | NDArray[np.intp]) -> Records:
     """Those of the records that a mask or an array of places says; copied whole, for numpy copies field by field."""
     places = np.flatnonzero(which) if which.dtype == np.bool_ else which

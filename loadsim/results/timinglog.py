@@ -1,17 +1,12 @@
-"""The timing log: what an engine writes while it measures, and what everything else reads.
+"""The timing log as it is read: of one engine or of many, and whether its records would fit into memory or not.
 
-`TimingLogWriter` satisfies `model.ports.Recorder`; adding a record costs about a microsecond and touches no file,
-`flush` writes what has gathered (`gather` and `write`, of which the second may run in a thread). `read_log` gives a
-`TimingLog`, the one value that truncate, merge, the score and the exports work on, whether its records would fit into
-memory or not; `write_log` makes a file of such a value again. The bytes are described in `container`.
+`read_log` gives a `TimingLog`, the one value that truncate, merge, the score and the exports work on; `write_log` makes
+a file of such a value again. What engines write is in `logwriter`, the bytes are described in `container`.
 """
 
 from __future__ import annotations
 
 import os
-import struct
-import threading
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -27,202 +22,12 @@ from loadsim.results import container
 from loadsim.results.hand import Hand
 from loadsim.results.logfile import EVER, FileStream, LogFile, Span, Stream, ahead, open_log
 from loadsim.results.newfile import new_file
-from loadsim.results.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, Kind, Records, together
+from loadsim.results.records import KINDS, MAKERS, Records, block_of, together
 
-MOST_NAMES = 65_535
-"""What 16 bits can number, with one to spare."""
-
-OTHER = "other"
-"""The name that stands for every name that found the string table full."""
-
-_U32 = 0xFFFF_FFFF
-_TASK = struct.Struct("<qqqfffIIIHHHHB")
-_MAIL = struct.Struct("<q20sIIIHB")
-_COMMAND = struct.Struct("<qIIIIHB")
 _BLOCK_RECORDS = 16_384
 
 WHOLE_RECORDS = 1 << 21
 """So many records of a kind are read into memory as a whole and stay there; of more, only a part is, at any time."""
-
-
-class _NameTable(dict[str, int]):
-    """The numbers of names; a new name is given the next number, and `OTHER`'s when there is none left."""
-
-    def __init__(self) -> None:
-        super().__init__({"": 0, OTHER: 1})
-        self.new = [OTHER]
-
-    def __missing__(self, name: str) -> int:
-        if len(self) >= MOST_NAMES:
-            return self[OTHER]
-        index = self[name] = len(self)
-        self.new.append(name)
-        return index
-
-
-class TimingLogWriter:
-    """Writes the timing log of one engine. `header` is plain JSON; `epoch_ns` is the instant that the file counts from.
-
-    Raises `OSError` when the file cannot be made; a file that is there already is never overwritten.
-    """
-
-    def __init__(self, path: Path, header: Mapping[str, Any], epoch_ns: int) -> None:
-        self._file = path.open("xb", buffering=0)
-        self._epoch_ns = epoch_ns
-        self._sequence = 0
-        self._names = _NameTable()
-        for key in MAKERS:  # the reader needs their names, even when errors have filled the table
-            self._names[str(header.get(key, ""))]
-        self._tasks, self._mails, self._commands = bytearray(), bytearray(), bytearray()
-        self._facts: list[dict[str, Any]] = []
-        self._health: list[dict[str, Any]] = []
-        head = container.encode_head({**header, "format": container.VERSION, "epoch_ns": epoch_ns})
-        self._unwritten = deque([bytearray(head)])
-        self._writing = threading.Lock()
-        if failure := self.flush():
-            self._file.close()
-            raise OSError(f"{path}: {failure}")
-
-    def task(
-        self,
-        *,
-        task: str,
-        user: int,
-        profile: str,
-        protocol: str,
-        scheduled_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
-        late_busy_s: float,
-        late_down_s: float,
-        late_generator_s: float,
-        outcome: str,
-        error: str,
-        moved_bytes: int,
-    ) -> None:
-        """One task has come to an outcome."""
-        epoch_ns, names = self._epoch_ns, self._names
-        self._tasks += _TASK.pack(
-            (scheduled_ns - epoch_ns) // 1000,
-            NEVER if started_ns is None else (started_ns - epoch_ns) // 1000,
-            NEVER if ended_ns is None else (ended_ns - epoch_ns) // 1000,
-            late_busy_s,
-            late_down_s,
-            late_generator_s,
-            user,
-            self._sequence,
-            moved_bytes if moved_bytes < _U32 else _U32,
-            names[task],
-            names[profile],
-            names[protocol],
-            names[error],
-            OUTCOME[outcome],
-        )
-        self._sequence = self._sequence + 1 & _U32
-
-    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
-        """Something happened to a message in a user's mailbox."""
-        self._mails += _MAIL.pack(
-            (at_ns - self._epoch_ns) // 1000,
-            message.encode("ascii", "replace"),
-            user,
-            sender,
-            self._sequence,
-            self._names[folder],
-            EVENT[event],
-        )
-        self._sequence = self._sequence + 1 & _U32
-
-    def command(
-        self,
-        command: str,
-        user: int,
-        started_ns: int,
-        ended_ns: int,
-        outcome: str,
-        sent_bytes: int,
-        received_bytes: int,
-    ) -> None:
-        """One protocol command has come to an end."""
-        took_us = (ended_ns - started_ns) // 1000
-        self._commands += _COMMAND.pack(
-            (started_ns - self._epoch_ns) // 1000,
-            took_us if took_us < _U32 else _U32,
-            user,
-            sent_bytes if sent_bytes < _U32 else _U32,
-            received_bytes if received_bytes < _U32 else _U32,
-            self._names[command],
-            OUTCOME[outcome],
-        )
-
-    def facts(self, facts: Mapping[str, Any]) -> None:
-        """Something about the whole log that was not known when it was begun; a later value of a key replaces it.
-
-        Keys that are read: `start_ns` (t = 0, the run's common start), `ended` ("completed" or "early"),
-        `lost_users` (users without a session at the end). Any other is carried along.
-        """
-        self._facts.append(dict(facts))
-
-    def health(self, sample: Mapping[str, Any]) -> None:
-        """A sample of how the generator is; with `at_ns`, the reader adds `at_s`, seconds from the common start."""
-        self._health.append(dict(sample))
-
-    def flush(self) -> str | None:
-        """Gather, and write; see there."""
-        self.gather()
-        return self.write()
-
-    def gather(self) -> None:
-        """Make blocks of the records so far, in the thread that adds them; touches no file."""
-        blocks = bytearray()
-        # Names first: a log that is cut anywhere then knows the names of all its records.
-        if self._names.new:
-            blocks += container.encode_json(container.STRINGS, self._names.new)
-            self._names.new = []
-        for kind, gathered in zip(KINDS.values(), (self._tasks, self._mails, self._commands), strict=True):
-            if gathered:
-                blocks += _record_block(kind, kind.number, np.frombuffer(bytes(gathered), kind.plain))
-                gathered.clear()
-        if self._health:
-            blocks += container.encode_json(container.HEALTH, self._health)
-            self._health = []
-        if self._facts:
-            blocks += container.encode_json(container.FACTS, self._facts)
-            self._facts = []
-        if blocks:
-            self._unwritten.append(blocks)
-
-    def write(self) -> str | None:
-        """Write the blocks, in any thread. None when all are in the file; otherwise why not (a full disk, say).
-
-        What could not be written stays in memory and goes out with the next write, from the very byte where this one
-        stopped: no record is lost and the file stays whole, as long as the process lives. One thread writes at a time,
-        another waits until it has ended.
-        """
-        with self._writing:
-            try:
-                while self._unwritten:
-                    blocks = self._unwritten[0]
-                    while blocks:
-                        del blocks[: self._file.write(blocks)]
-                    self._unwritten.popleft()
-            except OSError as failure:
-                left = sum(map(len, tuple(self._unwritten)))
-                return f"{failure.strerror or failure}; {left} bytes are kept in memory"
-        return None
-
-    def close(self) -> None:
-        """Flush, make it durable, and close. Raises `OSError` when something could not be written: that is lost."""
-        with self._file:
-            if failure := self.flush():
-                raise OSError(f"{self._file.name}: {failure} and lost")
-            os.fsync(self._file.fileno())
-
-
-def _record_block(kind: Kind, number: int, records: Records) -> bytes:
-    at_us = records[kind.window_us]
-    payload = records.view(np.uint8).data
-    return container.encode_block(number, payload, len(records), int(at_us.min()), int(at_us.max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +225,6 @@ def write_log(log: TimingLog, path: Path) -> None:
             for part in log.parts(name):
                 for begin in range(0, len(part), _BLOCK_RECORDS):
                     block = part[begin : begin + _BLOCK_RECORDS]
-                    file.write(_record_block(kind, kind.number | container.NAMED, block))
+                    file.write(block_of(kind, block))
         if log.health:
             file.write(container.encode_json(container.HEALTH, list(log.health)))
