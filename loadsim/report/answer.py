@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
 from loadsim.report.breakdown import breakdown
 from loadsim.report.figures import response_figures, table_row
+from loadsim.results.attendance import lost_users, runs_outside, users_had, users_present
 from loadsim.results.delivery import Delivery, delivery
 from loadsim.results.gathering import gather, windowed_hits
 from loadsim.results.generator import EngineHealth, engines_health, late_seconds, machines_health
@@ -28,7 +29,6 @@ from loadsim.results.score import (
     TaskStatistics,
     command_statistics,
     lateness_p95_ms,
-    lost_users,
     score_protocols,
     statistics_of,
 )
@@ -107,7 +107,7 @@ def _summarise(
     protocols, certainty = _statistics(log, weights, window_s, how)
     delivered = delivery(log, window_s)
     late_ms = lateness_p95_ms(log, window_s)
-    users = _users(log)
+    users = sum(users_had(log).values())
     limits = log.header.get("limits") or {}
     facts = Facts(
         protocols=protocols,
@@ -124,7 +124,7 @@ def _summarise(
             machines=machines_health(log, window_s),
             event_loop=log.header.get("event_loop"),
         ),
-        incomplete=_incomplete(log),
+        incomplete=_incomplete(log, window_s),
         stress=stress,
         unsteady=certainty.unsteady,
         ended_why=next((str(why) for source in log.sources if (why := source.facts.get("ended_why"))), None),
@@ -172,8 +172,12 @@ def _statistics(
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
     seed = str(log.header.get("plan_digest"))
-    return statistics_of([modules], weights, how.percent), _Certainty(
-        intervals={module: intervals(of_module, window_s, seed, how.percent) for module, of_module in hits.items()},
+    protocols = statistics_of([modules], weights, how.percent)
+    return protocols, _Certainty(
+        intervals={
+            one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, seed, how.percent))
+            for one in protocols
+        },
         repeats={},
         unsteady=[
             f"{module}: {trend}" if len(hits) > 1 else str(trend)
@@ -181,6 +185,14 @@ def _statistics(
             for trend in trends(of_module, window_s)
         ],
     )
+
+
+def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
+    """The intervals, without the score's where it is made of what lies outside the window, too."""
+    outside = [task.task for task in protocol.tasks if task.task in protocol.scored and not task.windowed]
+    if not outside:
+        return found
+    return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
 
 
 def _score(
@@ -209,6 +221,7 @@ def _score(
     compression = float(log.header.get("compression") or FULL_DAY_S / day_s)
     return {
         "run": ", ".join(sorted({source.run for source in log.sources if source.run})) or None,
+        "runs": len({source.run for source in log.sources}),
         "name": log.header.get("name"),
         "mode": mode_of(log),
         "score_ms": only.get("score_ms"),
@@ -238,24 +251,32 @@ def _score(
     }
 
 
-def _users(log: TimingLog) -> int:
-    """Of all runs together; of one run with engines whose logs are missing, those that its scenario has."""
-    return max(int(log.header.get("users") or 0), sum(source.users for source in log.sources))
-
-
-def _incomplete(log: TimingLog) -> list[str]:
-    """What is wrong with which log, and which logs are missing."""
-    present = sum(source.users for source in log.sources)
-    missing = [f"the logs are of {present} of {_users(log)} users"] if present < _users(log) else []
+def _incomplete(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
+    """What is wrong with which log, which logs are missing, and which runs are not in the window."""
+    present, had = users_present(log), users_had(log)
+    several = len(had) > 1
     return [
         *log.damages,
         *(
-            f"the log of {source.client}.{source.engine} has no end: its {source.users} users count as lost"
+            f"the log of {source.client}.{source.engine}{_of(source.run, several)} has no end: its {source.users} users"
+            " count as lost"
             for source in log.sources
             if source.simulates and not source.ended
         ),
-        *missing,
+        *(
+            f"the logs{_of(run, several)} are of {present[run]} of {users} users"
+            for run, users in had.items()
+            if present[run] < users
+        ),
+        *(
+            f"no task of run {run} was due in the window: its own start is another one (see --rebase)"
+            for run in (runs_outside(log, window_s) if several else ())
+        ),
     ]
+
+
+def _of(run: str, several: bool) -> str:
+    return f" of run {run}" if several else ""
 
 
 def _protocol(

@@ -57,6 +57,8 @@ def _head(score: Mapping[str, Any]) -> list[str]:
         f"Load: {_count(users, 'user')} and as many sessions, from {_count(clients, 'client')} with"
         f" {_count(engines, 'engine')}; {score['tasks_per_s']:.1f} tasks/s"
     )
+    if score["runs"] > 1:
+        lines.append(f"Logs of {score['runs']} runs: users, engines, rates and counts are those of all together")
     modules = score["by_protocol"]
     lines.append(
         f"Client module{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"

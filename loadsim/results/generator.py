@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.results.merge import in_window
-from loadsim.results.records import NEVER
+from loadsim.results.records import MAKERS, NEVER
 from loadsim.results.score import TIMED, percentile
 from loadsim.results.timinglog import Source, TimingLog
 
@@ -78,17 +78,17 @@ class MachineHealth:
 
 
 def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[EngineHealth, ...]:
-    """Every engine's health, in the order of their names."""
+    """Every engine's health, in the order of their names; those of several runs are several engines."""
     samples = _samples(log, window_s)
     stolen = {
-        source.client: _seconds(samples[source.client, source.engine], "stolen_share", window_s)
+        (source.run, source.client): _seconds(samples[_maker(source)], "stolen_share", window_s)
         for source in log.sources
         if not source.simulates
     }
     return tuple(
         replace(
-            _engine_health(f"{source.client}.{source.engine}", samples[source.client, source.engine], window_s),
-            stolen=stolen.get(source.client, ()),
+            _engine_health(f"{_machine(log, source)}.{source.engine}", samples[_maker(source)], window_s),
+            stolen=stolen.get((source.run, source.client), ()),
         )
         for source in log.sources
         if source.simulates
@@ -99,10 +99,21 @@ def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Mach
     """The health of every machine that was watched, in the order of their names."""
     samples = _samples(log, window_s)
     return tuple(
-        _machine_health(source, [one.found for one in samples[source.client, source.engine] if one.ended_in(window_s)])
+        _machine_health(
+            _machine(log, source), source, [one.found for one in samples[_maker(source)] if one.ended_in(window_s)]
+        )
         for source in log.sources
         if not source.simulates
     )
+
+
+def _maker(source: Source) -> tuple[str, ...]:
+    return tuple(getattr(source, maker) for maker in MAKERS)
+
+
+def _machine(log: TimingLog, source: Source) -> str:
+    """A machine's name, with the run where there are several."""
+    return f"{source.run}: {source.client}" if len({one.run for one in log.sources}) > 1 else source.client
 
 
 def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
@@ -143,15 +154,16 @@ class _Sample:
         return window_s[0] <= self.end_s < window_s[1]
 
 
-def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple[str, str], list[_Sample]]:
-    """By client and engine, the samples taken in the window and the next one: its first ticks may belong to it."""
+def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple[str, ...], list[_Sample]]:
+    """By client, engine and run, the samples taken in the window and the next one: its first ticks may belong to it."""
     samples = defaultdict(list)
-    last_s: dict[tuple[str, str], float] = {}
+    last_s: dict[tuple[str, ...], float] = {}
+    whose = _maker(log.sources[0])
     for found in log.health:
         at_s = found.get("at_s")
         if at_s is None:
             continue
-        maker = found.get("client", log.sources[0].client), found.get("engine", log.sources[0].engine)
+        maker = tuple(found.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
         sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)
         last_s[maker] = at_s
         if sample.end_s >= window_s[0] and sample.begin_s < window_s[1]:
@@ -185,12 +197,12 @@ def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float,
     )
 
 
-def _machine_health(source: Source, samples: Sequence[Mapping[str, Any]]) -> MachineHealth:
+def _machine_health(name: str, source: Source, samples: Sequence[Mapping[str, Any]]) -> MachineHealth:
     def mean(name: str) -> float | None:
         return float(np.mean([sample[name] for sample in samples])) if samples else None
 
     return MachineHealth(
-        name=source.client,
+        name=name,
         cores=len(samples[0]["core_shares"]) if samples else None,
         cpu_share=mean("cpu_share"),
         stolen_share=mean("stolen_share"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from loadsim.errors import LogError
 from loadsim.results.logfile import EVER, Span, Stream, moved
 from loadsim.results.logwriter import MOST_NAMES, OTHER
-from loadsim.results.records import KINDS, NAMES, Records, chosen, placed_us, together
+from loadsim.results.records import KINDS, MAKERS, NAMES, Records, chosen, placed_us, together
 from loadsim.results.timinglog import Source, TimingLog, read_each
 
 LSLOG_WINDOW_S = (3600.0, 14400.0)
@@ -191,7 +191,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
             kind: _Merged(tuple(_Moved(log.streams[kind], renumber, shift_us) for log, renumber, shift_us in moves))
             for kind in KINDS
         },
-        health=_all_health(logs),
+        health=_all_health(logs, shifts_us),
         damages=tuple(sorted({damage for log in logs for damage in log.damages})),
     )
 
@@ -242,13 +242,14 @@ def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
     return found
 
 
-def _all_health(logs: Sequence[TimingLog]) -> tuple[dict[str, Any], ...]:
-    """All samples, each saying whose it is, in time order as far as they say it."""
-    samples = [
-        {"client": log.sources[0].client, "engine": log.sources[0].engine, **sample}
-        for log in logs
-        for sample in log.health
-    ]
+def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[dict[str, Any], ...]:
+    """All samples, each saying whose it is, moved as the records are, in time order as far as they say it."""
+    samples = []
+    for log, shift_us in zip(logs, shifts_us, strict=True):
+        whose = {maker: getattr(log.sources[0], maker) for maker in MAKERS}
+        for sample in log.health:
+            placed = {"at_s": sample["at_s"] + shift_us / 1e6} if "at_s" in sample else {}
+            samples.append({**whose, **sample, **placed})
     return tuple(sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"])))
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from loadsim.results.gathering import FAILURES, ModuleRecords, Part, TaskRecords, gather
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import MAKERS, NEVER, OUTCOME, OUTCOMES, Records
-from loadsim.results.timinglog import Source, TimingLog
+from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
+from loadsim.results.timinglog import TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "READ": 10,
@@ -339,34 +339,3 @@ def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequenc
         times_us = np.concatenate(parts)
         statistics.append(CommandStatistics(log.strings[command], len(times_us), failed[command], Times.of(times_us)))
     return sorted(statistics, key=lambda one: one.command)
-
-
-def lost_users(log: TimingLog) -> int:
-    """How many of the run's users were not there at the end, as far as the logs know.
-
-    Those of engines whose log is missing or has no end; of the others, those that the engine says had no session
-    at the end (`lost_users`), at least those that never got on.
-    """
-    lost = max(0, int(log.header.get("users", 0)) - sum(source.users for source in log.sources))
-    logons = _logons(log)
-    for source in log.sources:
-        if not source.ended:
-            lost += source.users
-        else:
-            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, logons, source))
-    return lost
-
-
-def _logons(log: TimingLog) -> Records:
-    """All log-ons."""
-    number = log.strings.index("LOGON") if "LOGON" in log.strings else -1
-    return np.concatenate([tasks[tasks["task"] == number] for tasks in log.pieces("tasks")])
-
-
-def _never_on(log: TimingLog, logons: Records, source: Source) -> int:
-    """How many users of an engine tried to log on and never succeeded."""
-    number = {name: index for index, name in enumerate(log.strings)}
-    of_source = np.logical_and.reduce([logons[maker] == number.get(getattr(source, maker), -1) for maker in MAKERS])
-    own = logons[of_source]
-    got_on = np.unique(own["user"][own["outcome"] == OUTCOME["ok"]])
-    return len(np.setdiff1d(own["user"], got_on))

@@ -1,0 +1,76 @@
+"""Who took part: how many users the runs of a log had, how many of them its logs are of, and who was lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from loadsim.results.merge import WITHOUT_WINDOW, in_window
+from loadsim.results.records import MAKERS, OUTCOME, Records
+from loadsim.results.timinglog import Source, TimingLog
+
+
+def users_had(log: TimingLog) -> Mapping[str, int]:
+    """How many users each run had, by its scenario: at least those that its logs are of.
+
+    Logs that are merged have one scenario. Those that were forced together may not: an engine that was dealt its users
+    says itself out of how many.
+    """
+    present = users_present(log)
+    dealt: dict[str, int] = {}
+    for source in log.sources:
+        if source.hand is not None and source.hand.step != 1:
+            dealt[source.run] = max(source.hand.users, dealt.get(source.run, 0))
+    stated = int(log.header.get("users") or 0)
+    return {run: max(dealt.get(run, stated), users) for run, users in present.items()}
+
+
+def users_present(log: TimingLog) -> Mapping[str, int]:
+    """How many users the logs of each run are of."""
+    present = Counter[str]()
+    for source in log.sources:
+        present[source.run] += source.users
+    return present
+
+
+def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
+    """The runs of which no task was due in the window: of several runs, one may have begun long after another."""
+    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
+    inside = np.zeros(len(log.strings), np.bool_)
+    for tasks in log.pieces("tasks"):
+        inside[tasks["run"][in_window(tasks["scheduled_us"], window_s) & ~without_window[tasks["task"]]]] = True
+    found = {log.strings[run] for run in np.flatnonzero(inside)}
+    return sorted({source.run for source in log.sources if source.simulates} - found)
+
+
+def lost_users(log: TimingLog) -> int:
+    """How many of the runs' users were not there at the end, as far as the logs know.
+
+    Those of engines whose log is missing or has no end; of the others, those that the engine says had no session
+    at the end (`lost_users`), at least those that never got on.
+    """
+    lost = sum(users_had(log).values()) - sum(users_present(log).values())
+    logons = _logons(log)
+    for source in log.sources:
+        if not source.ended:
+            lost += source.users
+        else:
+            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, logons, source))
+    return lost
+
+
+def _logons(log: TimingLog) -> Records:
+    """All log-ons."""
+    number = log.strings.index("LOGON") if "LOGON" in log.strings else -1
+    return np.concatenate([tasks[tasks["task"] == number] for tasks in log.pieces("tasks")])
+
+
+def _never_on(log: TimingLog, logons: Records, source: Source) -> int:
+    """How many users of an engine tried to log on and never succeeded."""
+    number = {name: index for index, name in enumerate(log.strings)}
+    of_source = np.logical_and.reduce([logons[maker] == number.get(getattr(source, maker), -1) for maker in MAKERS])
+    own = logons[of_source]
+    got_on = np.unique(own["user"][own["outcome"] == OUTCOME["ok"]])
+    return len(np.setdiff1d(own["user"], got_on))
