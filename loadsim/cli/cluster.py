@@ -1,0 +1,124 @@
+"""`loadsim cluster certs`: the certificates with which the machines of a cluster know each other."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadsim.cli import VERBS
+from loadsim.errors import ConfigError
+from loadsim.report.table import table
+
+if TYPE_CHECKING:
+    from loadsim.cluster.certs import Member
+
+DAYS = 365
+"""How long a certificate is valid, unless said otherwise."""
+
+AUTHORITY_DAYS = 3650
+"""How long the authority is: as long as anybody will add clients to the cluster, or renew theirs."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `cluster` and its verbs."""
+    cluster = subparsers.add_parser("cluster", help=VERBS["cluster"])
+    verbs = cluster.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
+    _add_certs(verbs.add_parser("certs", help="the certificates of its machines: make, add, show"))
+
+
+def _add_certs(certs: argparse.ArgumentParser) -> None:
+    verbs = certs.add_subparsers(dest="certs_verb", required=True, metavar="VERB")
+
+    making = verbs.add_parser("make", help="an authority, and a bundle for the station and for each client")
+    _add_members(making, station_required=True)
+    making.add_argument(
+        "--authority-days", type=days, default=AUTHORITY_DAYS, metavar="N", help="the authority's; default: %(default)s"
+    )
+    making.set_defaults(run=run_make)
+
+    adding = verbs.add_parser("add", help="more bundles, by the authority that was made")
+    _add_members(adding, station_required=False)
+    adding.set_defaults(run=run_add)
+
+    showing = verbs.add_parser("show", help="whose they are, for which hosts, and how long they are valid")
+    showing.add_argument("directory", type=Path, metavar="DIR", help="what `make` made, or one bundle")
+    showing.add_argument(
+        "--within", type=days, default=0, metavar="N", help="exit status 1 if one ends within N days; default: 0"
+    )
+    showing.set_defaults(run=run_show)
+
+
+def _add_members(parser: argparse.ArgumentParser, *, station_required: bool) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="where the certificates are")
+    parser.add_argument(
+        "--station",
+        action="append",
+        default=[],
+        required=station_required,
+        metavar="HOST",
+        help="a name or address that clients reach the station at; again for each",
+    )
+    parser.add_argument(
+        "--client", action="append", default=[], metavar="NAME[=HOST,...]", help="a client machine; again for each"
+    )
+    parser.add_argument(
+        "--days", type=days, default=DAYS, metavar="N", help="how long they are valid; default: %(default)s"
+    )
+
+
+def days(text: str) -> int:
+    """A number of days, up to a hundred years."""
+    if not text.isdecimal() or not 0 < int(text) <= 36525:
+        raise argparse.ArgumentTypeError(f"expected days, 1 to 36525, found {text!r}")
+    return int(text)
+
+
+def run_make(args: argparse.Namespace) -> int:
+    """`loadsim cluster certs make`; prints what was made, and what to do with it."""
+    from loadsim.cluster import certs
+
+    members = [certs.station(args.station), *map(certs.client, args.client)]
+    certs.make(args.directory, members, args.days, args.authority_days)
+    print(f"{args.directory / certs.AUTHORITY}: the authority; keep it here, and to yourself")
+    _tell_places(args.directory, members)
+    return 0
+
+
+def run_add(args: argparse.Namespace) -> int:
+    """`loadsim cluster certs add`; prints what was made."""
+    from loadsim.cluster import certs
+
+    members = [*([certs.station(args.station)] if args.station else []), *map(certs.client, args.client)]
+    if not members:
+        raise ConfigError("--client: expected whom to make a bundle for, found nobody")
+    certs.add(args.directory, members, args.days)
+    _tell_places(args.directory, members)
+    return 0
+
+
+def _tell_places(directory: Path, members: Sequence[Member]) -> None:
+    for member in members:
+        whose = "the station's" if member.role == "station" else f"to copy to {member.name}, and nowhere else"
+        print(f"{directory / member.place}: {whose}, for {', '.join(member.hosts)}")
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """`loadsim cluster certs show`; exit status 0 when all can be used, 1 when not."""
+    from loadsim.cluster import certs
+
+    shown = certs.show(args.directory)
+    now = datetime.now(UTC)
+    rows = [("Who", "Valid until (UTC)", "Days left", "Serial", "Hosts")]
+    for each in shown:
+        left = (each.expires - now).days
+        rows.append((each.who, f"{each.expires:%Y-%m-%d %H:%M}", str(left), f"{each.serial:x}", ", ".join(each.hosts)))
+    for line in table(rows):
+        print(line)
+    for each in shown:
+        if each.fault:
+            print(each.fault)
+    soon = any(each.expires - now <= timedelta(days=args.within) for each in shown)
+    return 1 if soon or any(each.fault for each in shown) else 0

@@ -1,0 +1,53 @@
+"""A bundle of certificates as Dask takes it: encryption required, both sides proved, the station by its name, too."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from distributed.security import Security
+
+from loadsim.cluster.certs import Bundle
+
+
+class MutualTls(Security):
+    """Who takes orders from the station makes sure that it is the station, and not another member of the cluster.
+
+    Dask checks that a certificate comes from the authority, and not whose it is. A client's bundle would do to pose as
+    the station, and the other clients would run what it tells them. Here, the address that a worker or Dask client
+    connects to has to stand in the certificate that it meets there. The station does not ask that of clients: they
+    are known by name, and their addresses change.
+    """
+
+    def get_connection_args(self, role: str) -> dict[str, Any]:
+        """See `Security`; `role` is 'scheduler', 'worker' or 'client'."""
+        arguments: dict[str, Any] = super().get_connection_args(role)  # type: ignore[no-untyped-call]
+        if role != "scheduler":
+            arguments["ssl_context"].check_hostname = True
+        return arguments
+
+
+def mutual_tls(bundle: Bundle) -> MutualTls:
+    """What scheduler, workers and clients of Dask on the bundle's machine are given as `security`. TLS 1.3 only."""
+    cert, key = str(bundle.cert_file), str(bundle.key_file)
+    return MutualTls(  # type: ignore[no-untyped-call]  # Dask's own has no types
+        require_encryption=True,
+        tls_min_version=ssl.TLSVersion.TLSv1_3,
+        tls_max_version=None,
+        tls_ciphers=None,
+        tls_ca_file=str(bundle.ca_file),
+        tls_scheduler_cert=cert,
+        tls_scheduler_key=key,
+        tls_worker_cert=cert,
+        tls_worker_key=key,
+        tls_client_cert=cert,
+        tls_client_key=key,
+    )
+
+
+NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+"""For `dask.config.set`: Dask opens a port for web pages whatever `dashboard` says, without TLS; they tell of all
+workers and show their logs. Nothing is served there any more."""
+
+PAGES_ADDRESS = "127.0.0.1:0"
+"""The `dashboard_address` of every scheduler and worker: the port that Dask opens for no pages is on loopback."""

@@ -1,0 +1,623 @@
+"""The certificates of a cluster, held against OpenSSL, and against Dask's own scheduler, worker and client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import dask
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from distributed import Client, Scheduler, Worker
+from distributed.security import Security
+
+from loadsim.cli import BAD_INPUT, main
+from loadsim.cluster import certs
+from loadsim.cluster.address import PLAIN_WORD, ControlAddress, check_transport, control_address
+from loadsim.cluster.certs import load_bundle
+from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, mutual_tls
+from loadsim.errors import ConfigError
+
+Capture = pytest.CaptureFixture[str]
+
+PATIENCE_S = 30.0
+"""What must happen, within this time."""
+
+AT_THE_DOOR_S = 1.5
+"""How long somebody is left to try, over and over again, what must not succeed."""
+
+
+@contextmanager
+def mask(bits: int) -> Iterator[None]:
+    """With this umask."""
+    before = os.umask(bits)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cluster with two clients; tests that change anything make one of their own."""
+    directory = tmp_path_factory.mktemp("certs") / "cluster"
+    made(directory, "first", "second=10.9.8.7,second.example.test,fd00::7")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cluster of the same names and another authority."""
+    directory = tmp_path_factory.mktemp("other") / "cluster"
+    made(directory, "first")
+    return directory
+
+
+def made(directory: Path, *clients: str, days: int = 90) -> Path:
+    """Make a cluster whose station is reached at 10.9.8.1 and station.example.test."""
+    members = [certs.station(["10.9.8.1", "Station.example.test"]), *map(certs.client, clients)]
+    certs.make(directory, members, days, 1000)
+    return directory
+
+
+def openssl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run openssl, whatever its exit status."""
+    return subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def verified(authority: Path, certificate: Path, *options: str | Path) -> bool:
+    """Whether `openssl verify`, at its strictest, takes the certificate as one of the authority."""
+    return openssl("verify", "-x509_strict", *options, "-CAfile", authority, certificate).returncode == 0
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """What lies there, hidden files too."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+# --- what openssl says ---
+
+
+@pytest.mark.parametrize("member", ["station", "clients/first", "clients/second"])
+@pytest.mark.parametrize("purpose", ["sslserver", "sslclient"])
+def test_openssl_takes_every_member_as_server_and_as_client(place: Path, member: str, purpose: str) -> None:
+    """Members connect and are connected to; the authority itself is neither."""
+    assert verified(place / "authority/ca.pem", place / member / "cert.pem", "-purpose", purpose)
+
+
+@pytest.mark.parametrize(
+    ("member", "hosts"),
+    [
+        ("station", ["10.9.8.1", "station.example.test", "localhost", "127.0.0.1", "::1"]),
+        ("clients/first", ["first"]),
+        ("clients/second", ["second", "10.9.8.7", "second.example.test", "fd00::7"]),
+    ],
+)
+def test_openssl_finds_the_hosts_that_were_named_and_no_others(place: Path, member: str, hosts: list[str]) -> None:
+    """Names and addresses are what OpenSSL compares them with: names as names, addresses as addresses."""
+    for host in [*hosts, "10.9.8.8", "example.test"]:
+        option = "-verify_ip" if ":" in host or host[0].isdigit() else "-verify_hostname"
+        taken = verified(place / "authority/ca.pem", place / member / "cert.pem", option, host)
+        assert taken is (host in hosts), host
+
+
+def test_openssl_refuses_certificates_of_another_authority(place: Path, other: Path) -> None:
+    """The same names, made by the same command elsewhere, are strangers."""
+    assert not verified(place / "authority/ca.pem", other / "clients/first/cert.pem")
+    assert verified(other / "authority/ca.pem", other / "clients/first/cert.pem")
+
+
+def test_members_cannot_make_members(place: Path, tmp_path: Path) -> None:
+    """What a client signs with its own key does not count, though the client's certificate is in order."""
+    first = place / "clients/first"
+    requested = openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj",
+                        "/CN=station", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "request.pem")  # fmt: skip
+    signed = openssl("x509", "-req", "-in", tmp_path / "request.pem", "-CA", first / "cert.pem", "-CAkey",
+                     first / "key.pem", "-CAcreateserial", "-CAserial", tmp_path / "serial",
+                     "-out", tmp_path / "cert.pem")  # fmt: skip
+    assert requested.returncode == signed.returncode == 0
+    chain = ("-untrusted", first / "cert.pem")
+    refused = openssl("verify", *chain, "-CAfile", place / "authority/ca.pem", tmp_path / "cert.pem")
+    assert refused.returncode != 0
+    assert "invalid CA certificate" in refused.stderr
+
+
+def test_keys_are_p256_and_serials_are_of_their_own(place: Path) -> None:
+    """By OpenSSL's reading: curve, signature, and numbers that nobody can guess."""
+    serials = set()
+    for certificate in place.rglob("cert.pem"):
+        text = openssl("x509", "-in", certificate, "-noout", "-text").stdout
+        assert "NIST CURVE: P-256" in text
+        assert "Signature Algorithm: ecdsa-with-SHA256" in text
+        serials.add(openssl("x509", "-in", certificate, "-noout", "-serial").stdout)
+    assert len(serials) == 3
+    assert all(len(serial) > 30 for serial in serials)
+
+
+def test_validity_is_as_asked_for(place: Path) -> None:
+    """OpenSSL finds them valid for 90 days (the authority 1,000), and not for longer."""
+    for certificate, days in ((place / "station/cert.pem", 90), (place / "authority/ca.pem", 1000)):
+        ends = [
+            openssl("x509", "-in", certificate, "-noout", "-checkend", str((days + more) * 86400)) for more in (-1, 1)
+        ]
+        assert [end.returncode for end in ends] == [0, 1]
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize("umask", [0, 0o077], ids=oct)
+def test_nobody_else_can_read_anything(tmp_path: Path, umask: int) -> None:
+    """Files are 0600 and directories 0700, whatever the umask."""
+    with mask(umask):
+        directory = made(tmp_path / "cluster", "first")
+        certs.add(directory, [certs.client("second")], 10)
+    everything = [directory, *directory.rglob("*")]
+    assert len(everything) == 5 + 2 + 3 * 3 + 1
+    for path in everything:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+@pytest.mark.parametrize("kind", ["cluster", "empty", "file", "dangling"])
+def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+    """Whatever stands where the directory would be made stays as it is, and nothing is left beside it."""
+    directory = tmp_path / "cluster"
+    match kind:
+        case "cluster":
+            made(directory, "first")
+        case "empty":
+            directory.mkdir()
+        case "file":
+            directory.write_text("mine")
+        case "dangling":
+            directory.symlink_to(tmp_path / "nowhere")
+    before = files(tmp_path)
+    with pytest.raises(ConfigError, match=r"cluster: expected a directory that is not there yet"):
+        made(directory, "first")
+    assert files(tmp_path) == before
+    assert list(tmp_path.iterdir()) == [directory]
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Half a cluster would be taken for one: it is there as a whole, or not at all."""
+    members = [certs.station(["10.9.8.1"]), certs.Member("client", "not/there", ("first",))]
+    with pytest.raises(ConfigError, match="expected to make a new directory, found: No such file"):
+        certs.make(tmp_path / "cluster", members, 10, 10)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_directory_can_be_made(tmp_path: Path) -> None:
+    """One line, when the place is below a file."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"file/cluster: expected to make a new directory, found: (Not a|File exists)"
+    ):
+        made(tmp_path / "file" / "cluster")
+
+
+def test_a_client_is_added_by_the_same_authority(tmp_path: Path) -> None:
+    """Its bundle is one of the cluster's, and the others are as they were."""
+    directory = made(tmp_path / "cluster", "first")
+    before = files(directory)
+    certs.add(directory, [certs.client("late=10.9.8.9")], 30)
+    assert verified(directory / "authority/ca.pem", directory / "clients/late/cert.pem", "-verify_ip", "10.9.8.9")
+    after = files(directory)
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() == {f"clients/late/{name}" for name in ("ca.pem", "cert.pem", "key.pem")}
+
+
+def test_all_are_added_or_none(tmp_path: Path) -> None:
+    """One of two bundles is there: the other is not made either."""
+    directory = made(tmp_path / "cluster", "first")
+    before = files(directory)
+    with pytest.raises(ConfigError, match="clients/first: expected a directory that is not there yet"):
+        certs.add(directory, [certs.client("late"), certs.client("first")], 30)
+    assert files(directory) == before
+
+
+def test_nothing_outlives_its_authority(tmp_path: Path) -> None:
+    """Such a certificate would be refused sooner than it says."""
+    directory = made(tmp_path / "cluster")
+    with pytest.raises(ConfigError, match="--days 1001: expected at most 1000, the days that the authority is valid"):
+        certs.make(tmp_path / "longer", [certs.station(["10.9.8.1"])], 1001, 1000)
+    with pytest.raises(ConfigError, match="--days 2000: expected at most 999"):
+        certs.add(directory, [certs.client("late")], 2000)
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "..", ".", "-first", "first-", "f_1", "x" * 64, "ä", "=10.0.0.1"])
+def test_what_no_client_is_called(text: str) -> None:
+    """A name becomes a directory and a part of file names."""
+    with pytest.raises(ConfigError, match="expected letters, digits and hyphens"):
+        certs.client(text)
+
+
+@pytest.mark.parametrize(
+    "host", ["", "10.0.0.256", "10.0.0", "*.example.test", "a..b", "fe80::1%eth0x/", "a b", "x" * 254]
+)
+def test_what_no_host_is(host: str) -> None:
+    """Neither a name nor an address; wildcards are none that a cluster needs."""
+    for refused in (lambda: certs.station([host]), lambda: certs.client(f"first={host}")):
+        with pytest.raises(ConfigError, match="expected a host's name or an IP address"):
+            refused()
+
+
+# --- reading ---
+
+
+def break_mode(bundle: Path) -> None:
+    (bundle / "key.pem").chmod(0o640)
+
+
+def break_certificate(bundle: Path) -> None:
+    (bundle / "cert.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+
+
+def break_key(bundle: Path) -> None:
+    (bundle / "key.pem").write_bytes((bundle.parent.parent / "station/key.pem").read_bytes())
+
+
+def encrypt_key(bundle: Path) -> None:
+    key = load_pem_private_key((bundle / "key.pem").read_bytes(), None)
+    (bundle / "key.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
+    )
+
+
+def lose_authority(bundle: Path) -> None:
+    (bundle / "ca.pem").unlink()
+
+
+def swap_authority(bundle: Path) -> None:
+    """One with the same name, which is what a certificate names its issuer by, and another key."""
+    old = x509.load_pem_x509_certificate((bundle / "ca.pem").read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    (bundle / "ca.pem").write_bytes(resigned(old, key, key, timedelta(days=10)))
+
+
+def expire(bundle: Path) -> None:
+    old = x509.load_pem_x509_certificate((bundle / "cert.pem").read_bytes())
+    authority = load_pem_private_key((bundle.parent.parent / "authority/ca-key.pem").read_bytes(), None)
+    assert isinstance(authority, ec.EllipticCurvePrivateKey)
+    key = load_pem_private_key((bundle / "key.pem").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    (bundle / "cert.pem").write_bytes(resigned(old, key, authority, timedelta(seconds=-1)))
+
+
+def resigned(
+    old: x509.Certificate, key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey, left: timedelta
+) -> bytes:
+    """The certificate for another key, or with another end, in PEM."""
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(old.issuer, old.subject, key.public_key(), 1, now - timedelta(days=2), now + left)
+    for extension in old.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    return builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (break_mode, r"key\.pem: expected a key that only its owner can read, found mode 0640; chmod 600 it"),
+        (break_certificate, r"cert\.pem: expected a certificate in PEM, found something else"),
+        (break_key, r"key\.pem: expected the key to the certificate beside it, found another"),
+        (encrypt_key, r"key\.pem: expected an unencrypted private key in PEM"),
+        (lose_authority, r"ca\.pem: expected a file of the cluster's certificates, found: No such file"),
+        (swap_authority, r"cert\.pem: expected a certificate of the authority beside it, found one of another"),
+        (expire, r"cert\.pem: expected a certificate that is valid now"),
+    ],
+)
+def test_a_bundle_with_a_fault_is_refused(tmp_path: Path, damage, said: str, capsys: Capture) -> None:
+    """In one line that names the file, before anybody connects; `show` says so, too."""
+    directory = made(tmp_path / "cluster", "first")
+    bundle = directory / "clients/first"
+    assert load_bundle(bundle).hosts == ("first",)
+    damage(bundle)
+    with pytest.raises(ConfigError, match=said):
+        load_bundle(bundle)
+    assert main(["cluster", "certs", "show", str(directory)]) in (1, BAD_INPUT)
+    printed = capsys.readouterr()
+    assert "\n" not in (printed.out + printed.err).splitlines()[-1]
+
+
+# --- who gets in ---
+
+
+@asynccontextmanager
+async def scheduler(directory: Path) -> AsyncIterator[Scheduler]:
+    """Dask's scheduler on loopback with the station's bundle."""
+    security = mutual_tls(load_bundle(directory / "station"))
+    with dask.config.set(NO_PAGES):
+        async with Scheduler(
+            protocol="tls", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS, security=security
+        ) as running:
+            yield running
+
+
+def worker(address: str, security: Security) -> Worker:
+    """A worker of Dask for this scheduler, not started."""
+    return Worker(address, nthreads=1, host="127.0.0.1", dashboard_address=PAGES_ADDRESS, security=security)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Dask tells of every connection; what it warns of here is what is meant to happen."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+def test_members_get_in(place: Path) -> None:
+    """Station, client and whoever controls them speak over TLS; the station runs something on the client."""
+
+    async def work() -> None:
+        security = mutual_tls(load_bundle(place / "clients/first"))
+        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
+            assert station.address.startswith("tls://")
+            async with (
+                worker(station.address, security),
+                Client(station.address, security=station.security, asynchronous=True) as control,
+            ):
+                assert list((await control.run(os.getpid)).values()) == [os.getpid()]
+
+    asyncio.run(work())
+
+
+def test_dask_serves_no_pages(place: Path) -> None:
+    """The port that it opens in the clear answers nothing, and only on loopback."""
+
+    async def work() -> None:
+        security = mutual_tls(load_bundle(place / "clients/first"))
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            scheduler(place) as station,
+            worker(station.address, security) as client,
+        ):
+            for server, path in ((station, "/info/main/workers.html"), (station, "/metrics"), (client, "/metrics")):
+                [bound] = {each.getsockname()[0] for each in server.http_server._sockets.values()}
+                assert bound == "127.0.0.1"
+                url = f"http://127.0.0.1:{server.http_server.port}{path}"
+                with pytest.raises(HTTPError, match="404"):
+                    await asyncio.to_thread(lambda url=url: urlopen(url, timeout=PATIENCE_S).close())
+
+    asyncio.run(work())
+
+
+def test_strangers_do_not_get_in(place: Path, other: Path) -> None:
+    """As a worker or as a controlling client, with the certificate of another authority: nobody is there afterwards.
+
+    A worker tries again and again; it is told nothing, and the scheduler never hears of it.
+    """
+
+    async def work() -> None:
+        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
+            stranger = mutual_tls(load_bundle(other / "clients/first"))
+            with pytest.raises(OSError, match="certificate does not match"):
+                async with Client(station.address, security=stranger, asynchronous=True, timeout=AT_THE_DOOR_S):
+                    pass
+            outside = worker(station.address, stranger)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(AT_THE_DOOR_S), outside:
+                    pass
+            await outside.close()
+            assert not station.workers
+            assert list(station.clients) == ["fire-and-forget"]
+
+    asyncio.run(work())
+
+
+def forged(place: Path, key_of: Path) -> Security:
+    """What a stranger would use who trusts the cluster's authority, but has a bundle of another."""
+    station, stranger = load_bundle(place / "station"), load_bundle(key_of)
+    security = mutual_tls(stranger)
+    security.tls_ca_file = str(station.ca_file)
+    return security
+
+
+def test_a_stranger_who_trusts_the_station_does_not_get_in(place: Path, other: Path) -> None:
+    """It is the station that refuses: the stranger has its authority's certificate, which is no secret."""
+
+    async def work() -> None:
+        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
+            security = forged(place, other / "clients/first")
+            with pytest.raises(OSError):
+                async with Client(station.address, security=security, asynchronous=True, timeout=AT_THE_DOOR_S):
+                    pass
+            outside = worker(station.address, security)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(AT_THE_DOOR_S), outside:
+                    pass
+            await outside.close()
+            assert not station.workers
+            assert list(station.clients) == ["fire-and-forget"]
+
+    asyncio.run(work())
+
+
+def test_another_member_is_not_taken_for_the_station(place: Path) -> None:
+    """A scheduler with a client's bundle, at an address that is not in it: members of the cluster do not go in."""
+
+    async def work() -> None:
+        security = mutual_tls(load_bundle(place / "clients/first"))
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Scheduler(
+                protocol="tls", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS, security=security
+            ) as impostor,
+        ):
+            second = mutual_tls(load_bundle(place / "clients/second"))
+            with pytest.raises(OSError, match="certificate does not match"):
+                async with Client(impostor.address, security=second, asynchronous=True, timeout=AT_THE_DOOR_S):
+                    pass
+            outside = worker(impostor.address, second)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(AT_THE_DOOR_S), outside:
+                    pass
+            await outside.close()
+            assert not impostor.workers
+
+    asyncio.run(work())
+
+
+def test_without_a_certificate_the_port_says_nothing(place: Path, other: Path) -> None:
+    """OpenSSL's own client at Dask's port: a member is greeted, anybody else is shown the door, plain TCP too."""
+
+    def asked(address: str, *options: str | Path) -> tuple[str, bytes]:
+        """What s_client says of the handshake, and what the port sent."""
+        connect = ("-connect", address, "-CAfile", place / "authority/ca.pem", "-verify_return_error")
+        done = subprocess.run(
+            ["openssl", "s_client", *connect, "-verify_ip", "127.0.0.1", "-quiet", *options],
+            input=b"",
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return done.stderr.decode(), done.stdout
+
+    def member(address: str) -> None:
+        """Greeted: Dask speaks first."""
+        host, _, port = address.partition(":")
+        context = ssl.create_default_context(cafile=place / "authority/ca.pem")
+        context.load_cert_chain(place / "clients/first/cert.pem", place / "clients/first/key.pem")
+        plain = socket.create_connection((host, int(port)), PATIENCE_S)
+        with context.wrap_socket(plain, server_hostname=host) as secured:
+            assert secured.version() == "TLSv1.3"
+            assert secured.recv(1)
+
+    def plain(address: str) -> bytes:
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port)), PATIENCE_S) as sock:
+            sock.sendall(b"\0" * 64)
+            try:
+                return sock.recv(1)
+            except ConnectionResetError:
+                return b""
+
+    async def work() -> None:
+        async with asyncio.timeout(PATIENCE_S), scheduler(place) as station:
+            address = station.address.removeprefix("tls://")
+            await asyncio.to_thread(member, address)
+            without = await asyncio.to_thread(asked, address)
+            stranger = other / "clients/first"
+            wrong = await asyncio.to_thread(
+                asked, address, "-cert", stranger / "cert.pem", "-key", stranger / "key.pem"
+            )
+            old = await asyncio.to_thread(asked, address, "-tls1_2")
+            for said, sent in (without, wrong, old):
+                assert "alert" in said
+                assert sent == b""
+            assert "certificate required" in without[0]
+            assert "unknown ca" in wrong[0]
+            assert "protocol version" in old[0]
+            assert await asyncio.to_thread(plain, address) in (b"", b"\x15")  # nothing, or a TLS alert
+            assert not station.workers
+
+    asyncio.run(work())
+
+
+# --- addresses ---
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("tls://10.9.8.1:8786", ControlAddress(True, "10.9.8.1", 8786)),
+        ("tcp://localhost:8786", ControlAddress(False, "localhost", 8786)),
+        ("tls://[fd00::1]:8786", ControlAddress(True, "fd00::1", 8786)),
+        ("tls://station.example.test:1", ControlAddress(True, "station.example.test", 1)),
+    ],
+)
+def test_addresses_are_read_and_written(text: str, address: ControlAddress) -> None:
+    """As Dask writes them."""
+    assert control_address(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10.9.8.1:8786", "http://a:1", "tls://a", "tls://a:0", "tls://a:65536", "tls://a:x", "tls://:1", "tls://u@a:1",
+     "tls://a:1/x", "tls://a:1?x", "tls://[::1:1", "tls://a:1#x"],
+)  # fmt: skip
+def test_what_no_address_is(text: str) -> None:
+    """One line, with what was expected."""
+    with pytest.raises(
+        ConfigError, match=r"^--cluster: expected tls://HOST:PORT, or tcp://HOST:PORT on loopback, found"
+    ):
+        control_address(text)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+def test_plain_tcp_is_for_loopback(host: str) -> None:
+    """What does not leave the machine needs no word."""
+    check_transport(control_address(f"tcp://{host}:8786"))
+
+
+@pytest.mark.parametrize("host", ["10.9.8.1", "0.0.0.0", "[::]", "station.example.test", "127.0.0.1.example.test"])
+def test_plain_tcp_elsewhere_needs_a_word(host: str) -> None:
+    """Refused, with the reason and the word; with the word, taken; over TLS, no question."""
+    plain = control_address(f"tcp://{host}:8786")
+    with pytest.raises(ConfigError, match=rf"runs code on every machine, found plain TCP; {PLAIN_WORD} takes it"):
+        check_transport(plain)
+    check_transport(plain, insecure_plain_tcp=True)
+    check_transport(control_address(f"tls://{host}:8786"))
+
+
+# --- the command ---
+
+
+def test_the_command_makes_adds_and_shows(tmp_path: Path, capsys: Capture) -> None:
+    """What it prints is where things are, whose, for which hosts and for how long; no keys."""
+    directory = tmp_path / "cluster"
+    made = ["cluster", "certs", "make", str(directory), "--station", "10.9.8.1", "--client", "first=10.9.8.2"]
+    assert main([*made, "--client", "second", "--days", "30"]) == 0
+    assert (
+        f"{directory}/clients/first: to copy to first, and nowhere else, for first, 10.9.8.2" in capsys.readouterr().out
+    )
+    assert main(made) == BAD_INPUT
+    assert "it is left as it is" in capsys.readouterr().err
+    assert main(["cluster", "certs", "add", str(directory)]) == BAD_INPUT
+    assert main(["cluster", "certs", "add", str(directory), "--client", "late", "--days", "60"]) == 0
+    capsys.readouterr()
+    assert main(["cluster", "certs", "show", str(directory)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown] == ["Who", "authority", "station", "first", "late", "second"]
+    assert "10.9.8.2" in shown[3]
+    assert [line.split()[3] for line in shown[1:]] == ["3649", "29", "29", "59", "29"]
+    assert main(["cluster", "certs", "show", str(directory), "--within", "29"]) == 0
+    assert main(["cluster", "certs", "show", str(directory), "--within", "31"]) == 1
+    assert main(["cluster", "certs", "show", str(directory / "clients/late"), "--within", "31"]) == 0
+
+
+def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
+    """The extra is none of everybody's business; who asks for certificates is told in a line."""
+    program = (
+        "import sys; sys.modules['cryptography'] = None; from loadsim.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["cluster", "certs", "make", str(tmp_path / "cluster"), "--station", "10.9.8.1"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == BAD_INPUT
+    assert done.stderr == (
+        "loadsim: cluster: expected the package cryptography, found none; pip install 'loadsim[distributed]'\n"
+    )
