@@ -45,7 +45,7 @@ def mutual_tls(bundle: Bundle) -> MutualTls:
     )
 
 
-NO_PAGES = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 """For `dask.config.set`: Dask opens a port for web pages whatever `dashboard` says, without TLS; they tell of all
 workers and show their logs. Nothing is served there any more."""
 
