@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import START_NS, decoded, done, event, ms, skipped, write_sample
 
+from loadsim.cli.report import document_of
 from loadsim.errors import LogError
 from loadsim.report.answer import summarise
+from loadsim.report.document import to_json
 from loadsim.results import container, logfile, merge, timinglog
 from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.merge import in_time_order, read_logs, truncate
@@ -110,6 +112,20 @@ def test_a_log_in_parts_says_what_it_says_as_a_whole(
     with little_memory(records):
         log = read_logs(paths)
         assert (decoded(log), summarise([log], commands=True).score) == expected
+
+
+@settings(deadline=None, max_examples=20)
+@given(engines=ENGINES, records=st.integers(1, 9), mode=st.sampled_from(["canonical", "stress"]))
+def test_a_report_in_parts_says_what_it_says_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, engines: list[Engine], records: int, mode: str
+) -> None:
+    """Every figure of every table and chart, however many records are in memory or worked on at a time."""
+    place = tmp_path_factory.mktemp("parts")
+    write_engines(place, engines, mode)
+    whole = to_json(document_of([str(place)], {}))
+    with little_memory(records), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("loadsim.report.series._AT_ONCE", records)
+        assert to_json(document_of([str(place)], {})) == whole
 
 
 @FEW

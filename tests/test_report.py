@@ -37,20 +37,12 @@ from loadsim.errors import LogError
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.failures import failures
+from loadsim.report.health_series import engine_series, machine_cpu_series
 from loadsim.report.html import to_html
+from loadsim.report.mail_series import mail_series
 from loadsim.report.markdown import to_markdown
 from loadsim.report.recorded import read_run
-from loadsim.report.series import (
-    TAILS,
-    Bins,
-    bins_of,
-    engine_series,
-    lateness_series,
-    machine_cpu_series,
-    mail_series,
-    task_series,
-    throughput_series,
-)
+from loadsim.report.series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
 from loadsim.results.logwriter import TimingLogWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
@@ -355,6 +347,7 @@ def test_every_section_is_there_in_its_order(tmp_path: Path) -> None:
         "Response times over time",
         "Percentiles",
         "Throughput",
+        "Protocol commands",
         "The generator",
         "Delivery of mail",
         "Errors",

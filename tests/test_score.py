@@ -294,7 +294,7 @@ def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:
         ("IMAP UID FETCH", 2, 0, 9),
         ("SMTP DATA", 0, 1, None),
     ]
-    assert "IMAP UID FETCH     2   7.0   9.0   8.0        1.4       0" in summary.text
+    assert "IMAP UID FETCH     2   7.0   9.0  9.0   8.0        1.4       0" in summary.text
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ TIMES = ("p50_ms", "percentile_ms", "mean_ms", "stddev_ms")
 """What stands in the columns from 50th on; the second is the 95th percentile, unless another one was asked for."""
 
 BEYOND_COLUMNS = ("Planned", "Done", "Per s", "90th", "99th", "99.9th", "Max")
-COMMAND_TIMES = ("p50_ms", "p95_ms", "mean_ms", "stddev_ms")
+COMMAND_COLUMNS = ("Command", "Hits", "50th", "95th", "Max", "Mean", "Std. Dev.", "Failed")
+COMMAND_TIMES = ("p50_ms", "p95_ms", "max_ms", "mean_ms", "stddev_ms")
 BEYOND = ("p90_ms", "p99_ms", "p99_9_ms", "max_ms")
 RESPONSE = ("response_p50_ms", "response_p95_ms", "response_p99_ms")
 
@@ -223,7 +224,7 @@ def _outcome_rows(found: Mapping[str, Any], percentile: str) -> list[Sequence[st
 
 
 def _command_rows(commands: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [("Command", *COLUMNS[2:])]
+    rows: list[Sequence[str]] = [COMMAND_COLUMNS]
     rows += [
         (one["command"], str(one["hits"]), *(_ms(one[time]) for time in COMMAND_TIMES), str(one["failed"]))
         for one in commands

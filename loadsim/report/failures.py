@@ -12,11 +12,14 @@ import numpy as np
 from loadsim.report.recorded import RecordedRun
 from loadsim.results.gathering import FAILURES
 from loadsim.results.merge import in_window
-from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
+from loadsim.results.records import NEVER, OUTCOME, OUTCOMES, chosen
 from loadsim.results.timinglog import TimingLog
 
 Kind = tuple[str, str, str]
 """Task, outcome, and what failed by its short stable name."""
+
+_NOT_YET = int(np.iinfo(np.int64).max)
+"""The instant of what never came, later than all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +58,30 @@ def failures(run: RecordedRun) -> list[Failures]:
 
 def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[int, int, float | None]]:
     """By kind: how often, how often in the window, and the end of the first (s)."""
-    failed = log.tasks[np.isin(log.tasks["outcome"], [OUTCOME[name] for name in FAILURES])]
-    kinds, number = np.unique(failed[["task", "outcome", "error"]], return_inverse=True)
-    ended_us = failed["ended_us"]
-    inside = in_window(failed["scheduled_us"], window_s)
-    found = {}
-    for index, (task, outcome, error) in enumerate(kinds.tolist()):
-        own = number == index
-        ends_us = ended_us[own & (ended_us != NEVER)]
-        found[log.strings[task], OUTCOMES[outcome], log.strings[error]] = (
-            int(np.count_nonzero(own)),
-            int(np.count_nonzero(own & inside)),
-            round(int(ends_us.min()) / 1e6, 3) if len(ends_us) else None,
+    times, inside = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
+    first_us: dict[tuple[int, ...], int] = {}
+    for tasks in log.pieces("tasks"):
+        failed = chosen(tasks, np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES]))
+        if not len(failed):
+            continue
+        kinds, number = np.unique(failed[["task", "outcome", "error"]], return_inverse=True)
+        found = [tuple(kind) for kind in kinds.tolist()]
+        inside_window = in_window(failed["scheduled_us"], window_s)
+        ended_us = np.where(failed["ended_us"] == NEVER, _NOT_YET, failed["ended_us"])
+        least_us = np.full(len(found), _NOT_YET)
+        np.minimum.at(least_us, number, ended_us)
+        times.update(dict(zip(found, np.bincount(number).tolist(), strict=True)))
+        inside.update(dict(zip(found, np.bincount(number, inside_window).astype(int).tolist(), strict=True)))
+        for kind, at_us in zip(found, least_us.tolist(), strict=True):
+            first_us[kind] = min(at_us, first_us.get(kind, _NOT_YET))
+    return {
+        (log.strings[kind[0]], OUTCOMES[kind[1]], log.strings[kind[2]]): (
+            often,
+            inside[kind],
+            None if first_us[kind] == _NOT_YET else round(first_us[kind] / 1e6, 3),
         )
-    return found
+        for kind, often in times.items()
+    }
 
 
 def _told(events: Iterable[Mapping[str, Any]]) -> Counter[Kind]:

@@ -20,8 +20,9 @@ from loadsim.report.document import (
     drawable,
 )
 from loadsim.report.failures import failures
+from loadsim.report.mail_series import SENDING
 from loadsim.report.recorded import RecordedRun
-from loadsim.report.series import SENDING, bins_of
+from loadsim.report.series import Bins, bins_of
 from loadsim.results.merge import WITHOUT_WINDOW
 from loadsim.results.verdict import DEFAULT_CRITERIA
 
@@ -36,6 +37,13 @@ TIMES = (
 )
 """The times of a task that stand in its row, and what their columns are called; curves show all percentiles."""
 
+COMMAND_TIMES = tuple((key, title) for key, title in TIMES if not key.startswith("response"))
+
+COMMAND_TEXT = (
+    "Tasks are made of these. Times are milliseconds, of the commands that succeeded, until the last byte of the"
+    " answer; for IDLE, how long it took to begin or to end, not the waiting in between."
+)
+
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 
 FROM_BEGIN = "Times are milliseconds, of the tasks that succeeded, from when they began."
@@ -47,7 +55,7 @@ DELIVERED = "Delivery takes from the server's acceptance of a message until its 
 
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     """The report; `notes` are for what a person knows, such as the server's storage."""
-    score = run.score
+    score, bins = run.score, bins_of(run.log)
     return Document(
         title=f"{score['name'] or 'A run'}: {headline(score)}",
         subtitle=subtitle(run),
@@ -56,8 +64,8 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
         sections=(
             Section("Verdict", _verdict(run)),
             Section("Tasks" if run.stress else "Score", _score(run)),
-            *_over_time(run),
-            Section("Delivery of mail", _delivery(run)),
+            *_over_time(run, bins),
+            Section("Delivery of mail", _delivery(run, bins)),
             Section("Errors", _errors(run)),
             Section("Disclosure", _disclosure(run, notes)),
         ),
@@ -234,14 +242,14 @@ def _covers(covers: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(parts) + "."
 
 
-def _over_time(run: RecordedRun) -> tuple[Section, ...]:
-    bins = bins_of(run.log)
+def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
+    tasks = run_charts.tasks_of(run, bins)
     shaded = "The window, what the tables above are made of, is shaded." if run_charts.window_is_part(run, bins) else ""
     return (
         Section(
             "Response times over time",
             _charts(
-                [run_charts.times_over_time(run, bins)],
+                [run_charts.times_over_time(run, bins, tasks)],
                 f"Each point is a stretch of {bins.width_s:g} s. {shaded}".strip(),
                 "No task has a hit: there is no time to show.",
             ),
@@ -249,7 +257,7 @@ def _over_time(run: RecordedRun) -> tuple[Section, ...]:
         Section(
             "Percentiles",
             _charts(
-                run_charts.percentile_curves(run),
+                run_charts.percentile_curves(run, tasks),
                 "How long the slower hits took: at 95 %, one of twenty took longer. The scale stretches the tail, and"
                 " ends where a share would be less than one hit.",
                 "No task has a hit in the window: there are no percentiles.",
@@ -259,6 +267,7 @@ def _over_time(run: RecordedRun) -> tuple[Section, ...]:
             "Throughput",
             _charts([run_charts.throughput(run, bins)], _planned(run), "The logs hold no task."),
         ),
+        Section("Protocol commands", _commands(run)),
         Section("The generator", _generator(run, run_charts.generator(run, bins))),
     )
 
@@ -277,6 +286,26 @@ def _planned(run: RecordedRun) -> str:
         f"Of {score['planned']} tasks that were due in the window, {score['done']} were done, {score['failed']} of them"
         f" failed; {score['unfinished']} still ran at the end, {score['skipped']} had not begun."
     )
+
+
+def _commands(run: RecordedRun) -> tuple[Block, ...]:
+    """What tasks are made of, as a server's own log would name it."""
+    found = run.score["commands"]
+    if not found:
+        return ("The logs hold no commands.",)
+    columns = (
+        Column("Command"),
+        Column("Hits", 0),
+        Column("Per second", 1),
+        *(Column(title, 1) for _, title in COMMAND_TIMES),
+        Column("Failed", 0),
+    )
+    length_s = run.window_s[1] - run.window_s[0]
+    rows = tuple(
+        (one["command"], one["hits"], one["hits"] / length_s, *(one[key] for key, _ in COMMAND_TIMES), one["failed"])
+        for one in found
+    )
+    return (COMMAND_TEXT, Table("Commands that began in the window", columns, rows))
 
 
 def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
@@ -306,7 +335,7 @@ def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _delivery(run: RecordedRun) -> tuple[Block, ...]:
+def _delivery(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
     mail = run.score["delivery"]
     sending = [
         task
@@ -335,7 +364,7 @@ def _delivery(run: RecordedRun) -> tuple[Block, ...]:
         (Column("Statistic"), Column("Time (ms)", 1)),
         times,
     )
-    charts = [drawable(chart) for chart in run_charts.mail(run, bins_of(run.log))]
+    charts = [drawable(chart) for chart in run_charts.mail(run, bins)]
     return (flow, took, DELIVERED, *(chart for chart in charts if chart is not None))
 
 

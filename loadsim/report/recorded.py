@@ -19,7 +19,8 @@ SECRET, MASK = "password", "***"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """One run. `place` is what it was asked for by; `score` is what score.json holds, computed anew from the log.
+    """One run. `place` is what it was asked for by; `score` is what score.json holds, and the single commands besides,
+    computed anew from the log.
 
     Of a log without a run directory, nothing is known of events and scenario.
     """
@@ -55,7 +56,7 @@ def read_run(place: str) -> RecordedRun:
     return RecordedRun(
         place=place,
         log=log,
-        score=summarise([log]).score,
+        score=summarise([log], commands=True).score,
         events=_events(directory / "events.jsonl"),
         scenario=_scenario(directory / "scenario.yaml"),
     )

@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
+from loadsim.report.health_series import engine_series, machine_cpu_series
+from loadsim.report.mail_series import mail_series
 from loadsim.report.recorded import RecordedRun
 from loadsim.report.series import (
     TAILS,
     Bins,
     Floats,
     TaskSeries,
-    engine_series,
     lateness_series,
-    machine_cpu_series,
-    mail_series,
     task_series,
     throughput_series,
 )
@@ -59,7 +58,7 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
     )
 
 
-def times_over_time(run: RecordedRun, bins: Bins) -> Chart:
+def times_over_time(run: RecordedRun, bins: Bins, tasks: Sequence[TaskSeries]) -> Chart:
     """Median and 95th percentile of each task, a panel for each."""
     panels = [
         Panel(
@@ -68,14 +67,13 @@ def times_over_time(run: RecordedRun, bins: Bins) -> Chart:
             (Line("median", figures(one.p50_ms)), Line("95th percentile", figures(one.p95_ms))),
             "log",
         )
-        for one in _tasks(run, bins)
+        for one in tasks
     ]
     return _over(run, bins, "Service time of each task by when it was due", panels, across=3)
 
 
-def percentile_curves(run: RecordedRun) -> list[Chart]:
+def percentile_curves(run: RecordedRun, tasks: Sequence[TaskSeries]) -> list[Chart]:
     """Every task's times by percentile; tasks without a weight apart where there are many."""
-    tasks = _tasks(run, Bins(*run.window_s, max(run.window_s[1] - run.window_s[0], 1e-6)))
     weighing = [one for one in tasks if one.weight > 0]
     others = [one for one in tasks if not one.weight > 0]
     if len(tasks) <= MOST_CURVES or not weighing or not others:
@@ -99,7 +97,8 @@ def _curves(run: RecordedRun, tasks: Sequence[TaskSeries], caption: str) -> Char
     return Chart(caption, axis, (Panel("", "ms", lines, "log"),))
 
 
-def _tasks(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
+def tasks_of(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
+    """The tasks of a run with their times, for the two charts above."""
     weights = {task["task"]: task["weight"] for module in run.modules.values() for task in module["tasks"]}
     return task_series(run.log, bins, run.window_s, weights)
 

@@ -1,13 +1,13 @@
 """A log as series over time, for the charts of a report; and the percentiles of each task.
 
-Time is cut into equal stretches (bins). Arrays have a figure for each of them, and NaN where there is none.
+Time is cut into equal stretches (bins). Arrays have a figure for each of them, and NaN where there is none. Records are
+gone through part by part, once for each digit that a percentile needs: a log may be larger than memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.results.delivery import journeys
 from loadsim.results.gathering import FAILURES
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER, OUTCOME, Records
-from loadsim.results.score import LATENESS, TIMED, percentile
+from loadsim.results.records import NEVER, OUTCOME, Records, chosen
+from loadsim.results.score import LATENESS, TIMED
+from loadsim.results.selection import Pass, selected
 from loadsim.results.timinglog import TimingLog
 
 Floats = NDArray[np.float64]
@@ -29,9 +29,8 @@ WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_40
 
 MOST_BINS = 60
 
-SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
-"""The tasks that make mail."""
-
+_AT_ONCE = 1 << 16
+"""So many records are worked on at a time, also of those that are all in memory: more would not fit into caches."""
 
 TAILS = tuple(Fraction(of_ten, 10**decade) for decade in range(1, 9) for of_ten in (10, 5, 2))
 """The shares of hits that may be slower, for percentile curves: 100 %, 50 %, 20 %, 10 %, 5 % and so on."""
@@ -84,17 +83,20 @@ class Bins:
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
     ) -> list[Floats]:
-        """Nearest-rank percentiles of the values of each bin, an array for each percentage."""
+        """Nearest-rank percentiles of the whole numbers of each bin, an array for each percentage."""
         number = self.of(instants_us)
-        values, number = values[number >= 0], number[number >= 0]
-        ordered = values[np.lexsort((values, number))]
-        hits = np.bincount(number, minlength=len(self))
-        firsts, filled = np.cumsum(hits) - hits, hits > 0
-        found = [np.full(len(self), np.nan) for _ in percents]
-        for percent, figures in zip(percents, found, strict=True):
-            ranks = np.maximum(1, -(-percent * hits // 100))
-            figures[filled] = ordered[(firsts + ranks - 1)[filled]]
-        return found
+        parts = ((number[number >= 0], values[number >= 0]),)
+        return by_group(selected(lambda: parts, len(self), each_of(len(self), percents)), len(self))
+
+
+def each_of(groups: int, percents: Sequence[int | Fraction]) -> list[tuple[int, int | Fraction]]:
+    """The same percentiles of each group: of all groups the first, then of all of them the next."""
+    return [(group, percent) for percent in percents for group in range(groups)]
+
+
+def by_group(found: Floats, groups: int) -> list[Floats]:
+    """What was found of `each_of`: an array for each percentile."""
+    return list(found.reshape(-1, groups)) if groups else []
 
 
 def bins_of(log: TimingLog) -> Bins:
@@ -111,17 +113,22 @@ def _end_s(log: TimingLog) -> float:
     lasted_s = float(log.header.get("duration_s") or 0)
     if lasted_s > 0 and len({source.run for source in log.sources}) == 1:
         return lasted_s
-    due_us = _windowed(log)["scheduled_us"]
-    return max(lasted_s, math.ceil(int(due_us.max()) / 1e6) + 1 if len(due_us) else 0, 1)
+    last_us = max((int(tasks["scheduled_us"].max()) for tasks in windowed(log) if len(tasks)), default=None)
+    return max(lasted_s, 0 if last_us is None else math.ceil(last_us / 1e6) + 1, 1)
 
 
-def _windowed(log: TimingLog) -> Records:
-    """The tasks that are held against the window."""
-    return log.tasks[~_named(log, log.tasks, WITHOUT_WINDOW)]
+def windowed(log: TimingLog) -> Iterator[Records]:
+    """The tasks that are held against the window, part after part, in any order."""
+    without_window = named(log, WITHOUT_WINDOW)
+    for tasks in log.pieces("tasks"):
+        for begin in range(0, len(tasks), _AT_ONCE):
+            some = tasks[begin : begin + _AT_ONCE]
+            yield chosen(some, ~without_window[some["task"]])
 
 
-def _named(log: TimingLog, tasks: Records, names: Sequence[str]) -> NDArray[np.bool_]:
-    wanted: NDArray[np.bool_] = np.isin(np.array(log.strings), names)[tasks["task"]]
+def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which of the log's strings are among these."""
+    wanted: NDArray[np.bool_] = np.isin(np.array(log.strings), names)
     return wanted
 
 
@@ -144,31 +151,72 @@ def task_series(
     log: TimingLog, bins: Bins, window_s: tuple[float, float], weights: Mapping[str, float]
 ) -> tuple[TaskSeries, ...]:
     """Every task with a hit, those that weigh most first, then by name; without LOGON and LOGOFF."""
-    tasks = _windowed(log)
-    hits = tasks[tasks["outcome"] == OUTCOME["ok"]]
-    found = []
-    for protocol in np.unique(hits["protocol"]):
-        for task in np.unique(hits["task"]):
-            own = hits[(hits["protocol"] == protocol) & (hits["task"] == task)]
-            if len(own):
-                took_us = own["ended_us"] - own["started_us"]
-                p50_us, p95_us = bins.percentiles(own["scheduled_us"], took_us, (50, 95))
-                name = log.strings[task]
-                tail_ms = _tail_us(took_us[in_window(own["scheduled_us"], window_s)]) / 1000
-                weight = float(weights.get(name, 0))
-                found.append(TaskSeries(name, log.strings[protocol], weight, p50_us / 1000, p95_us / 1000, tail_ms))
+    hits = _Hits(log, bins, window_s)
+    many = len(hits.names)
+    each = len(bins) + 1  # a group for each bin, and one for the window
+    ranks = [*each_of(many * each, (50, 95)), *((group, 100 - 100 * tail) for group in hits.windows for tail in TAILS)]
+    found_ms = selected(hits.passes, many * each, ranks) / 1000
+    p50_ms, p95_ms = found_ms[: 2 * many * each].reshape(2, many, each)[:, :, :-1]
+    tail_ms = found_ms[2 * many * each :].reshape(many, len(TAILS))
+    found = [
+        TaskSeries(
+            task,
+            protocol,
+            float(weights.get(task, 0)),
+            p50_ms[number],
+            p95_ms[number],
+            np.where([tail * hits.in_window[number] >= 1 for tail in TAILS], tail_ms[number], np.nan),
+        )
+        for number, (protocol, task) in enumerate(hits.names)
+        if hits.times[number]
+    ]
     return tuple(sorted(found, key=lambda one: (-one.weight, one.task, one.protocol)))
 
 
-def _tail_us(samples_us: NDArray[np.int64]) -> Floats:
-    """The percentiles at `TAILS`; NaN where so small a share of the samples is less than one of them."""
-    ordered = np.sort(samples_us)
-    return np.array(
-        [
-            percentile(ordered, (1 - tail) * 100) if len(ordered) and tail * len(ordered) >= 1 else np.nan
-            for tail in TAILS
-        ]
-    )
+class _Hits:
+    """What the tasks of a log took that succeeded, in groups: those of a task in each bin, and in the window.
+
+    `names` are of protocol and task, of all that come together or might; `times`: how many hits each has, `in_window`
+    how many of them were due there; `windows` are the groups that have these.
+    """
+
+    def __init__(self, log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> None:
+        self._log, self._bins, self._window_s = log, bins, window_s
+        occurring = {name: np.zeros(len(log.strings), np.bool_) for name in ("protocol", "task")}
+        for tasks in self._records():
+            for name, occurs in occurring.items():
+                occurs[tasks[name]] = True
+        protocols, names = (np.flatnonzero(occurs) for occurs in occurring.values())
+        self.names = [(log.strings[protocol], log.strings[task]) for protocol in protocols for task in names]
+        self._protocols = np.cumsum(occurring["protocol"]) - 1
+        self._tasks = np.cumsum(occurring["task"]) - 1
+        self._each = len(names)
+        self.windows = range(len(bins), len(self.names) * (len(bins) + 1), len(bins) + 1)
+        self.times = np.zeros(len(self.names), np.int64)
+        self.in_window = np.zeros(len(self.names), np.int64)
+        for tasks in self._records():
+            number, inside = self._number(tasks), in_window(tasks["scheduled_us"], window_s)
+            self.times += np.bincount(number, minlength=len(self.names))
+            self.in_window += np.bincount(number[inside], minlength=len(self.names))
+
+    def passes(self) -> Pass:
+        """Each hit in its bin, and again in the window."""
+        for tasks in self._records():
+            due_us = tasks["scheduled_us"]
+            first = self._number(tasks) * (len(self._bins) + 1)
+            took_us = tasks["ended_us"] - tasks["started_us"]
+            bins = self._bins.of(due_us)
+            binned, inside = bins >= 0, in_window(due_us, self._window_s)
+            yield (first + bins)[binned], took_us[binned]
+            yield first[inside] + len(self._bins), took_us[inside]
+
+    def _records(self) -> Iterator[Records]:
+        for tasks in windowed(self._log):
+            yield chosen(tasks, tasks["outcome"] == OUTCOME["ok"])
+
+    def _number(self, tasks: Records) -> NDArray[np.int64]:
+        number: NDArray[np.int64] = self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]]
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +230,14 @@ class Throughput:
 
 def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
     """Of all tasks but LOGON and LOGOFF, by the instant at which they were due, or ended."""
-    tasks = _windowed(log)
-    failed = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])
-    done = failed | (tasks["outcome"] == OUTCOME["ok"])
-    return Throughput(
-        bins.rate_per_s(tasks["scheduled_us"]),
-        bins.rate_per_s(tasks["ended_us"][done]),
-        bins.rate_per_s(tasks["ended_us"][failed]),
-    )
+    planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
+    for tasks in windowed(log):
+        badly = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])
+        ended_us = tasks["ended_us"]
+        planned += bins.count(tasks["scheduled_us"])
+        done += bins.count(ended_us[badly | (tasks["outcome"] == OUTCOME["ok"])])
+        failed += bins.count(ended_us[badly])
+    return Throughput(*(count / bins.lengths_s for count in (planned, done, failed)))
 
 
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
@@ -197,117 +245,20 @@ def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
 
     The generator's is that of tasks which the clock begins, as in the answer.
     """
-    started = _windowed(log)
-    started = started[started["started_us"] != NEVER]
-    timed = started[_named(log, started, TIMED)]
-    series = {}
-    for cause in LATENESS:
-        of_cause = timed if cause == "generator" else started
-        (late_s,) = bins.percentiles(of_cause["scheduled_us"], of_cause[f"late_{cause}_s"], (95,))
-        series[cause] = late_s * 1000
-    return series
+    by_clock = named(log, TIMED)
 
+    def passes() -> Pass:
+        for tasks in windowed(log):
+            bin_of = bins.of(tasks["scheduled_us"])
+            started = (tasks["started_us"] != NEVER) & (bin_of >= 0)
+            timed = started & by_clock[tasks["task"]]
+            for number, cause in enumerate(LATENESS):
+                counted = timed if cause == "generator" else started
+                # no negative zero: the bits of all others sort as they do
+                late_s = tasks[f"late_{cause}_s"][counted] + np.float32(0)
+                yield number * len(bins) + bin_of[counted], late_s.view(np.uint32)
 
-@dataclass(frozen=True, slots=True)
-class EngineSeries:
-    """How an engine was: its event loop's lag (ms), its share of a core, its memory (bytes)."""
-
-    name: str
-    lag_p99_ms: Floats
-    lag_max_ms: Floats
-    cpu_share: Floats
-    rss_bytes: Floats
-
-
-def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
-    """Of every engine that looked at itself, by the instants of its samples, in the order of their names."""
-    found = []
-    for name, samples in _samples(log, "lags_us").items():
-        at_us = _instants_us(samples)
-        lags = [np.asarray(sample["lags_us"], np.int64) for sample in samples]
-        lags_us = np.concatenate(lags)
-        ticks_us = np.repeat(at_us, [len(each) for each in lags])
-        p99_us, most_us = bins.percentiles(ticks_us, lags_us, (99, 100))
-        cpu_share = _mean(bins, samples, "cpu_share")
-        (rss_bytes,) = _percentiles_of(bins, samples, "rss_bytes", (100,))
-        found.append(EngineSeries(name, p99_us / 1000, most_us / 1000, cpu_share, rss_bytes))
-    return tuple(found)
-
-
-def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """By machine, the share of all its cores that was taken by whomever."""
-    found = {}
-    for name, samples in _samples(log, "core_shares").items():
-        found[name.rpartition(".")[0]] = _mean(bins, samples, "cpu_share")
-    return found
-
-
-def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
-    """By `client.engine`, the placed samples of health with this key."""
-    samples = defaultdict(list)
-    for sample in log.health:
-        if having in sample and "at_s" in sample:
-            client = sample.get("client", log.sources[0].client)
-            engine = sample.get("engine", log.sources[0].engine)
-            samples[f"{client}.{engine}"].append(sample)
-    return dict(sorted(samples.items()))
-
-
-def _instants_us(samples: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-    return np.array([round(sample["at_s"] * 1e6) for sample in samples], np.int64)
-
-
-def _mean(bins: Bins, samples: Sequence[Mapping[str, Any]], key: str) -> Floats:
-    told = [sample for sample in samples if key in sample]
-    number = bins.of(_instants_us(told))
-    values = np.array([sample[key] for sample in told], np.float64)[number >= 0]
-    number = number[number >= 0]
-    counts = np.bincount(number, minlength=len(bins))
-    sums = np.bincount(number, values, minlength=len(bins))
-    means: Floats = np.divide(sums, counts, out=np.full(len(bins), np.nan), where=counts > 0)
-    return means
-
-
-def _percentiles_of(
-    bins: Bins, samples: Sequence[Mapping[str, Any]], key: str, percents: Sequence[int]
-) -> list[Floats]:
-    told = [sample for sample in samples if key in sample]
-    return bins.percentiles(_instants_us(told), np.array([sample[key] for sample in told], np.float64), percents)
-
-
-@dataclass(frozen=True, slots=True)
-class MailSeries:
-    """Mail per second: messages that were due and those that were sent; then for each recipient, copies that the server
-    accepted and copies that came into sight. `under_way` counts, at the end of each bin, what was accepted and not in
-    sight yet. Delivery times (ms) are of copies that were accepted then and announced.
-    """
-
-    due_per_s: Floats
-    sent_per_s: Floats
-    accepted_per_s: Floats
-    arrived_per_s: Floats
-    under_way: Floats
-    p50_ms: Floats
-    p95_ms: Floats
-
-
-def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
-    """The flow of mail over time."""
-    sending = log.tasks[_named(log, log.tasks, SENDING)]
-    mail = journeys(log)
-    arrived = mail.arrived_us != NEVER
-    took_us = np.maximum(mail.arrived_us - mail.accepted_us, 0)
-    p50_us, p95_us = bins.percentiles(mail.accepted_us[mail.announced], took_us[mail.announced], (50, 95))
-    ends_us = np.rint((bins.starts_s + bins.lengths_s) * 1e6).astype(np.int64)
-    # before its sender has read the acceptance, a message may be there already: then it is never under way
-    came_us = np.maximum(mail.arrived_us, mail.accepted_us)[arrived]
-    under_way = np.searchsorted(np.sort(mail.accepted_us), ends_us) - np.searchsorted(np.sort(came_us), ends_us)
-    return MailSeries(
-        due_per_s=bins.rate_per_s(sending["scheduled_us"]),
-        sent_per_s=bins.rate_per_s(sending["ended_us"][sending["outcome"] == OUTCOME["ok"]]),
-        accepted_per_s=bins.rate_per_s(mail.accepted_us),
-        arrived_per_s=bins.rate_per_s(came_us),
-        under_way=under_way.astype(np.float64),
-        p50_ms=p50_us / 1000,
-        p95_ms=p95_us / 1000,
-    )
+    bits = selected(passes, len(LATENESS) * len(bins), each_of(len(LATENESS) * len(bins), (95,)))
+    late_s = np.where(np.isnan(bits), 0, bits).astype(np.uint32).view(np.float32).astype(np.float64)
+    late_ms = np.where(np.isnan(bits), np.nan, late_s * 1000).reshape(len(LATENESS), len(bins))
+    return dict(zip(LATENESS, late_ms, strict=True))

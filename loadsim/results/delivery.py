@@ -101,7 +101,7 @@ def _join(log: TimingLog, mails: Records, window_s: tuple[float, float]) -> _Joi
 
 @dataclass(frozen=True, slots=True)
 class Journeys:
-    """Every message that was accepted, once per recipient, in no order; instants in microseconds from the common start.
+    """Messages that were accepted, once per recipient, in no order; instants in microseconds from the common start.
 
     `arrived_us` is when its recipient first had it in sight, NEVER if he did not; `announced`: his session was told of
     it while it waited, so that the time between the two is a delivery time.
@@ -112,18 +112,19 @@ class Journeys:
     announced: NDArray[np.bool_]
 
 
-def journeys(log: TimingLog) -> Journeys:
-    """Where each accepted message came to, over all engines of the log."""
-    event = log.mails["event"]
-    accepted, accepted_us = _first(log.mails[event == EVENT["accepted"]])
-    arrived_us = np.full(len(accepted), NEVER)
-    announced = np.zeros(len(accepted), np.bool_)
-    for name in ("found", "seen"):
-        keys, at_us = _first(log.mails[event == EVENT[name]])
-        _, of_accepted, of_keys = np.intersect1d(accepted, keys, assume_unique=True, return_indices=True)
-        arrived_us[of_accepted] = at_us[of_keys]
-        announced[of_accepted] = name == "seen"
-    return Journeys(accepted_us, arrived_us, announced)
+def journeys(log: TimingLog) -> Iterator[Journeys]:
+    """Where each accepted message came to, over all engines of the log; all of some recipients at a time."""
+    for mails in mails_by(log, "user"):
+        event = mails["event"]
+        accepted, accepted_us = _first(mails[event == EVENT["accepted"]])
+        arrived_us = np.full(len(accepted), NEVER)
+        announced = np.zeros(len(accepted), np.bool_)
+        for name in ("found", "seen"):
+            keys, at_us = _first(mails[event == EVENT[name]])
+            _, of_accepted, of_keys = np.intersect1d(accepted, keys, assume_unique=True, return_indices=True)
+            arrived_us[of_accepted] = at_us[of_keys]
+            announced[of_accepted] = name == "seen"
+        yield Journeys(accepted_us, arrived_us, announced)
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:

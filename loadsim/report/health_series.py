@@ -1,0 +1,81 @@
+"""How engines and machines were, as series over time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.report.series import Bins, Floats
+from loadsim.results.timinglog import TimingLog
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSeries:
+    """How an engine was: its event loop's lag (ms), its share of a core, its memory (bytes)."""
+
+    name: str
+    lag_p99_ms: Floats
+    lag_max_ms: Floats
+    cpu_share: Floats
+    rss_bytes: Floats
+
+
+def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
+    """Of every engine that looked at itself, by the instants of its samples, in the order of their names."""
+    found = []
+    for name, samples in _samples(log, "lags_us").items():
+        at_us = _instants_us(samples)
+        lags = [np.asarray(sample["lags_us"], np.int64) for sample in samples]
+        lags_us = np.concatenate(lags)
+        ticks_us = np.repeat(at_us, [len(each) for each in lags])
+        p99_us, most_us = bins.percentiles(ticks_us, lags_us, (99, 100))
+        cpu_share = _mean(bins, samples, "cpu_share")
+        (rss_bytes,) = _percentiles_of(bins, samples, "rss_bytes", (100,))
+        found.append(EngineSeries(name, p99_us / 1000, most_us / 1000, cpu_share, rss_bytes))
+    return tuple(found)
+
+
+def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
+    """By machine, the share of all its cores that was taken by whomever."""
+    found = {}
+    for name, samples in _samples(log, "core_shares").items():
+        found[name.rpartition(".")[0]] = _mean(bins, samples, "cpu_share")
+    return found
+
+
+def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
+    """By `client.engine`, the placed samples of health with this key."""
+    samples = defaultdict(list)
+    for sample in log.health:
+        if having in sample and "at_s" in sample:
+            client = sample.get("client", log.sources[0].client)
+            engine = sample.get("engine", log.sources[0].engine)
+            samples[f"{client}.{engine}"].append(sample)
+    return dict(sorted(samples.items()))
+
+
+def _instants_us(samples: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
+    return np.array([round(sample["at_s"] * 1e6) for sample in samples], np.int64)
+
+
+def _mean(bins: Bins, samples: Sequence[Mapping[str, Any]], key: str) -> Floats:
+    told = [sample for sample in samples if key in sample]
+    number = bins.of(_instants_us(told))
+    values = np.array([sample[key] for sample in told], np.float64)[number >= 0]
+    number = number[number >= 0]
+    counts = np.bincount(number, minlength=len(bins))
+    sums = np.bincount(number, values, minlength=len(bins))
+    means: Floats = np.divide(sums, counts, out=np.full(len(bins), np.nan), where=counts > 0)
+    return means
+
+
+def _percentiles_of(
+    bins: Bins, samples: Sequence[Mapping[str, Any]], key: str, percents: Sequence[int]
+) -> list[Floats]:
+    told = [sample for sample in samples if key in sample]
+    return bins.percentiles(_instants_us(told), np.array([sample[key] for sample in told], np.float64), percents)

@@ -1,0 +1,68 @@
+"""The flow of mail as series over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.report.series import Bins, Floats, by_group, each_of, named, windowed
+from loadsim.results.delivery import journeys
+from loadsim.results.gathering import compact
+from loadsim.results.records import NEVER, OUTCOME, chosen
+from loadsim.results.selection import selected
+from loadsim.results.timinglog import TimingLog
+
+SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
+"""The tasks that make mail."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailSeries:
+    """Mail per second: messages that were due and those that were sent; then for each recipient, copies that the server
+    accepted and copies that came into sight. `under_way` counts, at the end of each bin, what was accepted and not in
+    sight yet. Delivery times (ms) are of copies that were accepted then and announced.
+    """
+
+    due_per_s: Floats
+    sent_per_s: Floats
+    accepted_per_s: Floats
+    arrived_per_s: Floats
+    under_way: Floats
+    p50_ms: Floats
+    p95_ms: Floats
+
+
+def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
+    """The flow of mail over time. Of each copy that was announced, five bytes are kept."""
+    due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
+    makes_mail = named(log, SENDING)
+    for tasks in windowed(log):
+        sending = chosen(tasks, makes_mail[tasks["task"]])
+        due += bins.count(sending["scheduled_us"])
+        sent += bins.count(sending["ended_us"][sending["outcome"] == OUTCOME["ok"]])
+    ends_us = np.rint((bins.starts_s + bins.lengths_s) * 1e6).astype(np.int64)
+    under_way = np.zeros(len(bins), np.int64)
+    took: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    for mail in journeys(log):
+        # before its sender has read the acceptance, a message may be there already: then it is never under way
+        came_us = np.maximum(mail.arrived_us, mail.accepted_us)
+        seen_us = came_us[mail.arrived_us != NEVER]
+        accepted += bins.count(mail.accepted_us)
+        arrived += bins.count(seen_us)
+        under_way += np.searchsorted(np.sort(mail.accepted_us), ends_us) - np.searchsorted(np.sort(seen_us), ends_us)
+        number = np.where(mail.announced, bins.of(mail.accepted_us), -1)
+        timed = number >= 0
+        took.append((number[timed].astype(np.uint8), compact((came_us - mail.accepted_us)[timed])))
+    p50_us, p95_us = by_group(selected(lambda: took, len(bins), each_of(len(bins), (50, 95))), len(bins))
+    return MailSeries(
+        due_per_s=due / bins.lengths_s,
+        sent_per_s=sent / bins.lengths_s,
+        accepted_per_s=accepted / bins.lengths_s,
+        arrived_per_s=arrived / bins.lengths_s,
+        under_way=under_way.astype(np.float64),
+        p50_ms=p50_us / 1000,
+        p95_ms=p95_us / 1000,
+    )
