@@ -25,6 +25,7 @@ from imap_script import certificate
 from mailservers import StartEmbedded, logged_on, submit
 
 from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main
+from loadsim.client.channel import start_process
 from loadsim.client.events import Events
 from loadsim.client.pool import Pool
 from loadsim.errors import LONGEST_SERVER_LINE, ServerLost, ServerRefused, printable
@@ -297,7 +298,8 @@ def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch
         "print(json.dumps({'refused': 'x.tlog: expected to write a timing log, found: no space'}), flush=True)\n"
         "sys.stdin.read()\n"
     )
-    monkeypatch.setattr("loadsim.cli.one_run.Pool", partial(Pool, command=(sys.executable, "-c", reluctant)))
+    command = (sys.executable, "-c", reluctant)
+    monkeypatch.setattr("loadsim.cli.one_run.Pool", partial(Pool, open_channel=lambda _: start_process(command)))
     assert main(["run", written(), "--out", "runs/first", "--engines", "2"]) == BAD_INPUT
     out, said = capsys.readouterr()
     assert (out, said.splitlines()[-1]) == ("", "loadsim: x.tlog: expected to write a timing log, found: no space")

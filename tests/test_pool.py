@@ -16,10 +16,11 @@ import pytest
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.client import pool
+from loadsim.client.channel import Channel, start_process
 from loadsim.client.control import decode, encode
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
-from loadsim.client.pool import Pool, engines_for
+from loadsim.client.pool import Part, Pool, engines_for
 from loadsim.client.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.results.hand import CIRCLE, Hand
@@ -43,6 +44,12 @@ begin = json.loads(sys.stdin.readline())["begin"]
 exec(begin["header"]["acts"])
 """
 """An engine that does what its header says, and notes what it hears where its log should be."""
+
+
+async def scripted_engine(_: Part) -> Channel:
+    """Start one."""
+    return await start_process((sys.executable, "-c", SCRIPTED))
+
 
 READY = "say(ready=os.getpid()); "
 ON = READY + "hear('log on'); say(on=True); hear('start'); "
@@ -72,7 +79,7 @@ class Conducted:
         """To the end; `stop` as soon as it runs."""
 
         async def main() -> None:
-            self.pool = Pool(self.begins, Events(self.out), self.watch, (sys.executable, "-c", SCRIPTED))
+            self.pool = Pool(self.begins, Events(self.out), self.watch, open_channel=scripted_engine)
             if stop:
                 asyncio.get_running_loop().call_soon(self.pool.stop)
             await asyncio.wait_for(self.pool.run(), 60)
@@ -213,7 +220,7 @@ def test_an_engine_that_cannot_begin_ends_all(tmp_path: Path) -> None:
     conducted = Conducted(tmp_path, GOOD, "say(refused='x.tlog: expected room, found none'); hear('nothing')")
     with pytest.raises(ConfigError, match=r"^x\.tlog: expected room, found none$"):
         conducted.run()
-    assert all(member.process.returncode is not None for member in (conducted.pool or pytest.fail())._members)
+    assert all(member.channel.ended is not None for member in (conducted.pool or pytest.fail())._members)
 
 
 def test_without_any_engine_there_is_no_run(tmp_path: Path) -> None:

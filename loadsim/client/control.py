@@ -1,27 +1,28 @@
-"""How the engines of a run are kept in step: the control protocol, JSON objects one a line, over a pipe each.
+"""How a run is kept in step: the control protocol, JSON objects one a line, over a channel each.
 
-From the pool of a machine to an engine:
+A pool keeps its members in step: a machine's pool its engines, a station's pool its machines. To both kinds of members:
 
     {"begin": {...}}                everything it needs to know, see `Begin`
-    {"log on": true}                every engine is ready: begin to log on
-    {"start": NANOSECONDS}          the common start, on the machine's monotonic clock
-    {"accepted": [[id, user], ...]} messages that users of other engines sent to users of this one
+    {"log on": true}                every member is ready: begin to log on
+    {"start": NANOSECONDS}          the common start, on the member's monotonic clock
+    {"accepted": [[id, user], ...]} messages that users of other members sent to users of this one
     {"drain": true}                 nobody's tasks run any more: wait for the mail that is under way
     {"drained": true}               all mail of the run has been seen: do not wait for any
     {"stop": true}                  end early; said again: at once
 
-From an engine:
+From a member:
 
     {"ready": PROCESS ID}           it has all it needs, and its log is open
     {"refused": "one line"}         it cannot begin
     {"on": true}                    its log-on is over, and it waits for the common start
     {"snapshot": {...}}             once a second, its heartbeat: a `LiveSnapshot`, all counts from the beginning on
-    {"accepted": [[id, user], ...]} messages that its users sent to users of other engines
+    {"accepted": [[id, user], ...]} messages that its users sent to users of other members
     {"finished": true}              its tasks have ended, and it sends no more
     {"event": {...}}                a line of events.jsonl
     {"over": true}                  it has ended by itself, and its log is complete
 
-An engine whose pipe ends has nobody left to run for, and stops.
+An engine whose pipe ends has nobody left to run for, and stops. `Control` is what a member asks, `leader.Leader` asks
+it over a channel, and `Alone` is for whoever has nobody above him.
 """
 
 from __future__ import annotations
@@ -52,18 +53,22 @@ def decode(line: bytes) -> tuple[str, Any]:
 
 
 class Control(Protocol):
-    """What an engine asks of whoever keeps it in step with the others."""
+    """What an engine, or a machine's pool, asks of whoever keeps it in step with the others."""
+
+    async def all_ready(self) -> None:
+        """Say that we are ready, and wait until everybody is."""
+        ...
 
     async def common_start(self) -> int | None:
         """Say that everybody is on; the instant of the common start, or None when there will be none."""
         ...
 
     def stop_waiting(self) -> None:
-        """The engine was told to stop: nobody waits for the others any more."""
+        """We were told to stop: nobody waits for the others any more."""
         ...
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
-        """The server took a message for a user of another engine."""
+        """The server took a message for a user who is none of ours."""
         ...
 
     async def all_finished(self) -> None:
@@ -76,14 +81,21 @@ class Control(Protocol):
 
 
 class Alone:
-    """The one engine of a run, which need not ask anybody."""
+    """For the one engine of a run, or the one pool, who need not ask anybody.
 
-    def __init__(self, clock: Clock) -> None:
+    The common start lies `ahead_s` ahead of when it is asked for, so that all members have heard of it by then.
+    """
+
+    def __init__(self, clock: Clock, ahead_s: float = 0.0) -> None:
         self._clock = clock
+        self._ahead_ns = round(ahead_s * 1e9)
+
+    async def all_ready(self) -> None:
+        """There are no others."""
 
     async def common_start(self) -> int:
-        """At once."""
-        return self._clock.now_ns()
+        """Without waiting for anybody."""
+        return self._clock.now_ns() + self._ahead_ns
 
     def stop_waiting(self) -> None:
         """Nobody waits."""

@@ -165,6 +165,11 @@ class Engine:
         else:
             self._under_way.add(key)
 
+    def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
+        """The server took these messages of users of other engines, each for one of ours."""
+        for message, user in messages:
+            self.mail_accepted(message, user)
+
     def mail_seen(self, message: str, user: int) -> None:
         """A user has seen a message of this run; one that was never accepted makes up for no other."""
         key = (message, user)
@@ -221,6 +226,7 @@ class Engine:
 
     async def run(self) -> None:
         """From the first log-on to the last log-off. Facts and records are flushed however it ends."""
+        await self._control.all_ready()
         ended = "early"
         thresholds = gc.get_threshold()
         gc.set_threshold(*COLLECTOR)

@@ -7,25 +7,24 @@ it has measured is in the file, whatever becomes of the others.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import pickle
 import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 from loadsim.client.clock import MonotonicClock
-from loadsim.client.control import ACCEPTED_AT_ONCE, LONGEST_LINE_BYTES, decode, encode
+from loadsim.client.control import LONGEST_LINE_BYTES, decode, encode
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
+from loadsim.client.leader import Leader, Told
 from loadsim.client.loops import fastest_loop
 from loadsim.client.modules import open_modules
-from loadsim.client.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
 from loadsim.model.ports import Services
@@ -45,6 +44,20 @@ class Begin:
     log: str
     header: Mapping[str, Any]
 
+    @property
+    def name(self) -> str:
+        """What the engine is called."""
+        engine: str = self.header["engine"]
+        return engine
+
+    def say_ready(self, events: Events, process: int) -> None:
+        """Tell that it is ready, in a process of this number."""
+        events.say("engine ready", engine=self.name, pid=process, users=len(self.hand))
+
+    def say_lost(self, events: Events, why: str) -> None:
+        """Tell that it is lost."""
+        events.say("engine lost", engine=self.name, users=len(self.hand), why=why)
+
     def encode(self) -> bytes:
         """The line that begins an engine.
 
@@ -61,109 +74,6 @@ class Begin:
         """The inverse."""
         scenario, services = pickle.loads(b64decode(about["values"]))  # noqa: S301 - see encode
         return cls(scenario, services, Hand(**about["hand"]), about["log"], about["header"])
-
-
-class Pool:
-    """The pool, as an engine sees it (`control.Control`): tells it what it should know, and hears what it says."""
-
-    def __init__(self, transport: asyncio.WriteTransport) -> None:
-        self._transport = transport
-        self._start: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self._accepted: list[tuple[str, int]] = []
-        self._heard = 0  # messages that others sent to our users
-        self._draining = asyncio.Event()  # everybody's tasks have ended, or we shall not wait for it
-        self._drained = False
-        self._last: dict[str, Any] = {}
-        self.going = asyncio.Event()  # the log-on has begun, or will not
-        self.engine: Engine | None = None
-
-    def tell(self, **message: Any) -> None:
-        """Say something, without waiting until it is heard."""
-        self._transport.write(encode(**message))
-
-    async def common_start(self) -> int | None:
-        """Ask for it, and wait."""
-        self.tell(on=True)
-        return await self._start
-
-    def stop_waiting(self) -> None:
-        """There will be no start, and no drain."""
-        if not self._start.done():
-            self._start.set_result(None)
-        self._draining.set()
-
-    def accepted_elsewhere(self, message: str, user: int) -> None:
-        """Told with the next snapshot, or when there is enough to tell."""
-        self._accepted.append((message, user))
-        if len(self._accepted) >= ACCEPTED_AT_ONCE:
-            self._tell_accepted()
-
-    async def all_finished(self) -> None:
-        """Say it, and wait until the pool says it of all."""
-        self._tell_accepted()
-        self.tell(finished=True)
-        await self._draining.wait()
-
-    def all_delivered(self, outstanding: int) -> bool:
-        """As the pool knows it, who hears of every change."""
-        assert self.engine is not None
-        self._tell_accepted()
-        if (outstanding, self._heard) != (self._last.get("accepted_undelivered"), self._last.get("heard")):
-            self.watch(self.engine.snapshot())
-        return self._drained
-
-    def watch(self, snapshot: LiveSnapshot) -> None:
-        """Hear where the engine stands."""
-        self._tell_accepted()
-        self._last = {**{each.name: getattr(snapshot, each.name) for each in fields(snapshot)}, "heard": self._heard}
-        self.tell(snapshot=self._last)
-
-    def _tell_accepted(self) -> None:
-        if self._accepted:
-            self.tell(accepted=self._accepted)
-            self._accepted = []
-
-    async def listen(self, reader: asyncio.StreamReader) -> None:
-        """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
-        while line := await reader.readline():
-            kind, about = decode(line)
-            if kind == "log on":
-                self.going.set()
-            elif kind == "start" and not self._start.done():
-                self._start.set_result(about)
-            elif kind == "accepted":
-                assert self.engine is not None
-                for message, user in about:
-                    self.engine.mail_accepted(message, user)
-                self._heard += len(about)
-            elif kind == "drain":
-                self._draining.set()
-            elif kind == "drained":
-                self._drained = True
-            elif kind == "stop":
-                self._stop()
-        self._stop()
-
-    def _stop(self) -> None:
-        self.stop_waiting()
-        if self.engine is not None:
-            self.engine.stop()
-        self.going.set()
-
-
-class _Told:
-    """A text stream for `Events` whose lines go to the pool; each says which engine it is of."""
-
-    def __init__(self, pool: Pool, engine: str) -> None:
-        self._pool = pool
-        self._engine = engine
-
-    def write(self, line: str) -> None:
-        """One whole line."""
-        self._pool.tell(event={**json.loads(line), "engine": self._engine})
-
-    def flush(self) -> None:
-        """It is on its way."""
 
 
 class _Out(asyncio.BaseProtocol):
@@ -183,7 +93,7 @@ async def live(from_pool: int, to_pool: int) -> None:
     reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_pool, "rb", 0))
     transport, out = await loop.connect_write_pipe(_Out, os.fdopen(to_pool, "wb", 0))
-    pool = Pool(transport)
+    pool = Leader(transport.write)
     line = await reader.readline()
     if line:
         _, about = decode(line)
@@ -196,7 +106,14 @@ async def live(from_pool: int, to_pool: int) -> None:
     await out.closed
 
 
-async def _run(begin: Begin, pool: Pool, reader: asyncio.StreamReader) -> None:
+async def _listen(pool: Leader, reader: asyncio.StreamReader) -> None:
+    """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
+    while line := await reader.readline():
+        pool.hear(line)
+    pool.stop()
+
+
+async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None:
     scenario = begin.scenario
     workload = Workload(scenario)
     contents = Contents(workload.seed)
@@ -213,7 +130,7 @@ async def _run(begin: Begin, pool: Pool, reader: asyncio.StreamReader) -> None:
         log = TimingLogWriter(Path(begin.log), header, epoch_ns)
     except OSError as failure:
         raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
-    events = Events(cast(Any, _Told(pool, str(begin.header["engine"]))))
+    events = Events(cast(Any, Told(pool, engine=begin.name)))
     try:
         async with asyncio.TaskGroup() as group:
             engine = Engine(
@@ -230,10 +147,8 @@ async def _run(begin: Begin, pool: Pool, reader: asyncio.StreamReader) -> None:
                 watch=pool.watch,
                 control=pool,
             )
-            pool.engine = engine
-            listening = group.create_task(pool.listen(reader))
-            pool.tell(ready=os.getpid())
-            await pool.going.wait()
+            pool.led = engine
+            listening = group.create_task(_listen(pool, reader))
             await engine.run()
             listening.cancel()
     finally:

@@ -1,7 +1,8 @@
-"""The engines of one machine: started together, kept in step, watched, and given up one by one when they fail.
+"""The engines of one machine, or the machines of a run: started together, kept in step, watched, and given up one by
+one when they fail.
 
-An engine that dies, or is not heard of for five seconds, is lost, and its users with it. The others go on; what it
-has measured is in its log, and the verdict counts its users as lost.
+A member that dies, or is not heard of for five seconds, is lost, and its users with it. The others go on; what it has
+measured is in its log, and the verdict counts its users as lost.
 """
 
 from __future__ import annotations
@@ -9,34 +10,40 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
-from loadsim.client.control import ACCEPTED_AT_ONCE, LONGEST_LINE_BYTES, decode, encode
-from loadsim.client.engine_process import Begin
+from loadsim.client.channel import Channel, start_process
+from loadsim.client.clock import MonotonicClock
+from loadsim.client.control import ACCEPTED_AT_ONCE, Alone, Control, decode, encode
 from loadsim.client.events import Events
 from loadsim.client.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, total
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.results.hand import Hand
 
 USERS_PER_ENGINE = 15_000
 """More than a core can serve in real time, by this project's own measurements."""
 
 HEARTBEAT_S = 1.0
 MISSES = 5
-"""An engine that is not heard of so many times in a row is lost."""
+"""A member that is not heard of so many times in a row is lost."""
 
 READY_LIMIT_S = 300.0
-"""How long an engine may take to begin: it makes the contents of its messages first."""
+"""How long a member may take to begin: an engine makes the contents of its messages first."""
 
 CLOSE_LIMIT_S = 120.0
-"""How long an engine that has ended may take to put its log on the disk."""
+"""How long a member that has ended may take to put its log on the disk."""
+
+ENGINE = (sys.executable, "-m", "loadsim.client.engine_process")
 
 START_AHEAD_S = 0.25
 """How long beforehand the common start is told: every engine has heard of it by then."""
 
-ENGINE = (sys.executable, "-m", "loadsim.client.engine_process")
+LOOK_S = 0.05
+"""How often we ask whether all mail of the run has been seen: others may see it."""
 
 
 def engines_for(users: int, cores: int) -> int:
@@ -44,59 +51,94 @@ def engines_for(users: int, cores: int) -> int:
     return min(users, max(cores, 1, ceil(users / USERS_PER_ENGINE)))
 
 
-class _Member:
-    """One engine, as the pool sees it."""
+class Part(Protocol):
+    """What a member has of a run."""
 
-    def __init__(self, begin: Begin, process: asyncio.subprocess.Process) -> None:
-        self.begin = begin
-        self.name: str = begin.header["engine"]
-        self.process = process
+    @property
+    def name(self) -> str:
+        """What the member is called: the engine's number, the machine's name."""
+        ...
+
+    @property
+    def hand(self) -> Hand:
+        """Its users."""
+        ...
+
+    def encode(self) -> bytes:
+        """The line that it is told to begin with."""
+        ...
+
+    def say_ready(self, events: Events, process: int) -> None:
+        """Tell that the member is ready, in a process of this number."""
+        ...
+
+    def say_lost(self, events: Events, why: str) -> None:
+        """Tell that the member is lost."""
+        ...
+
+
+async def start_engine(_: Part) -> Channel:
+    """Start an engine as a process of this machine."""
+    return await start_process(ENGINE)
+
+
+class _Member:
+    """An engine or a machine, as the pool sees it."""
+
+    def __init__(self, part: Part, channel: Channel) -> None:
+        self.part = part
+        self.channel = channel
         self.said: set[str] = set()  # ready, on, finished, over
         self.snapshot: LiveSnapshot | None = None
-        self.lost: str | None = None  # why
+        self.lost = False
         self.told_accepted = 0
         self.heard_accepted = 0
         self.misses = 0
         self.quiet_since_s = time.monotonic()
 
-    def tell(self, line: bytes) -> None:
-        """Say something; a dead engine is found out by its silence."""
-        assert self.process.stdin is not None
-        with suppress(ConnectionError, RuntimeError):
-            self.process.stdin.write(line)
+    @property
+    def drains(self) -> bool:
+        """Whether it sends no more, and we know of all that it has sent."""
+        snapshot = self.snapshot
+        return "over" in self.said or (snapshot is not None and PHASES.index(snapshot.phase) >= PHASES.index("drain"))
 
     @property
-    def delivered(self) -> bool:
-        """Whether it sends no more, and its users have seen everything that was accepted for them."""
-        snapshot = self.snapshot
-        return "over" in self.said or (
-            snapshot is not None
-            and PHASES.index(snapshot.phase) >= PHASES.index("drain")
-            and not snapshot.accepted_undelivered
-            and self.heard_accepted == self.told_accepted
-        )
+    def on_its_way(self) -> int:
+        """How many messages for its users it has been told of, and has not heard of yet."""
+        return 0 if self.lost or "over" in self.said else self.told_accepted - self.heard_accepted
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages its users have not seen; they will see no more when it is over."""
+        if self.snapshot is None or "over" in self.said:
+            return 0
+        return self.snapshot.accepted_undelivered + self.on_its_way
 
 
 class Pool:
-    """Runs the engines that `begins` describe. What happens to them, and what they say happened, goes to `events`.
+    """Runs the members that have these `parts`. What happens to them, and what they say happened, goes to `events`.
 
-    `watch` hears where all of them together stand, once a second. `start_ns` is the common start, 0 before it is known.
+    `watch` hears where all of them together stand, once a second. `control` keeps the pool in step with others, when
+    there are any. `open_channel` starts a member, by default an engine. `start_ns` is the common start, 0 before it is
+    known.
     """
 
     def __init__(
         self,
-        begins: Sequence[Begin],
+        parts: Sequence[Part],
         events: Events,
         watch: Callable[[LiveSnapshot], None],
-        command: Sequence[str] = ENGINE,
+        control: Control | None = None,
+        open_channel: Callable[[Part], Awaitable[Channel]] = start_engine,
     ) -> None:
-        self._begins = begins
+        self._parts = parts
         self._watch = watch
-        self._command = command
+        self._control = control or Alone(MonotonicClock(), START_AHEAD_S)
+        self._open_channel = open_channel
         self._members: list[_Member] = []
         self._changed = asyncio.Event()
         self.start_ns = 0
-        self._begun = False  # the engines log on, and are heard of once a second
+        self._begun = False  # the members log on, and are heard of once a second
         self._stops = 0
         self._events = events
         events.seconds = self._seconds
@@ -109,19 +151,31 @@ class Pool:
     def stop(self) -> None:
         """End the run early; told again: cut everything off."""
         self._stops += 1
+        self._control.stop_waiting()
         self._tell(encode(stop=True))
         self._changed.set()
 
-    async def run(self) -> None:
-        """From the start of the processes to their end, and none of them is left, however it ends.
+    def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
+        """The server took these messages, sent elsewhere, each for one of our users."""
+        self._deal_out(messages)
 
-        Raises `ConfigError` when an engine cannot begin, `RunInvalid` when none is left before the common start.
+    def snapshot(self) -> LiveSnapshot:
+        """Where all members together stand, once there is one of which we know. What they have not heard of counts as
+        undelivered."""
+        together = total([member.snapshot for member in self._members if member.snapshot])
+        on_their_way = sum(member.on_its_way for member in self._members)
+        return replace(together, accepted_undelivered=together.accepted_undelivered + on_their_way)
+
+    async def run(self) -> None:
+        """From the start of the members to their end, and none of them is left, however it ends.
+
+        Raises `ConfigError` when a member cannot begin, `RunInvalid` when none is left before the common start.
         """
         try:
             async with asyncio.TaskGroup() as group:
                 listening = []
-                for begin in self._begins:
-                    member = await self._begin(begin)
+                for part in self._parts:
+                    member = await self._begin(part)
                     listening.append(group.create_task(self._listen(member)))
                 watching = group.create_task(self._supervise())
                 await self._conduct()
@@ -132,38 +186,34 @@ class Pool:
             raise failures.exceptions[0] from None
         finally:
             for member in self._members:
-                if member.process.returncode is None:
-                    with suppress(ProcessLookupError):
-                        member.process.kill()
-                await member.process.wait()
+                member.channel.kill()
+                await member.channel.wait()
 
-    async def _begin(self, begin: Begin) -> _Member:
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LONGEST_LINE_BYTES,
-            start_new_session=True,  # Ctrl-C is for us: we tell them
-        )
-        member = _Member(begin, process)
+    async def _begin(self, part: Part) -> _Member:
+        member = _Member(part, await self._open_channel(part))
         self._members.append(member)
-        member.tell(begin.encode())
+        member.channel.tell(part.encode())
         return member
 
     async def _conduct(self) -> None:
-        """The steps of a run that all engines take together."""
+        """The steps of a run that all members take together, and with whom `control` keeps them in step."""
         await self._until(lambda member: "ready" in member.said)
         if not any(self._alive()):
             raise RunInvalid("no engine was ready to begin: there was no load")
+        await self._control.all_ready()
         self._begun = True
         await self._log_on()
         await self._until(lambda member: bool(member.said & {"on", "over"}))
-        if not self._stops:
-            self.start_ns = time.monotonic_ns() + round(START_AHEAD_S * 1e9)
-            self._tell(encode(start=self.start_ns))
+        start_ns = None if self._stops else await self._control.common_start()
+        if start_ns is not None:
+            self.start_ns = start_ns
+            for member in self._alive():
+                member.channel.tell(encode(start=start_ns + member.channel.ahead_ns))
         await self._until(lambda member: bool(member.said & {"finished", "over"}))
+        await self._control.all_finished()
         self._tell(encode(drain=True))
-        await self._until(lambda member: member.delivered)
+        await self._until(lambda member: member.drains)
+        await self._until_delivered()
         self._tell(encode(drained=True))
         await self._until(lambda member: "over" in member.said)
 
@@ -174,38 +224,47 @@ class Pool:
         """
         members = self._alive()
         for member in members:
-            member.tell(encode(**{"log on": True}))
+            member.channel.tell(encode(**{"log on": True}))
             if member is not members[-1]:
                 await asyncio.sleep(HEARTBEAT_S / len(members))
 
     async def _until(self, reached: Callable[[_Member], bool]) -> None:
-        """Wait until every engine that is not lost has come so far."""
+        """Wait until every member that is not lost has come so far."""
         while not all(reached(member) for member in self._alive()):
             self._changed.clear()
             await self._changed.wait()
 
+    async def _until_delivered(self) -> None:
+        """Wait until all mail of the run has been seen, or nobody waits for it any more."""
+        while any("over" not in member.said for member in self._alive()) and not self._control.all_delivered(
+            sum(member.outstanding for member in self._alive())
+        ):
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._changed.wait()
+
     def _alive(self) -> list[_Member]:
-        return [member for member in self._members if member.lost is None]
+        return [member for member in self._members if not member.lost]
 
     def _tell(self, line: bytes) -> None:
         for member in self._alive():
-            member.tell(line)
+            member.channel.tell(line)
 
     async def _listen(self, member: _Member) -> None:
-        """Hear an engine, to the end of its pipe."""
-        assert member.process.stdout is not None
-        while line := await member.process.stdout.readline():
+        """Hear a member, to the end of its channel."""
+        while line := await member.channel.hear():
             try:
                 kind, about = decode(line)
             except ValueError:
                 break  # it died in the middle of a line
             member.misses = 0
             member.quiet_since_s = time.monotonic()
-            if member.lost is None:
+            if not member.lost:
                 self._hear(member, kind, about)
-        status = await member.process.wait()
+        how = await member.channel.wait()
         if "over" not in member.said:
-            self._lose(member, f"signal {-status}" if status < 0 else f"exit status {status}")
+            self._lose(member, how)
         self._changed.set()
 
     def _hear(self, member: _Member, kind: str, about: Any) -> None:
@@ -215,24 +274,29 @@ class Pool:
         elif kind == "event":
             self._events.pass_on(about)
         elif kind == "accepted":
-            self._pass_on(about)
+            for message, user in self._deal_out(about):
+                self._control.accepted_elsewhere(message, user)
         elif kind == "refused":
             raise ConfigError(about)
         else:
             member.said.add(kind)
             if kind == "ready":
-                self._events.say("engine ready", engine=member.name, pid=about, users=len(member.begin.hand))
+                member.part.say_ready(self._events, about)
             if self._stops and kind == "ready":  # told before it could hear
-                member.tell(encode(stop=True))
+                member.channel.tell(encode(stop=True))
         self._changed.set()
 
-    def _pass_on(self, accepted: Sequence[tuple[str, int]]) -> None:
-        """Tell of accepted messages where their recipients are."""
-        for member in self._alive():
-            mine = [pair for pair in accepted if pair[1] in member.begin.hand]
-            for begin in range(0, len(mine), ACCEPTED_AT_ONCE):
-                member.tell(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
-            member.told_accepted += len(mine)
+    def _deal_out(self, accepted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Tell of accepted messages where their recipients are; those whose recipients are none of ours."""
+        left = list(accepted)
+        for member in self._members:
+            mine = [pair for pair in left if pair[1] in member.part.hand]
+            left = [pair for pair in left if pair[1] not in member.part.hand]
+            if not member.lost:
+                for begin in range(0, len(mine), ACCEPTED_AT_ONCE):
+                    member.channel.tell(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
+                member.told_accepted += len(mine)
+        return left
 
     async def _supervise(self) -> None:
         """Once a second: who has not been heard of? Counted in our own seconds, in which all that came was read."""
@@ -241,27 +305,25 @@ class Pool:
             for member in self._alive():
                 member.misses += self._begun
                 quiet_s = time.monotonic() - member.quiet_since_s
-                if member.process.returncode is not None:
+                if member.channel.ended is not None:
                     continue
-                if not self._begun:
-                    gone = quiet_s > READY_LIMIT_S
+                if not self._begun:  # whoever is ready waits for the others
+                    gone = "ready" not in member.said and quiet_s > READY_LIMIT_S
                 elif "over" in member.said or (member.snapshot and member.snapshot.phase == "over"):
                     gone = quiet_s > CLOSE_LIMIT_S
                 else:
                     gone = member.misses > MISSES
                 if gone:
                     self._lose(member, f"not heard of for {quiet_s:.0f} s")
-                    with suppress(ProcessLookupError):
-                        member.process.kill()
-            snapshots = [member.snapshot for member in self._members if member.snapshot]
-            if snapshots:
-                self._watch(total(snapshots))
+                    member.channel.kill()
+            if any(member.snapshot for member in self._members):
+                self._watch(self.snapshot())
 
     def _lose(self, member: _Member, why: str) -> None:
-        if member.lost is None:
-            member.lost = why
+        if not member.lost:
+            member.lost = True
             member.snapshot = member.snapshot and of_a_lost_engine(member.snapshot)
-            self._events.say("engine lost", engine=member.name, users=len(member.begin.hand), why=why)
+            member.part.say_lost(self._events, why)
             self._changed.set()
 
     def _seconds(self) -> float | None:

@@ -87,6 +87,9 @@ class Rounds:
         assert mail.evidence is not None
         self._posted.append(Letter(self._clock.now_ns(), mail.evidence.id, tuple(users), mail))
 
+    async def all_ready(self) -> None:
+        """In virtual time there is nothing to wait for: all are, at its beginning."""
+
     async def common_start(self) -> int:
         """The same instant for every engine. From then on there are rounds."""
         self._wait_for_the_end()

@@ -1,0 +1,243 @@
+"""A pool of pools: machines are kept in step as a machine's engines are, and by the same words."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_pool import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
+from virtual_runs import NOWHERE, QUIET, scenario_of
+
+from loadsim.client.channel import Channel
+from loadsim.client.control import decode, encode
+from loadsim.client.engine_process import Begin
+from loadsim.client.events import Events
+from loadsim.client.leader import Leader, Told
+from loadsim.client.pool import Part, Pool
+from loadsim.client.snapshot import LiveSnapshot
+from loadsim.errors import RunInvalid
+from loadsim.results.hand import Hand
+
+AHEAD_NS = 3600 * 10**9
+
+
+class Machine:
+    """A machine's pool of scripted engines, in a task of ours; the station's channel to it and its part of the run."""
+
+    def __init__(self, place: Path, name: str, first: int, users: int, acts: Sequence[str], ahead_ns: int = 0) -> None:
+        """Two users for each act, from user `first` on."""
+        self.name = name
+        self.hand = Hand(users, 1, first, first + 2 * len(acts))
+        self.ahead_ns = ahead_ns
+        scenario = scenario_of(place / "scenario", (QUIET, users))
+        self.begins = [
+            Begin(
+                scenario,
+                NOWHERE,
+                Hand(users, 1, first + 2 * at, first + 2 * at + 2),
+                str(place / f"{name}.{at + 1}"),
+                {"engine": str(at + 1), "acts": act},
+            )
+            for at, act in enumerate(acts)
+        ]
+        self.ready = 0
+        self.lost: str | None = None
+        self.ended: str | None = None
+        self.on_everybody: Callable[[], object] = lambda: None
+        self.at_end: Callable[[], object] = lambda: None
+
+    # its part
+
+    def encode(self) -> bytes:
+        return encode(begin={})
+
+    def say_ready(self, events: Events, process: int) -> None:
+        self.ready = process
+
+    def say_lost(self, events: Events, why: str) -> None:
+        self.lost = why
+
+    # the channel to it
+
+    def tell(self, line: bytes) -> None:
+        if self.ended is None:
+            self._hear(line)
+
+    async def hear(self) -> bytes:
+        return await self._said.get()
+
+    async def wait(self) -> str:
+        await asyncio.wait([self._life])
+        return self.ended or pytest.fail()
+
+    def kill(self) -> None:
+        self._life.cancel()
+
+    # the machine itself
+
+    async def open(self) -> Channel:
+        self._said: asyncio.Queue[bytes] = asyncio.Queue()
+        self._leader = Leader(self._say)
+        told: Any = Told(self._leader, client=self.name)
+        self._pool = Pool(self.begins, Events(told), self._leader.watch, self._leader, scripted_engine)
+        self._leader.led = self._pool
+        self._life = asyncio.create_task(self._live())
+        return self
+
+    def _say(self, line: bytes) -> None:
+        self._said.put_nowait(line)
+        if decode(line)[0] == "on":
+            asyncio.get_running_loop().call_soon(self.on_everybody)
+
+    def stop(self) -> None:
+        """As somebody at the machine would."""
+        self._pool.stop()
+
+    def _hear(self, line: bytes) -> None:
+        if decode(line)[0] != "begin":
+            self._leader.hear(line)
+
+    async def _live(self) -> None:
+        try:
+            await self._pool.run()
+            self.at_end()
+            self._leader.tell(over=True)
+            self.ended = "by itself"
+        except RunInvalid as reason:
+            self.ended = str(reason)
+        finally:
+            self.ended = self.ended or "cut off"
+            self._said.put_nowait(b"")
+
+    def heard(self, engine: int) -> list[tuple[str, Any]]:
+        """What one of its engines was told after its beginning."""
+        return [decode(line.encode()) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
+
+
+def conduct(
+    *machines: Machine, watch: Callable[[LiveSnapshot], None] = lambda _: None, stop: bool = False
+) -> list[dict[str, Any]]:
+    """A station's run with these machines; its events."""
+    out = io.StringIO()
+
+    async def open_channel(part: Part) -> Channel:
+        assert isinstance(part, Machine)
+        return await part.open()
+
+    async def main() -> None:
+        station = Pool(machines, Events(out), watch, open_channel=open_channel)
+        if stop:
+            asyncio.get_running_loop().call_soon(station.stop)
+        await asyncio.wait_for(station.run(), 60)
+
+    asyncio.run(main())
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_machines_begin_together(tmp_path: Path) -> None:
+    """Engines of all machines log on when the last one of any is ready, and are told one start, each by its clock."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)  # whoever opens it waits for the other: the last engine is ready after the first has said so
+    first = READY + f"open({str(gate)!r}, 'w').close(); " + GOOD.removeprefix(READY)
+    last = f"open({str(gate)!r}).read(); " + GOOD
+    one = Machine(tmp_path, "one", 1, 6, [first, GOOD])
+    two = Machine(tmp_path, "two", 5, 6, [last], AHEAD_NS)
+    events = conduct(one, two)
+    assert [kind for kind, _ in one.heard(1)] == ["log on", "start", "drain", "drained"]
+    assert one.heard(1) == one.heard(2)
+    assert dict(two.heard(1))["start"] - dict(one.heard(1))["start"] == AHEAD_NS
+    assert {one.ready, two.ready} == {os.getpid()}
+    ready = {(event["client"], event["engine"]) for event in events if event["event"] == "engine ready"}
+    assert ready == {("one", "1"), ("one", "2"), ("two", "1")}
+
+
+def test_mail_reaches_the_machine_and_engine_of_its_recipient(tmp_path: Path) -> None:
+    """Users 1 to 4 are of the first machine's two engines, 5 to 8 of the second's: each message goes one way only."""
+    sends = ON + "say(accepted=[['a', 8], ['c', 4], ['d', 7]]); "
+    sends += FINISHED + "snapshot('drain')" + DRAINED
+    sees = ON + "n = len(hear('accepted')); " + FINISHED + "snapshot('drain', 0, n)" + DRAINED
+    one = Machine(tmp_path, "one", 1, 8, [sends, sees])
+    two = Machine(tmp_path, "two", 5, 8, [GOOD, sees])
+    conduct(one, two)
+    assert dict(one.heard(2))["accepted"] == [["c", 4]]
+    assert dict(two.heard(2))["accepted"] == [["a", 8], ["d", 7]]
+    assert "accepted" not in dict(one.heard(1))
+    assert "accepted" not in dict(two.heard(1))
+
+
+def test_no_machine_is_told_that_all_is_seen_before_it_is(tmp_path: Path) -> None:
+    """A message on its way to an engine of another machine holds all, though every engine has said to have seen all."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    sends = ON + "say(accepted=[['a', 3]]); " + FINISHED + "snapshot('drain'); hear('drained'); "
+    sends += "say(event=dict(event='released')); say(over=True)"
+    slow = ON + FINISHED + f"snapshot('drain'); open({str(gate)!r}).read(1); "
+    slow += "say(event=dict(event='seen')); snapshot('drain', 0, 1)" + DRAINED
+    shown = []
+    with gate.open("r+b", buffering=0) as opened:
+
+        def watch(snapshot: LiveSnapshot) -> None:
+            shown.append(snapshot)
+            if snapshot.phase == "drain" and snapshot.accepted_undelivered == 1:
+                opened.write(b"x")
+
+        events = conduct(Machine(tmp_path, "one", 1, 4, [sends]), Machine(tmp_path, "two", 3, 4, [slow]), watch=watch)
+    order = [event["event"] for event in events]
+    assert order.index("seen") < order.index("released")
+
+
+def test_no_machine_drains_while_another_may_send(tmp_path: Path) -> None:
+    """Whoever has finished waits for the last engine of the last machine."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    early = ON + "say(finished=True); " + f"open({str(gate)!r}, 'w').close(); hear('drain'); "
+    early += "say(event=dict(event='drains')); snapshot('drain')" + DRAINED
+    late = ON + f"open({str(gate)!r}).read(); say(event=dict(event='sends')); " + GOOD.removeprefix(ON)
+    events = conduct(Machine(tmp_path, "one", 1, 4, [early]), Machine(tmp_path, "two", 3, 4, [late]))
+    order = [event["event"] for event in events]
+    assert order.index("sends") < order.index("drains")
+
+
+@pytest.mark.parametrize("before", ["", READY + "hear('log on'); ", ON])
+def test_the_others_go_on_without_a_machine_that_fails(tmp_path: Path, before: str) -> None:
+    """All engines of one machine die, at any time: the other machine comes to its end, and waits for none of it."""
+    gone = ON + "say(accepted=[['a', 3]]); " + FINISHED + "snapshot('drain')" + DRAINED
+    one = Machine(tmp_path, "one", 1, 4, [gone])
+    two = Machine(tmp_path, "two", 3, 4, [before + "os._exit(1)"])
+    events = conduct(one, two)
+    assert [kind for kind, _ in one.heard(1)][-1] == "drained"
+    assert [event["client"] for event in events if event["event"] == "engine lost"] == ["two"]
+    assert one.lost is None
+    assert two.lost == (None if before else "no engine was ready to begin: there was no load")
+
+
+def test_stop_reaches_the_engines_of_all_machines(tmp_path: Path) -> None:
+    """Told to stop, the station tells the machines, and they their engines; there is no common start."""
+    stopped = READY + "hear('stop'); say(over=True)"
+    machines = [Machine(tmp_path, "one", 1, 4, [stopped]), Machine(tmp_path, "two", 3, 4, [stopped])]
+    conduct(*machines, stop=True)
+    for machine in machines:
+        assert "start" not in dict(machine.heard(1))
+        assert machine.lost is None
+
+
+def test_a_machine_that_is_stopped_waits_for_no_other(tmp_path: Path) -> None:
+    """Stopped where it is, while the station still waits for another machine, it ends; the other one goes on."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    one = Machine(tmp_path, "one", 1, 4, [READY + "hear('log on'); say(on=True); hear('stop'); say(over=True)"])
+    late = READY + f"hear('log on'); open({str(gate)!r}).read(1); say(on=True); hear('start'); "
+    two = Machine(tmp_path, "two", 3, 4, [late + FINISHED + "snapshot('drain')" + DRAINED])
+    one.on_everybody = one.stop
+    with gate.open("r+b", buffering=0) as opened:
+        one.at_end = lambda: opened.write(b"x")
+        conduct(one, two)
+    assert [kind for kind, _ in one.heard(1)] == ["log on", "stop"]
+    assert [kind for kind, _ in two.heard(1)] == ["log on", "start", "drain", "drained"]
+    assert one.lost is None
