@@ -156,6 +156,79 @@ def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> Non
     assert "not compared: BROWSE." in comparison.text
 
 
+def reads(took_ms: float, unanswered: int, of: int = 100) -> list[dict[str, Any]]:
+    """So many READs, some of which are refused within 3 ms; and as many SENDs, of 50 ms each."""
+    tasks = [done("READ", 900 * at, took_ms) for at in range(of - unanswered)]
+    tasks += [
+        done("READ", 900 * at + 100, 3, outcome="refused", error="IMAP UID FETCH: NO") for at in range(unanswered)
+    ]
+    return tasks + [done("SEND", 900 * at, 50) for at in range(of)]
+
+
+def side_of(place: Path, side: str, took_ms: float, unanswered: int, of: int = 100, runs: int = 3) -> list[Path]:
+    """Runs whose READ takes about this time, where it is answered; they take turns with the other side's."""
+    turn = {"base": 0, "new": 1}[side]
+    return [
+        write_run(
+            place,
+            f"{side}-{at}",
+            tasks=reads(took_ms * 1.02**at, unanswered, of),
+            hour=2 * at + turn,
+        )
+        for at in range(runs)
+    ]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_who_refuses_quickly_is_not_faster_and_does_not_pass(tmp_path: Path, capsys: Capture, runs: int) -> None:
+    """Half of the READs are refused, and the others take 60 % of the time: the new server fails."""
+    base, new = side_of(tmp_path, "base", 100, 0, runs=runs), side_of(tmp_path, "new", 60, 50, runs=runs)
+    junit = tmp_path / "junit.xml"
+    arguments = ["--base", *map(str, base), "--new", *map(str, new), "--max-regression", "5%", "--junit", str(junit)]
+    assert main(["compare", *arguments]) == 1
+    text = capsys.readouterr().out
+    assert "faster" not in text
+    assert (
+        "\nREAD: less was answered in new (0 % unanswered in base, 50 % in new): of what was, 0.600 times as long\n"
+        in text
+    )
+    assert "failed: less of what is scored was answered in new than in base" in text
+    (failure,) = ElementTree.parse(junit).iter("failure")
+    assert "less of what is scored was answered in new" in failure.attrib["message"]
+    found = compare_runs(base, new, max_regression=0.05)
+    assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "new")
+    assert by_name(found, "READ")["unanswered"] == {"base": 0, "new": 0.5}
+    assert (by_name(found, "Score")["change"], by_name(found, "Score")["answered_less"]) == (None, "new")
+    assert by_name(found, "SEND")["answered_less"] is None
+
+
+def test_who_answers_more_is_not_slower(tmp_path: Path) -> None:
+    """The old server left half of its READs unanswered and was fast with the rest: the new one has not failed."""
+    found = compare_runs(side_of(tmp_path, "base", 60, 50), side_of(tmp_path, "new", 100, 0), max_regression=0.05)
+    assert (found.figures["decision"], found.exit_status, found.figures["more_repeats"]) == ("undecided", 4, None)
+    assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "base")
+    assert "less of what is scored was answered in base than in new" in found.text
+
+
+@pytest.mark.parametrize(("unanswered", "of"), [(1, 20), (1, 100), (0, 100)])
+def test_one_failure_is_chance(tmp_path: Path, unanswered: int, of: int) -> None:
+    """One in a hundred is no more than the criteria allow; and 3 of 60 are too few to be told from chance."""
+    base, new = side_of(tmp_path, "base", 100, 0, of), side_of(tmp_path, "new", 60, unanswered, of)
+    found = compare_runs(base, new, max_regression=0.05)
+    assert (found.figures["decision"], by_name(found, "READ")["change"]) == ("passed", "faster")
+
+
+def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
+    """No MOVE was answered by the new server: without a weight it is in no score, and in no row of the table."""
+    moves = [done("MOVE", 900 * at, 5) for at in range(100)]
+    refused_moves = [move | {"outcome": "refused", "error": "IMAP UID MOVE: NO"} for move in moves]
+    base = write_run(tmp_path, "base-1", tasks=reads(100, 0) + moves, weights={"READ": 1})
+    new = write_run(tmp_path, "new-1", tasks=reads(100, 0) + refused_moves, weights={"READ": 1})
+    found = compare_runs([base], [new])
+    assert found.figures["not_compared"] == ["MOVE"]
+    assert "MOVE: not answered were 0 % in base, 100 % in new" in found.figures["warnings"]
+
+
 def test_runs_that_vary_wildly_keep_the_table_narrow(tmp_path: Path) -> None:
     """Two runs of each whose times have nothing in common: bounds of hundreds and thousandths are just called such."""
     base, new = ([write_run(tmp_path, f"{side}{at}", 5 * 20.0**at) for at in (1, 2)] for side in ("b", "n"))

@@ -11,10 +11,11 @@ from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.report.answer import summarise
-from loadsim.report.compare_text import compare_text
+from loadsim.report.compare_text import compare_text, percent
 from loadsim.results.compare import Decision, Difference, Sample, compare, decide, repeats_needed
 from loadsim.results.merge import STRESS, find_logs, mode_of
 from loadsim.results.timinglog import read_log
+from loadsim.results.unanswered import Side, Unanswered, together
 
 UNDECIDED = 4
 """The exit status when the runs may be believed, and are too few for the question."""
@@ -28,6 +29,9 @@ LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
 """Header keys that follow from the seed, too: they must agree, or each seed occur equally often on both sides."""
 
 BASE, NEW = "base", "new"
+
+SCORE = "Score"
+"""What the score is called among the figures; with several client modules, each module's name stands before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +58,12 @@ class Run:
 
     @property
     def tasks(self) -> dict[str, Mapping[str, Any]]:
-        """The tasks with hits, under names that tell client modules apart where there are several."""
+        """The tasks, under names that tell client modules apart where there are several."""
         modules = self.score["by_protocol"]
         return {
             task["task"] if len(modules) == 1 else f"{module}: {task['task']}": task
             for module, found in modules.items()
             for task in found["tasks"]
-            if task["hits"]
         }
 
     @property
@@ -68,7 +71,7 @@ class Run:
         """The score, or those of the client modules, where there is one."""
         modules = self.score["by_protocol"]
         return {
-            "Score" if len(modules) == 1 else f"{module}: Score": found["score_ms"]
+            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found["score_ms"]
             for module, found in modules.items()
             if found["score_ms"] is not None
         }
@@ -92,12 +95,16 @@ def compare_runs(
     ignored = _complaints(runs)
     if ignored and not force:
         raise ConfigError(f"compare: {ignored[0]}")
+    tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
+    unanswered = _unanswered(tasks)
     scores = _samples({side: [run.scores_ms for run in of_side] for side, of_side in runs.items()})
+    less = {sample.name: _answered_less(sample.name, tasks, unanswered) for sample in scores}
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
-    decisions = [] if max_regression is None else [_decision(sample, max_regression) for sample in scores]
+    decisions = (
+        [] if max_regression is None else [_decision(sample, max_regression, less[sample.name]) for sample in scores]
+    )
     decision = _together(found for found, _ in decisions)
-    tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     found = compare(_samples(_of_each(tasks, "p95_ms")))
     medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
     compared = {one.name for one in found}
@@ -106,14 +113,24 @@ def compare_runs(
         "name": runs[BASE][0].score["name"],
         "users": runs[BASE][0].score["users"],
         "window_s": runs[BASE][0].score["window_s"],
-        "tasks": [{**_figures(one), "p50_ratio": medians[one.name]} for one in found],
-        "scores": [_figures(one) for one in compare(scores)],
-        "not_compared": sorted({name for run in _all(tasks) for name in run} - compared),
+        "tasks": [
+            {
+                **_figures(one, unanswered[one.name].more),
+                "p50_ratio": medians[one.name],
+                "unanswered": {BASE: unanswered[one.name].base_share, NEW: unanswered[one.name].new_share},
+            }
+            for one in found
+        ],
+        "scores": [_figures(one, less[one.name]) for one in compare(scores)],
+        "not_compared": sorted({name for run in _all(tasks) for name, task in run.items() if task["hits"]} - compared),
         "max_regression": max_regression,
         "decision": decision,
         "more_repeats": _most(more for one, more in decisions if one == decision) if decision == "undecided" else None,
         "ignored": ignored,
-        "warnings": _warnings(runs),
+        "warnings": [
+            *_warnings(runs),
+            *(_told_unanswered(name, one) for name, one in unanswered.items() if one.more and name not in compared),
+        ],
     }
     return Comparison(figures, compare_text(figures), EXIT_STATUS[decision])
 
@@ -241,7 +258,7 @@ def _of_each(
     tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], key: str
 ) -> dict[str, list[dict[str, float]]]:
     return {
-        side: [{name: task[key] for name, task in of_run.items()} for of_run in of_side]
+        side: [{name: task[key] for name, task in of_run.items() if task["hits"]} for of_run in of_side]
         for side, of_side in tasks.items()
     }
 
@@ -255,8 +272,42 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]
     ]
 
 
-def _figures(one: Difference) -> dict[str, Any]:
-    return {**asdict(one), "difference_ms": one.difference_ms, "change": one.change}
+def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, Unanswered]:
+    """By name, of every task of any run."""
+
+    def counts(name: str, side: str) -> tuple[int, int]:
+        found = [of_run[name] for of_run in tasks[side] if name in of_run]
+        planned = sum(task["planned"] for task in found)
+        return planned, planned - sum(task["hits"] for task in found)
+
+    names = sorted({name for of_run in _all(tasks) for name in of_run})
+    return {name: Unanswered(*counts(name, BASE), *counts(name, NEW)) for name in names}
+
+
+def _answered_less(
+    score: str,
+    tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
+    unanswered: Mapping[str, Unanswered],
+) -> Side | None:
+    """The side that answered less of a task that the score of this name covers."""
+    module = score.removesuffix(SCORE)
+    scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task["weight"]}
+    return together(one for name, one in unanswered.items() if name in scored and name.startswith(module))
+
+
+def _told_unanswered(name: str, one: Unanswered) -> str:
+    return f"{name}: not answered were {percent(one.base_share)} in base, {percent(one.new_share)} in new"
+
+
+def _figures(one: Difference, less: Side | None) -> dict[str, Any]:
+    """What a side that answered less won by it is no difference."""
+    won = (one.change, less) in (("faster", NEW), ("slower", BASE))
+    return {
+        **asdict(one),
+        "difference_ms": one.difference_ms,
+        "change": None if won else one.change,
+        "answered_less": less,
+    }
 
 
 def _told(run: Run) -> dict[str, Any]:
@@ -274,9 +325,15 @@ def _told(run: Run) -> dict[str, Any]:
     }
 
 
-def _decision(sample: Sample, max_regression: float) -> tuple[Decision, int | None]:
+def _decision(sample: Sample, max_regression: float, less: Side | None) -> tuple[Decision, int | None]:
+    """A new server that answers less has failed; one that is slower than the rest of what base answered has not yet."""
     (difference,) = compare([sample])
-    return decide(difference, max_regression), repeats_needed(sample, max_regression)
+    decision = decide(difference, max_regression)
+    if less == NEW:
+        return "failed", None
+    if less == BASE and decision == "failed":
+        return "undecided", None
+    return decision, repeats_needed(sample, max_regression)
 
 
 def _together(decisions: Iterable[Decision]) -> Decision | None:

@@ -37,6 +37,12 @@ def compare_text(figures: Mapping[str, Any]) -> str:
 def finding(one: Mapping[str, Any]) -> str:
     """What the runs show about one figure, in a sentence without its name."""
     times = f"{_ratio(one['ratio'])} times as long"
+    if less := one["answered_less"]:
+        of_what = "of its tasks"
+        if shares := one.get("unanswered"):
+            of_what = f"({percent(shares['base'])} unanswered in base, {percent(shares['new'])} in new)"
+        change = f"{one['change']}, and " if one["change"] else ""
+        return f"{change}less was answered in {less} {of_what}: of what was, {times}"
     if one["p"] is None:
         return f"{times}, of which a single run on either side proves nothing"
     said = one["change"] or ("shown by itself, not among so many" if _by_itself(one) else "no difference shown")
@@ -47,6 +53,11 @@ def limit_text(figures: Mapping[str, Any]) -> str:
     """What came of `--max-regression`, in a sentence."""
     decision, limit = figures["decision"], 1 + figures["max_regression"]
     said = f"{decision}: "
+    less = {one["answered_less"] for one in figures["scores"]}
+    if decision == "failed" and "new" in less:
+        return said + "less of what is scored was answered in new than in base"
+    if decision == "undecided" and "base" in less:
+        return said + "less of what is scored was answered in base than in new: its times are those of the rest"
     intervals = " and ".join(
         _ratio(one["ratio"]) if one["low"] is None else _interval(one) for one in figures["scores"]
     )
@@ -97,13 +108,14 @@ def _row(one: Mapping[str, Any]) -> Sequence[str]:
 
 def _findings(figures: Mapping[str, Any]) -> list[str]:
     runs = min(len(figures["base"]), len(figures["new"]))
+    both = [*figures["tasks"], *figures["scores"]]
     if runs < 2:
         return [
+            *(f"{one['name']}: {finding(one)}" for one in both if one["answered_less"]),
             "Nothing is proved: runs of one and the same server differ, too, and by how much only repeats can tell.",
             "No interval within a run says it. Run each at least three times, better five, taking turns.",
         ]
-    both = [*figures["tasks"], *figures["scores"]]
-    lines = [f"{one['name']}: {finding(one)}" for one in both if one["change"]]
+    lines = [f"{one['name']}: {finding(one)}" for one in both if one["change"] or one["answered_less"]]
     if not lines:
         lines = ["No difference shown, which is not to say that there is none: see Detectable."]
     if by_itself := [one["name"] for one in both if _by_itself(one)]:
@@ -125,11 +137,16 @@ def _limit(figures: Mapping[str, Any]) -> list[str]:
 
 def _by_itself(one: Mapping[str, Any]) -> bool:
     """Whether the interval leaves out 1, and yet p, which is corrected for all that was looked at, shows nothing."""
-    return not one["change"] and not one["low"] <= 1 <= one["high"]
+    return not one["change"] and not one["answered_less"] and not one["low"] <= 1 <= one["high"]
 
 
 def _interval(one: Mapping[str, Any]) -> str:
     return f"{_ratio(one['low'])} to {_ratio(one['high'])}"
+
+
+def percent(share: float) -> str:
+    """A share of 1 in percent."""
+    return f"{share * 100:.3g} %"
 
 
 def _ratio(ratio: float | None) -> str:
