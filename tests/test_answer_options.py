@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from timing_samples import done, skipped, write_sample, write_two_clients
 
 from loadsim.cli import parser
+from loadsim.errors import LogError
+from loadsim.model.population import group_index
 from loadsim.report.answer import summarise
 from loadsim.report.answer_text import ordinal
+from loadsim.results.groups import Groups
 
 
 def run_answer(*arguments: str | Path) -> None:
@@ -202,6 +207,61 @@ def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[st
         for task, (times, p95_ms) in tasks.items():
             assert str(times) in rows[task]
             assert ("-" if p95_ms is None else f"{p95_ms:.1f}") in rows[task]
+
+
+def test_groups_are_those_of_the_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two groups of the same profile on the same client module are two; by hand: users 3 and 5, 2 and 4, and 1."""
+    sizes = [2, 2, 1]
+    assert [group_index(user, sizes) for user in range(1, 6)] == [2, 1, 0, 1, 0]
+    groups = [{"profile": "medium", "module": "imap", "users": users} for users in sizes]
+    tasks = [done("READ", 1000 * user, 10 * user, user=user) for user in range(1, 6)]
+    log = write_sample(tmp_path / "a.tlog", tasks, header={"users": 5, "engine_users": 5, "groups": groups})
+    tables = answer(capsys, "--by", "group", log)["by"]["tables"]
+    assert [(table["value"], [(task["hits"], task["max_ms"]) for task in table["tasks"]]) for table in tables] == [
+        ("1: medium on imap", [(2, 50)]),
+        ("2: medium on imap", [(2, 40)]),
+        ("3: medium on imap", [(1, 10)]),
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=6), st.data())
+def test_a_log_knows_the_groups_of_its_users(sizes: list[int], data: st.DataObject) -> None:
+    """By the rule in its header every user is in the group in which the scenario had him, whoever is asked for."""
+    groups = Groups(("medium",) * len(sizes), ("imap",) * len(sizes), tuple(sizes))
+    users = data.draw(st.lists(st.integers(1, sum(sizes)), max_size=50))
+    assert groups.numbers(np.array(users, np.uint32)).tolist() == [group_index(user, sizes) for user in users]
+    everybody = groups.numbers(np.arange(1, sum(sizes) + 1))
+    assert np.bincount(everybody, minlength=len(sizes)).tolist() == sizes
+
+
+def test_runs_of_other_groups_have_none_together(tmp_path: Path) -> None:
+    """Forced together, user 1 of one run and of the other are in different groups: parted by profile and module."""
+    paths = [
+        write_sample(
+            tmp_path / f"{run}.tlog",
+            [done("READ", 1000, 10)],
+            header={"run": run, "groups": [{"profile": "medium", "module": "imap", "users": users}]},
+        )
+        for run, users in (("one", 2), ("other", 3))
+    ]
+    for logs, value in ((paths, "medium on imap"), (paths[:1], "1: medium on imap")):
+        (table,) = summarise(logs, rebase=True, force=True, by="group").score["by"]["tables"]
+        assert (table["value"], table["tasks"][0]["hits"]) == (value, len(logs))
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ([{"profile": "medium", "users": 2}], "groups: expected profile, module and users of each group"),
+        ([{"profile": "medium", "module": "imap", "users": 2}], "groups: expected users from 1 to 2, found 3 to 3"),
+    ],
+)
+def test_a_header_whose_groups_are_none_is_one_line(tmp_path: Path, groups: list[dict[str, Any]], says: str) -> None:
+    """It lacks the client module; or it has fewer users than took part."""
+    log = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 10, user=3)], header={"groups": groups})
+    with pytest.raises(LogError, match=says):
+        summarise([log], by="group")
 
 
 def test_parts_have_scores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, plan_digest
+from loadsim.results.groups import Groups
 from loadsim.results.merge import read_logs
 
 COLUMNS = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes\n"
@@ -219,6 +220,18 @@ def test_engines_say_in_their_logs_who_their_users_are(
         assert sorted(set(log.tasks["user"].tolist())) == own
         told += own
     assert sorted(told) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_log_says_who_was_in_which_group(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    """By its header each record's user was in the group whose profile and client module stand in the record."""
+    out, _ = small_run
+    log = read_logs([out])
+    groups = Groups.of(log.header)
+    assert groups is not None and groups.sizes == (2, 2, 2)
+    numbers = groups.numbers(log.tasks["user"])
+    assert set(numbers.tolist()) == {0, 1, 2}
+    assert log.names(log.tasks, "profile").tolist() == [groups.profiles[number] for number in numbers]
+    assert log.names(log.tasks, "protocol").tolist() == [groups.modules[number] for number in numbers]
 
 
 def test_no_password_is_written_anywhere(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

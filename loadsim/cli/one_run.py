@@ -154,6 +154,10 @@ class Run:
             "start_state_digest": start_state,
             "users": scenario.users,
             "profiles": sorted({group.profile.name for group in scenario.topology}),
+            "groups": [
+                {"profile": group.profile.name, "module": group.protocol, "users": group.users}
+                for group in scenario.topology
+            ],
             "day_s": run.day_length_s,
             "compression": scenario.compression,
             "duration_s": scenario.duration_s,

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from loadsim.report.figures import table_row, times_figures
-from loadsim.results.breakdown import BY, OUTCOME, in_order
+from loadsim.results.breakdown import OUTCOME, fields_of, in_order
 from loadsim.results.gathering import ModuleRecords, gather
 from loadsim.results.score import Times, percentile, score_parts
 from loadsim.results.timinglog import TimingLog
@@ -24,17 +24,17 @@ def breakdown(
     """`what` the log was parted by, and `tables`: one for each value and client module, with its score.
 
     Of an outcome, the tables say how often it was and how long tasks took that came to it; there is no score, and
-    percentiles are of the merged records. `by` is one of `BY`.
+    percentiles are of the merged records. `by` is one of `breakdown.BY`.
     """
     if by == OUTCOME:
-        gathered = gather(log, window_s, BY[by], all_ended=True)
+        gathered = gather(log, window_s, fields_of(log, by), all_ended=True)
         tables: list[dict[str, Any]] = [
             {"value": value, "module": module, "score_ms": None, "tasks": _outcome_rows(records, percent)}
             for value, part in in_order(log, by, [*gathered])
             for module, records in gathered[part].items()
         ]
     else:
-        parts = score_parts(log, weights, window_s, BY[by], percent, method)
+        parts = score_parts(log, weights, window_s, fields_of(log, by), percent, method)
         tables = [
             {
                 "value": value,

@@ -1,6 +1,6 @@
 """What counts of the task records of a log, gathered in one pass however many they are: outcomes, failures, times.
 
-By client module and task, and by whatever else is asked for: run, client machine, profile, minute, outcome.
+By client module and task, and by whatever else is asked for: run, client machine, group, profile, minute, outcome.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.errors import LogError
+from loadsim.results.groups import Groups
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
 from loadsim.results.records import NEVER, OUTCOME, OUTCOMES, Records, chosen
 from loadsim.results.slots import Hits, in_order, slot_of
@@ -24,10 +26,13 @@ FAILURES = ("refused", "lost", "timeout")
 MINUTE = "minute"
 """A field that records do not have: the minute, from the common start, in which they were due."""
 
+GROUP = "group"
+"""Another: the number (from 0) of their user's group in the topology, where the log's header says who was in which."""
+
 _MINUTE_US = 60_000_000
 
 Part = tuple[int, ...]
-"""The values of the fields that a log was parted by: numbers of names, of outcomes, of minutes."""
+"""The values of the fields that a log was parted by: numbers of names, of groups, of outcomes, of minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,16 @@ def gather(
 
     A record counts when its due time lies in [begin, end); LOGON and LOGOFF always do, but are in no minute. With
     `all_ended`, times are not only those of hits but of all tasks that began and ended, whatever came of them.
+    Raises `LogError` when the log is parted by groups and does not know a user's.
     """
+    groups = Groups.of(log.header) if GROUP in fields else None
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
     found: defaultdict[Part, defaultdict[int, _Module]] = defaultdict(lambda: defaultdict(_Module))
     for records in log.pieces("tasks"):
         inside = in_window(records["scheduled_us"], window_s)
         windowless = without_window[records["task"]]
         counted = chosen(records, inside & ~windowless if MINUTE in fields else inside | windowless)
-        for (*part, protocol), of_module in _split(counted, [*fields, "protocol"]):
+        for (*part, protocol), of_module in _split(counted, [*fields, "protocol"], groups):
             found[tuple(part)][protocol].add(of_module, window_s, all_ended)
     return {
         part: {
@@ -78,21 +85,32 @@ def gather(
     }
 
 
-def _split(records: Records, fields: Sequence[str]) -> Iterator[tuple[Part, Records]]:
+def _split(records: Records, fields: Sequence[str], groups: Groups | None = None) -> Iterator[tuple[Part, Records]]:
     """The records by the values of some fields."""
     if not fields:
         yield (), records
         return
     first, *others = fields
-    numbers = records["scheduled_us"] // _MINUTE_US if first == MINUTE else records[first]
+    numbers = _numbers(records, first, groups)
     order = np.argsort(numbers, kind="stable")
     numbers = numbers[order]
     begins = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
     if len(begins) > 1:
         records = chosen(records, order)
     for begin, end in zip(begins, [*begins[1:], len(records)], strict=False):
-        for rest, some in _split(records[begin:end], others):
+        for rest, some in _split(records[begin:end], others, groups):
             yield (int(numbers[begin]), *rest), some
+
+
+def _numbers(records: Records, field: str, groups: Groups | None) -> NDArray[Any]:
+    """The values of a field, also of one that is computed."""
+    if field == MINUTE:
+        return np.asarray(records["scheduled_us"] // _MINUTE_US)
+    if field == GROUP:
+        if groups is None:
+            raise LogError("groups: expected a log whose header has them, found one without")
+        return groups.numbers(records["user"])
+    return np.asarray(records[field])
 
 
 @dataclass(slots=True)

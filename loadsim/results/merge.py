@@ -183,8 +183,10 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     renumbers = [np.array([numbers.get(name, other) for name in log.strings], dtype=np.uint16) for log in logs]
     shifts_us = [0] * len(logs) if rebase else _shifts_us(logs)
     moves = list(zip(logs, renumbers, shifts_us, strict=True))
+    alike = all(log.header.get("groups") == first.header.get("groups") for log in logs)
+    own = OF_ONE_ENGINE if alike else (*OF_ONE_ENGINE, "groups")  # by force; nobody knows which run's user has which
     return TimingLog(
-        header={key: value for key, value in first.header.items() if key not in OF_ONE_ENGINE},
+        header={key: value for key, value in first.header.items() if key not in own},
         sources=tuple(sources),
         strings=strings,
         streams={
