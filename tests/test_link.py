@@ -1,0 +1,164 @@
+"""The link between a machine and its station: whatever becomes of connections, each line arrives once and in order."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.cluster.link import UNHEARD_LINES, Link
+
+
+class Ends:
+    """Two ends, and what is on its way between them by the connection that they have."""
+
+    def __init__(self) -> None:
+        self.heard: tuple[list[bytes], list[bytes]] = ([], [])
+        self.ends = (Link(self.heard[0].append), Link(self.heard[1].append))
+        self.ways: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # to each end
+
+    def connect(self, late: tuple[int, int] = (0, 0)) -> None:
+        """A new connection; of what was under way by the old one, only so many lines to each end arrive, later."""
+        for at, lines in enumerate(late):
+            while len(self.ways[at]) > lines:
+                self.ways[at].pop()
+        for at, end in enumerate(self.ends):
+            end.attach(self.ways[1 - at].append)
+
+    def cut(self, left: tuple[int, int] = (0, 0)) -> None:
+        """The connection breaks; so many lines still arrive at each end."""
+        for end in self.ends:
+            end.detach()
+        for at, lines in enumerate(left):
+            for _ in range(min(lines, len(self.ways[at]))):
+                self.ends[at].receive(self.ways[at].popleft())
+            self.ways[at].clear()
+
+    def move(self, at: int, lines: int = 1) -> None:
+        """So many lines arrive at one end."""
+        for _ in range(min(lines, len(self.ways[at]))):
+            self.ends[at].receive(self.ways[at].popleft())
+
+    def settle(self) -> None:
+        """Until nothing is under way."""
+        while any(self.ways):
+            self.move(0)
+            self.move(1)
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("tell"), st.integers(0, 1), st.integers(1, 2 * UNHEARD_LINES)),
+    st.tuples(st.just("move"), st.integers(0, 1), st.integers(1, 200)),
+    st.tuples(st.just("cut"), st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.just("connect"), st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.just("beat"), st.integers(0, 1), st.just(0)),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(STEPS, max_size=60))
+def test_each_line_is_heard_once_and_in_order(steps: list[tuple[str, int, int]]) -> None:
+    """Lines are said, arrive, are late or lost with connections, in any order; a last connection brings the rest."""
+    both = Ends()
+    said: tuple[list[bytes], list[bytes]] = ([], [])
+    for what, first, second in steps:
+        if what == "tell":
+            for _ in range(second):
+                line = b'{"line":%d}\n' % len(said[first])
+                said[first].append(line)
+                both.ends[first].tell(line)
+        elif what == "move":
+            both.move(first, second)
+        elif what == "cut":
+            both.cut((first, second))
+        elif what == "connect":
+            both.connect((first, second))
+        else:
+            both.ends[first].beat()
+        for at in (0, 1):
+            assert both.heard[1 - at] == said[at][: len(both.heard[1 - at])]
+    both.connect()
+    both.settle()
+    assert both.heard == (said[1], said[0])
+    assert all(end.all_heard for end in both.ends)
+
+
+def test_what_comes_late_by_an_old_connection_is_heard_once() -> None:
+    """A line arrives after the new connection's greeting, which says that it has not: it comes a second time."""
+    both = Ends()
+    both.connect()
+    both.settle()
+    both.ends[1].tell(b"a\n")
+    both.connect(late=(1, 0))
+    both.settle()
+    both.ends[1].tell(b"b\n")
+    both.settle()
+    assert both.heard[0] == [b"a\n", b"b\n"]
+
+
+def test_of_passing_lines_the_newest_is_said() -> None:
+    """Without a connection, of ten passing lines one waits, behind what was said before it; later all are said."""
+    both = Ends()
+    for number in range(10):
+        both.ends[0].tell(b"lasting %d\n" % number)
+        both.ends[0].tell(b"passing %d\n" % number, passing=True)
+    both.connect()
+    both.settle()
+    both.ends[0].tell(b"passing 10\n", passing=True)
+    both.ends[0].tell(b"passing 11\n", passing=True)
+    both.settle()
+    assert both.heard[1] == [
+        *(b"lasting %d\n" % number for number in range(10)),
+        b"passing 9\n",
+        b"passing 10\n",
+        b"passing 11\n",
+    ]
+
+
+def test_no_more_is_said_than_the_other_end_keeps_up_with() -> None:
+    """Of a thousand lines to an end that hears nothing, a connection carries few; the rest when it hears again."""
+    both = Ends()
+    both.connect()
+    both.settle()
+    for number in range(1000):
+        both.ends[0].tell(b"%d\n" % number)
+    assert len(both.ways[1]) == UNHEARD_LINES
+    assert not both.ends[0].all_heard
+    both.settle()
+    assert both.heard[1] == [b"%d\n" % number for number in range(1000)]
+
+
+def test_a_line_may_hold_anything_but_its_end() -> None:
+    """Blanks, and words of the link's own, are the line's."""
+    both = Ends()
+    both.connect()
+    both.ends[1].tell(b"heard 7 1 \n")
+    both.settle()
+    assert both.heard[0] == [b"heard 7 1 \n"]
+
+
+@pytest.mark.parametrize("line", [b"heard 3\n", b"heard -1\n", b"3 x\n", b"heard\n", b"\n", b"x y\n", b"heard 0\n"])
+def test_what_another_link_says_is_refused(line: bytes) -> None:
+    """It has said two lines, of which one was heard, and has heard one: whoever says otherwise is somebody else."""
+    both = Ends()
+    both.connect()
+    both.settle()
+    both.ends[0].tell(b"a\n")
+    both.ends[1].tell(b"b\n")
+    both.settle()
+    both.ends[0].tell(b"c\n")
+    with pytest.raises(ValueError):
+        both.ends[0].receive(line)
+
+
+def test_news_is_whatever_comes() -> None:
+    """A beat counts as a sign of life as a line does."""
+    both = Ends()
+    both.connect()
+    both.settle()
+    before = both.ends[0].news
+    both.ends[1].beat()
+    both.settle()
+    assert both.ends[0].news == before + 1
