@@ -465,7 +465,7 @@ def test_too_few_open_files_are_refused_with_what_helps(tmp_path: Path) -> None:
 def test_a_soft_limit_of_open_files_is_raised() -> None:
     """As far as the users need it and the hard limit allows; never lowered."""
     asked = (
-        "import resource; from loadsim.cli.run import allow_open_files;"
+        "import resource; from loadsim.client.open_files import allow_open_files;"
         "allow_open_files(3); few = resource.getrlimit(resource.RLIMIT_NOFILE);"
         "allow_open_files(40); print(few, resource.getrlimit(resource.RLIMIT_NOFILE))"
     )

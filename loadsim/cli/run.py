@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,25 +22,20 @@ from loadsim.cli.one_run import Run
 from loadsim.cli.run_directory import discard, new_run_directory, part_of_a_path
 from loadsim.client.loops import fastest_loop, run
 from loadsim.client.modules import check_protocols, needs_one_engine
+from loadsim.client.open_files import allow_open_files
 from loadsim.client.pool import engines_for
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.monitor.greeting import greetings
-from loadsim.monitor.machine import this_machine
 from loadsim.monitor.pin import describe, kept_apart
+from loadsim.monitor.seen import seen_from_here
 from loadsim.monitor.server import find_server
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.mailboxes import services_of
 from loadsim.topology.preflight import check_ports, check_sources
-
-FILES_PER_USER = 2
-"""A mailbox session, and the connection of a message under way."""
-
-OTHER_FILES = 64
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -130,23 +124,6 @@ def how_many_engines(scenario: Scenario, wanted: int | None, pin: bool) -> int:
     return wanted
 
 
-def allow_open_files(users: int) -> None:
-    """See to it that an engine may open as many files as its users need; the engines inherit what we may.
-
-    Raises `ConfigError` where the hard limit is in the way, which only root can raise.
-    """
-    needed = FILES_PER_USER * users + OTHER_FILES
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY or limit >= needed:
-        return
-    if most != resource.RLIM_INFINITY and most < needed:
-        raise ConfigError(
-            f"open files: expected a limit of at least {needed} for {users} users an engine, found {most}:"
-            f" take more --engines, or raise it as root with `ulimit -n {needed}`"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
-
-
 def shown_metrics(where: str | None, quiet: bool) -> AbstractContextManager[Watch]:
     """What to show each snapshot to for Prometheus to see. Raises `ConfigError` for an address that cannot be had."""
     if where is None:
@@ -175,8 +152,7 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
 def seen_server(services: Services, engines: int, pin: bool, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Facts about the server and this machine, for the machine's log; with `pin`, server and load are kept apart."""
     place = find_server(services.imap, services.smtp)
-    about = {**this_machine(), **greetings(services)}
-    seen = {"server_here": place.here, "server_processes": len(place.processes), **about}
+    seen = seen_from_here(place, services)
     if pin and place.here:
         with kept_apart(place, engines) as cores:
             if not quiet:
@@ -186,4 +162,4 @@ def seen_server(services: Services, engines: int, pin: bool, quiet: bool = False
         return
     if pin:
         print("--pin: the server is not on this machine: there is nothing to keep apart", file=sys.stderr)
-    yield {**seen, "shares_cpus": place.shares(os.sched_getaffinity(0)), "pinned": False}
+    yield seen
