@@ -83,6 +83,12 @@ def test_the_answer_is_the_one_found_by_hand(tmp_path: Path) -> None:
     assert summary.exit_status == 3
 
 
+def criterion(name: str, figure: Any, passed: bool, found: str, wanted: str, **limits: float) -> dict[str, Any]:
+    """What score.json says of a criterion."""
+    every = {"min": None, "max": None, "below": None} | limits
+    return {"name": name, **every, "figure": figure, "passed": passed, "found": found, "wanted": wanted}
+
+
 def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
     """Names and values, at full precision."""
     score = summarise([write_two_clients(tmp_path)]).score
@@ -94,10 +100,16 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "passed": False,
         "reasons": [
             "MOVE has too few hits: 0, at least 1 needed",
-            "1 of 24 tasks failed (4.167 %), at most 1 % wanted",
-            "1 accepted messages were not delivered when the run ended, at most 0 wanted",
+            "failed_share 4.167 %, at most 1 % wanted",
+            "delivery.undelivered_at_end 1, at most 0 wanted",
+        ],
+        "criteria": [
+            criterion("score_ms", pytest.approx(1950 / 11), True, "177.3 ms", "below 1000 ms", below=1000),
+            criterion("failed_share", 1 / 24, False, "4.167 %", "at most 1 %", max=0.01),
+            criterion("delivery.undelivered_at_end", 1, False, "1", "at most 0", max=0),
         ],
     }
+    assert (score["done_share"], score["failed_share"], score["sessions_lost"]) == (24 / 25, 1 / 24, None)
     assert (score["percentile"], score["method"], score["provisional"]) == (95, "merged", True)
     assert (score["score_interval_ms"], score["no_score_interval"]) == (None, "the window is shorter than 8 s")
     tasks = {task["task"]: task for task in score["tasks"]}
@@ -117,6 +129,8 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         **{f"response_{name}": time_ms for name, time_ms in percentiles.items()},
         "planned": 20,
         "done": 20,
+        "done_share": 1,
+        "failed_share": 0,
         "done_per_s": 20,
         "failures": [],
         "refused": 0,
@@ -126,6 +140,11 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "skipped": 0,
     }
     assert (tasks["SEND"]["failed"], tasks["SEND"]["timeout"], tasks["MOVE"]["skipped"]) == (1, 1, 1)
+    assert (tasks["SEND"]["failed_share"], tasks["MOVE"]["failed_share"], tasks["MOVE"]["done_share"]) == (
+        0.25,
+        None,
+        0,
+    )
     assert (tasks["MOVE"]["hits"], tasks["MOVE"]["p95_ms"], tasks["LOGON"]["weight"]) == (0, None, 0)
     assert tasks["SEND"]["failures"] == [{"outcome": "timeout", "kind": "SMTP DATA", "times": 1}]
     assert (tasks["LOGON"]["done"], tasks["LOGON"]["done_per_s"]) == (2, None)

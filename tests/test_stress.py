@@ -205,19 +205,20 @@ def test_throughput_is_told_and_no_score(tmp_path: Path) -> None:
 def test_the_verdict_asks_for_no_score(tmp_path: Path) -> None:
     """No hit of a scored task, no share of a plan and no lateness is missed; failures are."""
     verdict = summarise([closed_loop(tmp_path / "c1.1.tlog")]).score["verdict"]
-    assert verdict == {
-        "validity": "valid",
-        "passed": False,
-        "reasons": ["1 of 50 tasks failed (2 %), at most 1 % wanted"],
-    }
+    assert (verdict["validity"], verdict["passed"]) == ("valid", False)
+    assert verdict["reasons"] == ["failed_share 2 %, at most 1 % wanted"]
+    assert [one["name"] for one in verdict["criteria"]] == ["failed_share", "delivery.undelivered_at_end"]
 
 
 def test_a_loop_in_which_nothing_was_done_is_invalid(tmp_path: Path) -> None:
     """There is no throughput to be told."""
     log = sample_log(tmp_path / "c1.1.tlog", [done("LOGON", -100, 20)], header={"mode": "stress"})
     verdict = summarise([log]).score["verdict"]
-    assert (verdict["validity"], verdict["passed"]) == ("invalid", True)
-    assert verdict["reasons"] == ["no task was done in the window: there is no throughput"]
+    assert (verdict["validity"], verdict["passed"]) == ("invalid", False)
+    assert verdict["reasons"] == [
+        "no task was done in the window: there is no throughput",
+        "failed_share was not measured, at most 1 % wanted",
+    ]
 
 
 def test_modes_are_never_mixed_not_even_by_force(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_a_stress_run_takes_no_weights(tmp_path: Path) -> None:
 
 def test_a_stress_run_on_the_embedded_server(tmp_path: Path) -> None:
     """From the command line: labelled everywhere, with more done than the plan of those seconds has."""
-    scenario = written(tmp_path / "s.yaml", criteria={"undelivered": None})
+    scenario = written(tmp_path / "s.yaml", criteria={"delivery.undelivered_at_end": None})
     run = loadsim(
         "run", scenario, "--set", "run.mode=stress", "--set", "run.day_length=8s", "--set", "run.window=6s",
         "--out", tmp_path / "out",

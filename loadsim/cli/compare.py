@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from loadsim.cli import VERBS
-from loadsim.errors import ConfigError
+from loadsim.cli.junit import junit_file
 from loadsim.report.compare import compare_runs
 from loadsim.report.compare_junit import compare_junit
 
@@ -44,12 +44,9 @@ def share(text: str) -> float:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison; the exit status is that of `--max-regression`, or 0."""
-    comparison = compare_runs(args.base, args.new, max_regression=args.max_regression, force=args.force)
-    if args.junit:
-        try:
-            args.junit.write_text(compare_junit(comparison.figures), encoding="utf-8")
-        except OSError as failure:
-            raise ConfigError(f"--junit {args.junit}: expected a file to write, found: {failure.strerror}") from None
+    with junit_file(args.junit, "compare") as write_junit:
+        comparison = compare_runs(args.base, args.new, max_regression=args.max_regression, force=args.force)
+        write_junit(compare_junit(comparison.figures))
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the exit status all the same
         print(json.dumps(comparison.figures, indent=2) if args.json else comparison.text, end="\n" if args.json else "")
     return comparison.exit_status

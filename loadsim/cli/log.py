@@ -16,11 +16,13 @@ from pathlib import Path
 import yaml
 
 from loadsim.cli import BAD_INPUT, VERBS
+from loadsim.cli.junit import junit_file
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.report.answer import summarise
 from loadsim.report.csv_export import export_csv
 from loadsim.report.parquet_export import export_parquet
 from loadsim.report.records_text import record_lines
+from loadsim.report.verdict_junit import verdict_junit
 from loadsim.results.breakdown import BY
 from loadsim.results.check import LogCheck, check_log
 from loadsim.results.logfile import EVER
@@ -96,6 +98,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     answer.add_argument("--by", choices=BY, help="a table for each value, too")
     answer.add_argument("--commands", action="store_true", help="single protocol commands, too")
     answer.add_argument("--json", action="store_true", help="print what score.json holds")
+    answer.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML, too")
     answer.set_defaults(run=run_answer)
 
     export = verbs.add_parser("export", help="write the task records in another format")
@@ -232,18 +235,20 @@ def run_merge(args: argparse.Namespace) -> int:
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the answer; the exit status is the verdict's."""
-    summary = summarise(
-        args.logs,
-        weights=read_weights(args.weights) if args.weights else None,
-        begin_s=args.begin,
-        end_s=args.end,
-        commands=args.commands,
-        rebase=args.rebase,
-        force=args.force,
-        percent=args.percentile,
-        method=args.method,
-        by=args.by,
-    )
+    with junit_file(args.junit, "log answer") as write_junit:
+        summary = summarise(
+            args.logs,
+            weights=read_weights(args.weights) if args.weights else None,
+            begin_s=args.begin,
+            end_s=args.end,
+            commands=args.commands,
+            rebase=args.rebase,
+            force=args.force,
+            percent=args.percentile,
+            method=args.method,
+            by=args.by,
+        )
+        write_junit(verdict_junit(summary.score))
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
         print(json.dumps(summary.score, indent=2) if args.json else summary.text, end="\n" if args.json else "")
     return summary.exit_status

@@ -163,7 +163,7 @@ class Run:
             "duration_s": scenario.duration_s,
             "window_s": [run.warm_up_s, run.warm_up_s + run.window_s],
             "weights": scenario.weights,
-            "criteria": asdict(scenario.criteria),
+            "criteria": scenario.criteria_document(),
             "limits": {
                 "lost_users": scenario.limits.lost_users,
                 "done": scenario.limits.done,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.cli import VERBS
+from loadsim.cli.junit import junit_file
 from loadsim.cli.live import Watch
 from loadsim.cli.one_run import Run
 from loadsim.cli.run_directory import discard, new_run_directory, part_of_a_path
@@ -32,7 +33,9 @@ from loadsim.model.workload import Workload
 from loadsim.monitor.pin import describe, kept_apart
 from loadsim.monitor.seen import seen_from_here
 from loadsim.monitor.server import find_server
+from loadsim.report.answer import Summary
 from loadsim.report.html import FILE_NAME as REPORT_NAME
+from loadsim.report.verdict_junit import verdict_junit
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.mailboxes import services_of
 from loadsim.topology.preflight import check_ports, check_sources
@@ -46,6 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.add_argument("--engines", type=int, metavar="N", help="processes that make the load; default: one a core")
     parser.add_argument("--json", action="store_true", help="print score.json instead of the answer")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML, too")
     parser.add_argument(
         "--pin", action="store_true", help="keep a server on this machine and the load apart, on cores of their own"
     )
@@ -56,7 +60,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run_scenario(args: argparse.Namespace) -> int:
-    """Run, print the answer and where everything lies; the exit status is the verdict's."""
+    """Run, and tell of it; the exit status is the verdict's."""
+    with junit_file(args.junit, "run") as write_junit:
+        summary = answered(args)
+        write_junit(verdict_junit(summary.score))
+    return summary.exit_status
+
+
+def answered(args: argparse.Namespace) -> Summary:
+    """Run, print the answer and where everything lies."""
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
     workload = Workload(scenario)
@@ -86,7 +98,7 @@ def run_scenario(args: argparse.Namespace) -> int:
         with suppress(BrokenPipeError):
             if not args.quiet:
                 print(told, file=sys.stderr if args.json else sys.stdout)
-    return summary.exit_status
+    return summary
 
 
 def report_on(out: Path) -> str:

@@ -1,57 +1,10 @@
-"""What a run must reach to pass, and what it must keep to be valid."""
+"""What a run must keep to be valid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from loadsim.model.fields import Amount, Count, Duration, Share, SomeDuration, Via, strict
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _MaxAmount:
-    max: Amount | None
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _MaxShare:
-    max: Share | None
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _MaxCount:
-    max: Count | None
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Criteria:
-    score_ms: _MaxAmount | None = field(default_factory=lambda: _MaxAmount(1000.0))
-    failed: _MaxShare | None = field(default_factory=lambda: _MaxShare(0.01))
-    undelivered: _MaxCount | None = field(default_factory=lambda: _MaxCount(0))
-
-
-@dataclass(frozen=True, slots=True)
-class Criteria:
-    """What a run must reach to pass; None switches a criterion off. `failed_max` is a share of the tasks.
-
-    The score of 1000 ms is the published limit of what is acceptable; the others are this project's own.
-    """
-
-    score_ms_max: float | None = 1000.0
-    failed_max: float | None = 0.01
-    undelivered_max: int | None = 0
-
-
-def _criteria(shape: _Criteria) -> Criteria:
-    return Criteria(
-        shape.score_ms.max if shape.score_ms else None,
-        shape.failed.max if shape.failed else None,
-        shape.undelivered.max if shape.undelivered else None,
-    )
+from loadsim.model.fields import Amount, Count, Duration, Share, SomeDuration, strict
 
 
 @strict
@@ -88,7 +41,3 @@ class Limits:
     grace_s: Duration = 10.0
     drain_s: Duration = 30.0
     generator: GeneratorLimits = field(default_factory=GeneratorLimits)
-
-
-CriteriaField = Annotated[Criteria, Via(_Criteria, _criteria)]
-"""`criteria: {score_ms: {max: 1000}, failed: {max: 1%}, undelivered: {max: 0}}`; null for one that is off."""

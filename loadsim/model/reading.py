@@ -79,15 +79,18 @@ def refused(expected: str, found: str | None = None, at: Key = ()) -> PydanticCu
     return PydanticCustomError("refused", "expected {expected}", {"expected": expected, "found": found, "at": at})
 
 
-def parse(adapter: TypeAdapter[T], document: object, origin: Origin) -> T:
-    """Turn a document into its value. Raises ConfigError: the first of what is wrong, and how much more there is."""
+def parse(adapter: TypeAdapter[T], document: object, origin: Origin, at: Key = ()) -> T:
+    """Turn a document, or the part of it at a key path, into its value.
+
+    Raises ConfigError: the first of what is wrong, and how much more there is.
+    """
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
         failures = error.errors(include_url=False)
         first = failures[0]
         context = first.get("ctx", {})
-        key: Key = (*first["loc"], *context.get("at", ()))
+        key: Key = (*at, *first["loc"], *context.get("at", ()))
         if first["type"] == "missing":
             refused = origin.refuse_showing(key, "a value", "nothing")
         elif context.get("found") is not None:

@@ -18,11 +18,11 @@ from pydantic import PlainValidator, TypeAdapter
 from loadsim.errors import ConfigError
 from loadsim.model.abort import AbortOn as AbortOn
 from loadsim.model.accounts import AccountPattern, AccountTable, Domain, read_table
-from loadsim.model.bounds import Criteria as Criteria
-from loadsim.model.bounds import CriteriaField
 from loadsim.model.bounds import GeneratorLimits as GeneratorLimits
 from loadsim.model.bounds import Limits as Limits
 from loadsim.model.client import Client as Client
+from loadsim.model.criteria import Criteria as Criteria
+from loadsim.model.criteria import planned_tasks, read_criteria, unfolded
 from loadsim.model.fields import (
     LONGEST_S,
     Count,
@@ -198,7 +198,7 @@ class _Document:
     client: Client = field(default_factory=Client)
     initialise: Annotated[str, word("auto", "always", "never")] = "auto"
     weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
-    criteria: CriteriaField = field(default_factory=Criteria)
+    criteria: Any = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     abort_on: AbortOn = field(default_factory=AbortOn)
     allow_hosts: tuple[Text, ...] = ()
@@ -279,6 +279,10 @@ class Scenario:
         }
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
+    def criteria_document(self) -> dict[str, dict[str, float] | None]:
+        """The criteria as they stand in a file and in a log's header, those that are off with null."""
+        return {name: bound.document() if bound else None for name, bound in self.criteria.items()}
+
     def to_yaml(self) -> str:
         """This scenario as a file that `load_scenario` reads; passwords are masked, paths absolute."""
         return write_yaml(_document(self))
@@ -290,7 +294,7 @@ def _seconds(value: float) -> str:
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:
-    run, limits, criteria = scenario.run, scenario.limits, scenario.criteria
+    run, limits = scenario.run, scenario.limits
     return {
         "name": scenario.name,
         "server": scenario.server if scenario.server == EMBEDDED else _server_document(scenario.server),
@@ -315,11 +319,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "client": {**asdict(scenario.client), "source_addresses": list(scenario.client.source_addresses)},
         "initialise": scenario.initialise,
         "weights": dict(scenario.weights),
-        "criteria": {
-            "score_ms": {"max": criteria.score_ms_max},
-            "failed": {"max": criteria.failed_max},
-            "undelivered": {"max": criteria.undelivered_max},
-        },
+        "criteria": scenario.criteria_document(),
         "limits": {
             "lost_users": limits.lost_users,
             "done": limits.done,
@@ -363,6 +363,8 @@ def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
         raise ConfigError(f"scenario: expected one of {names}, or the path of a .yaml file, found {show(reference)}")
     path, name = found
     document = read_file(path, name)
+    if "criteria" in document:  # a setting of one of them finds it, however it is written
+        document["criteria"] = unfolded(document["criteria"], Origin(name))
     origin = Origin(name, override(document, overrides))
     return _resolve(parse(_DOCUMENT, document, origin), origin, path)
 
@@ -383,7 +385,7 @@ def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
         client=document.client,
         initialise=document.initialise,
         weights=document.weights,
-        criteria=document.criteria,
+        criteria=_criteria(document, topology, origin),
         limits=document.limits,
         abort_on=document.abort_on,
         allow_hosts=document.allow_hosts,
@@ -452,6 +454,13 @@ def _resolve_accounts(
     if problem:
         raise origin.refuse(("accounts", "user"), problem, pattern.user)
     return pattern
+
+
+def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) -> Criteria:
+    planned: dict[str, set[str]] = {}
+    for group in topology:
+        planned.setdefault(group.protocol, set()).update(planned_tasks(group.profile))
+    return read_criteria(document.criteria, planned, document.run.mode == STRESS, origin)
 
 
 def _resolve_lists(shape: _Lists, topology: Sequence[Group], origin: Origin) -> Lists:

@@ -11,8 +11,9 @@ from typing import Any
 from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
 from loadsim.report.breakdown import breakdown
-from loadsim.report.figures import response_figures, table_row
+from loadsim.report.figures import finite, response_figures, table_row
 from loadsim.results.attendance import lost_users, runs_outside, users_had, users_present
+from loadsim.results.criteria import Result, hold, read_criteria
 from loadsim.results.delivery import Delivery, delivery
 from loadsim.results.gathering import gather, windowed_hits
 from loadsim.results.generator import EngineHealth, engines_health, late_seconds, machines_health
@@ -129,16 +130,18 @@ def _summarise(
         unsteady=certainty.unsteady,
         ended_why=next((str(why) for source in log.sources if (why := source.facts.get("ended_why"))), None),
     )
-    verdict = judge(facts, log.header.get("criteria") or {}, limits)
-    score = _score(log, protocols, weights, window_s, verdict, users, certainty)
-    score["percentile"] = int(how.percent) if how.percent == int(how.percent) else float(how.percent)
-    score["method"] = how.method
-    score["delivery"] = _delivery(delivered)
-    score["lateness_p95_ms"] = dict.fromkeys(late_ms) if stress else late_ms
-    score["throughput"] = asdict(throughput(log, window_s, protocols, delivered)) if stress else None
+    figures = _figures(log, protocols, weights, window_s, users, certainty)
+    figures["percentile"] = int(how.percent) if how.percent == int(how.percent) else float(how.percent)
+    figures["method"] = how.method
+    figures["delivery"] = _delivery(delivered)
+    figures["lateness_p95_ms"] = dict.fromkeys(late_ms) if stress else late_ms
+    figures["throughput"] = asdict(throughput(log, window_s, protocols, delivered)) if stress else None
     lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
-    score["generator"] = _generator(facts.generator.engines, lag_ms)
-    score["machines"] = [asdict(machine) for machine in facts.generator.machines]
+    figures["generator"] = _generator(facts.generator.engines, lag_ms)
+    figures["machines"] = [asdict(machine) for machine in facts.generator.machines]
+    results = hold(read_criteria(log.header), figures)
+    verdict = judge(facts, results, limits)
+    score = {**_verdict(verdict, results), **figures}
     if how.commands:
         score["commands"] = [_command(command) for command in command_statistics(log, window_s)]
     if how.by is not None:
@@ -195,12 +198,34 @@ def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
     return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
 
 
-def _score(
+def _verdict(verdict: Verdict, results: Sequence[Result]) -> dict[str, Any]:
+    return {
+        "verdict": {
+            "validity": verdict.validity,
+            "passed": verdict.passed,
+            "reasons": list(verdict.reasons),
+            "criteria": [
+                {
+                    "name": result.name,
+                    **{limit: result.limits.get(limit) for limit in ("min", "max", "below")},
+                    "figure": finite(result.figure),
+                    "passed": result.passed,
+                    "found": result.found,
+                    "wanted": result.wanted,
+                }
+                for result in results
+            ],
+        },
+        "warnings": list(verdict.warnings),
+        "advice": verdict.advice,
+    }
+
+
+def _figures(
     log: TimingLog,
     protocols: Sequence[ProtocolStatistics],
     weights: Mapping[str, float],
     window_s: tuple[float, float],
-    verdict: Verdict,
     users: int,
     certainty: _Certainty,
 ) -> dict[str, Any]:
@@ -232,9 +257,6 @@ def _score(
         "clients": len({source.client for source in log.sources}),
         "engines": sum(source.simulates for source in log.sources),
         "window_s": list(window_s),
-        "verdict": {"validity": verdict.validity, "passed": verdict.passed, "reasons": list(verdict.reasons)},
-        "warnings": list(verdict.warnings),
-        "advice": verdict.advice,
         "plan_digest": log.header.get("plan_digest"),
         "server": log.header.get("server"),
         "embedded": bool(log.header.get("embedded")),
@@ -244,11 +266,19 @@ def _score(
         "load_equivalent_users": None if mode_of(log) == STRESS else round(users * compression),
         "tasks_per_s": totals.done / length_s,
         **asdict(totals),
-        **{fact: sum(int(source.facts.get(fact, 0)) for source in log.sources) for fact in SESSIONS},
+        "done_share": None if mode_of(log) == STRESS else totals.done_share,
+        "failed_share": totals.failed_share,
+        **{fact: _told(log, fact) for fact in SESSIONS},
         "covers": only.get("covers"),
         "tasks": only.get("tasks", []),
         "by_protocol": by_protocol,
     }
+
+
+def _told(log: TimingLog, fact: str) -> int | None:
+    """The sum of what all engines told at their end; None where one did not."""
+    engines = [source.facts for source in log.sources if source.simulates]
+    return sum(int(facts[fact]) for facts in engines) if all(fact in facts for facts in engines) else None
 
 
 def _incomplete(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
@@ -325,6 +355,8 @@ def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str,
         **response_figures(task.response),
         "planned": task.planned,
         "done": task.done,
+        "done_share": task.done_share,
+        "failed_share": task.failed_share,
         "done_per_s": task.done / length_s if task.windowed else None,
         **{outcome: count for outcome, count in task.counts.items() if outcome != "ok"},
         "failures": [
@@ -350,16 +382,17 @@ def _generator(engines: Sequence[EngineHealth], lag_limit_ms: float | None) -> d
     def most(figures: Iterable[float | None]) -> float | None:
         return max((figure for figure in figures if figure is not None), default=None)
 
+    lag_p99_ms = most(engine.lag_p99_ms for engine in engines)
     return {
         "lag_p50_ms": most(engine.lag_p50_ms for engine in engines),
-        "lag_p99_ms": most(engine.lag_p99_ms for engine in engines),
+        "lag_p99_ms": lag_p99_ms,
         "lag_max_ms": most(engine.lag_max_ms for engine in engines),
         "lag_limit_ms": lag_limit_ms,
         "cpu_share": most(engine.cpu_share for engine in engines),
         "rss_bytes": most(engine.rss_bytes for engine in engines),
         "open_files": most(engine.open_files for engine in engines),
         "gc_max_ms": most(engine.gc_max_ms for engine in engines),
-        "clock_steps": sum(len(engine.clock_steps) for engine in engines),
+        "clock_steps": sum(len(engine.clock_steps) for engine in engines) if lag_p99_ms is not None else None,
     }
 
 

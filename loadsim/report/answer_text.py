@@ -40,7 +40,7 @@ def answer_text(score: Mapping[str, Any]) -> str:
     lines += breakdown_text(score["by"], percentile) if score.get("by") else []
     if score.get("commands"):
         lines += [*table(_command_rows(score["commands"])), ""]
-    return "\n".join([*lines, *_beside(score), *_verdict(score)]) + "\n"
+    return "\n".join([*lines, *_beside(score), *_criteria(score["verdict"]["criteria"]), *_verdict(score)]) + "\n"
 
 
 def _head(score: Mapping[str, Any]) -> list[str]:
@@ -330,6 +330,14 @@ def _machine(machine: Mapping[str, Any]) -> str:
         shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine["shares_cpus"]]
         parts.append("the server is on it" + shares)
     return f"Machine {machine['name']}: " + "; ".join(parts or ["nothing is known"])
+
+
+def _criteria(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each criterion that is on, met or missed, between blank lines."""
+    if not results:
+        return []
+    rows = [(one["name"], one["found"], one["wanted"], "met" if one["passed"] else "missed") for one in results]
+    return ["", *table([("Criterion", "Found", "Wanted", ""), *rows]), ""]
 
 
 def _verdict(score: Mapping[str, Any]) -> list[str]:

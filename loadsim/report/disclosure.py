@@ -8,7 +8,7 @@ from typing import Any
 from loadsim.report.answer_text import clock, length
 from loadsim.report.document import Column, Table
 from loadsim.report.recorded import RecordedRun
-from loadsim.results.verdict import DEFAULT_CRITERIA, DEFAULT_LIMITS
+from loadsim.results.verdict import DEFAULT_LIMITS
 
 UNKNOWN = "not known to loadsim"
 
@@ -46,7 +46,7 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Submission", _words(score.get("submission"))
     if not run.stress:
         yield "Weights", _pairs(header.get("weights") or {})
-    yield "Criteria", _pairs({**DEFAULT_CRITERIA, **(header.get("criteria") or {})})
+    yield "Criteria", ", ".join(f"{one['name']} {one['wanted']}" for one in score["verdict"]["criteria"]) or "none"
     yield "Limits", _pairs({**DEFAULT_LIMITS, **(header.get("limits") or {})})
     yield "Scenario digest", _words(header.get("scenario_digest"))
     yield "Plan digest", _words(header.get("plan_digest"))

@@ -24,7 +24,6 @@ from loadsim.report.mail_series import SENDING
 from loadsim.report.recorded import RecordedRun
 from loadsim.report.series import Bins, bins_of
 from loadsim.results.merge import WITHOUT_WINDOW
-from loadsim.results.verdict import DEFAULT_CRITERIA
 
 TIMES = (
     ("p50_ms", "50th"),
@@ -116,28 +115,27 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
         blocks.append(f"What may help: {score['advice']}")
     if score["warnings"]:
         blocks.append(Listing("Warnings", tuple(score["warnings"])))
-    rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", str(score["users"]), "")]
-    rows += [(f"READ, 95th percentile{_of(run, name)}", _ms(read_p95_ms(one)), "") for name, one in run.modules.items()]
-    criteria = {**DEFAULT_CRITERIA, **(run.log.header.get("criteria") or {})}
+    if verdict["criteria"]:
+        blocks.append(_criteria(verdict["criteria"]))
+    rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", str(score["users"]))]
+    rows += [(f"READ, 95th percentile{_of(run, name)}", _ms(read_p95_ms(one))) for name, one in run.modules.items()]
     done, failed = score["done"], score["failed"]
     rows += [
-        ("Tasks", f"{score['tasks_per_s']:.1f} per second", ""),
-        ("Failed tasks", f"{failed} of {done}" + (f" ({100 * failed / done:.3f} %)" if done else ""), _share(criteria)),
-        ("Mail not delivered", str(score["delivery"]["undelivered_at_end"]), _undelivered(criteria)),
-        ("Delivery time, 95th percentile", _ms(score["delivery"]["p95_ms"]), ""),
+        ("Tasks", f"{score['tasks_per_s']:.1f} per second"),
+        ("Failed tasks", f"{failed} of {done}" + (f" ({100 * failed / done:.3f} %)" if done else "")),
+        ("Mail not delivered", str(score["delivery"]["undelivered_at_end"])),
+        ("Delivery time, 95th percentile", _ms(score["delivery"]["p95_ms"])),
     ]
     if not run.stress and score["compression"] != 1:
-        rows.append(("Load-equivalent, in tasks only", f"{score['load_equivalent_users']} users with a day of 8 h", ""))
-    blocks.append(Table("Key figures", (Column("Figure"), Column("Found"), Column("Wanted")), tuple(rows)))
+        rows.append(("Load-equivalent, in tasks only", f"{score['load_equivalent_users']} users with a day of 8 h"))
+    blocks.append(Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows)))
     return tuple(blocks)
 
 
 def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
     if run.stress:
         return []
-    limit_ms = score_limit_ms(run)
-    wanted = "" if limit_ms is None else f"below {limit_ms:g} ms"
-    return [(f"Score{_of(run, name)}", _score_found(one), wanted) for name, one in run.modules.items()]
+    return [(f"Score{_of(run, name)}", _score_found(one)) for name, one in run.modules.items()]
 
 
 def _score_found(module: Mapping[str, Any]) -> str:
@@ -148,11 +146,14 @@ def _score_found(module: Mapping[str, Any]) -> str:
 
 
 def score_limit_ms(run: RecordedRun) -> float | None:
-    """What the score has to stay below; None where that is off, or in a closed loop, which has none."""
-    if run.stress:
-        return None
-    limit_ms = {**DEFAULT_CRITERIA, **(run.log.header.get("criteria") or {})}.get("score_ms_max")
-    return None if limit_ms is None else float(limit_ms)
+    """What the score has to stay below, the lowest of several client modules; None where there is no such criterion."""
+    bounds_ms = [
+        one[limit]
+        for one in run.score["verdict"]["criteria"]
+        for limit in ("max", "below")
+        if one["name"].rpartition(".")[2] == "score_ms" and one[limit] is not None
+    ]
+    return float(min(bounds_ms)) if bounds_ms else None
 
 
 def read_p95_ms(module: Mapping[str, Any]) -> float | None:
@@ -160,14 +161,11 @@ def read_p95_ms(module: Mapping[str, Any]) -> float | None:
     return next((task["p95_ms"] for task in module["tasks"] if task["task"] == "READ"), None)
 
 
-def _share(criteria: Mapping[str, Any]) -> str:
-    most = criteria.get("failed_max")
-    return "" if most is None else f"at most {most * 100:g} %"
-
-
-def _undelivered(criteria: Mapping[str, Any]) -> str:
-    most = criteria.get("undelivered_max")
-    return "" if most is None else f"at most {most:g}"
+def _criteria(results: Sequence[Mapping[str, Any]]) -> Table:
+    """Every criterion with its figure, met or missed."""
+    columns = (Column("Criterion"), Column("Found"), Column("Wanted"), Column("Result"))
+    rows = ((one["name"], one["found"], one["wanted"], "met" if one["passed"] else "missed") for one in results)
+    return Table("Criteria", columns, tuple(rows))
 
 
 def _score(run: RecordedRun) -> tuple[Block, ...]:

@@ -159,6 +159,16 @@ class TaskStatistics:
         return sum(self.counts.values())
 
     @property
+    def done_share(self) -> float | None:
+        """Done of planned; None where nothing was."""
+        return self.done / self.planned if self.planned else None
+
+    @property
+    def failed_share(self) -> float | None:
+        """Failed of done; None where nothing was."""
+        return self.failed / self.done if self.done else None
+
+    @property
     def windowed(self) -> bool:
         """Whether the task is held against the window at all."""
         return self.task not in WITHOUT_WINDOW

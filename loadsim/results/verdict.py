@@ -9,13 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadsim.results.criteria import Result
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
 from loadsim.results.score import ProtocolStatistics
-
-DEFAULT_CRITERIA: Mapping[str, float] = {"score_ms_max": 1000, "failed_max": 0.01, "undelivered_max": 0}
-"""Score below 1000 ms as LoadSim's documents say; at most 1 % failed; everything accepted is delivered. Shares are
-fractions of 1; a criterion that is None is off."""
 
 DEFAULT_LIMITS: Mapping[str, float] = {
     "lost_users": 0.01,
@@ -94,12 +91,11 @@ class Verdict:
         return 0 if self.passed else 1
 
 
-def judge(facts: Facts, criteria: Mapping[str, Any], limits: Mapping[str, Any]) -> Verdict:
-    """The verdict on a run; what `criteria` and `limits` do not say is taken from the defaults."""
-    criteria = {**DEFAULT_CRITERIA, **criteria}
+def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
+    """The verdict on a run whose criteria came out so; what `limits` do not say is taken from the defaults."""
     limits = {**DEFAULT_LIMITS, **limits}
     if facts.stress:
-        criteria["score_ms_max"] = limits["generator_lateness_p95_ms"] = None
+        limits["generator_lateness_p95_ms"] = None
     own = exceeded(facts.generator, limits, facts.fastest_p95_ms)
     warnings = suspicious(facts.generator, facts.embedded)
     if facts.stress and own:
@@ -112,7 +108,7 @@ def judge(facts: Facts, criteria: Mapping[str, Any], limits: Mapping[str, Any]) 
         *own,
     ]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
-    missed = _missed(facts, criteria)
+    missed = [result.text for result in criteria if not result.passed]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
         passed=not missed,
@@ -208,32 +204,6 @@ def _missing(facts: Facts) -> list[str]:
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.done_share is not None and totals.done_share < FULL_SHARE:
         reasons.append(_done(totals))
-    return reasons
-
-
-def _missed(facts: Facts, criteria: Mapping[str, Any]) -> list[str]:
-    """The criteria that the server missed. Without a score, the score's is missed."""
-    score_ms_max, failed_max, undelivered_max = (criteria[name] for name in DEFAULT_CRITERIA)
-    reasons = []
-    if score_ms_max is not None:
-        reasons += [
-            f"{_of(facts, protocol)}score {protocol.score_ms:.1f} ms, below {score_ms_max:g} ms wanted"
-            for protocol in facts.protocols
-            if protocol.score_ms is not None and protocol.score_ms >= score_ms_max
-        ]
-        if not facts.protocols or any(protocol.score_ms is None for protocol in facts.protocols):
-            reasons.append(f"no score, one below {score_ms_max:g} ms wanted")
-    totals = Totals.of(facts.protocols)
-    if failed_max is not None and totals.failed_share is not None and totals.failed_share > failed_max:
-        reasons.append(
-            f"{totals.failed} of {totals.done} tasks failed ({_percent(totals.failed_share)}),"
-            f" at most {_percent(failed_max)} wanted"
-        )
-    undelivered = facts.delivery.undelivered_at_end
-    if undelivered_max is not None and undelivered > undelivered_max:
-        reasons.append(
-            f"{undelivered} accepted messages were not delivered when the run ended, at most {undelivered_max:g} wanted"
-        )
     return reasons
 
 

@@ -1,0 +1,288 @@
+"""What a run must reach to pass: bounds on the figures of `score.json`, under the names that they have there.
+
+A name is its keys with dots between them, those of a task below `tasks.NAME`. In a scenario dots and mappings in
+mappings mean the same, so that `tasks.READ.p95_ms: {max: 500}` is what `--set criteria.tasks.READ.p95_ms.max=500` sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from loadsim.errors import ConfigError
+from loadsim.model.fields import Amount, Count, Share, Size
+from loadsim.model.profile import OUTCOMES, Profile
+from loadsim.model.reading import Key, Origin, parse, show
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """At least `min`, at most `max`, less than `below`; None where there is no such limit.
+
+    Times are in milliseconds, shares fractions of 1, as in `score.json`.
+    """
+
+    min: float | None = None
+    max: float | None = None
+    below: float | None = None
+
+    def document(self) -> dict[str, float]:
+        """The limits that there are, as they are written in a file and in a log's header."""
+        return {limit: value for limit, value in asdict(self).items() if value is not None}
+
+
+Criteria = Mapping[str, Bound | None]
+"""By the name of the figure; None is a criterion that is off."""
+
+SCORE = "score_ms"
+
+DEFAULT: Criteria = {
+    SCORE: Bound(below=1000.0),
+    "failed_share": Bound(max=0.01),
+    "delivery.undelivered_at_end": Bound(max=0),
+}
+"""A score of less than 1000 ms is the published limit of what is acceptable; the others are this project's own."""
+
+LIMITS = ("min", "max", "below")
+
+
+# --- which figures there are ------------------------------------------------------------------------------------
+
+Tree = Mapping[str, Any]
+"""Names of figures by their keys: a mapping of mappings, down to what reads a limit of the figure."""
+
+_MS = _PER_S = TypeAdapter[float | None](Amount | None)
+_SHARE = TypeAdapter[float | None](Share | None)
+_COUNT = TypeAdapter[int | None](Count | None)
+_BYTES = TypeAdapter[int | None](Size | None)
+
+_TIMES = dict.fromkeys(("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p99_9_ms", "max_ms", "mean_ms", "stddev_ms"), _MS)
+_RESPONSE = {f"response_{name}": _MS for name in _TIMES if name not in ("mean_ms", "stddev_ms")}
+_DUE = {"planned": _COUNT, "done_share": _SHARE, "unfinished": _COUNT, "skipped": _COUNT}
+_DONE = {"done": _COUNT, "failed": _COUNT, "failed_share": _SHARE}
+_TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": _COUNT, **_TIMES}
+_DELIVERY = dict.fromkeys(("accepted", "delivered", "undelivered", "unwatched", "undelivered_at_end"), _COUNT)
+_GENERATOR = {
+    **dict.fromkeys(("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "gc_max_ms"), _MS),
+    "cpu_share": _SHARE,
+    "rss_bytes": _BYTES,
+    **dict.fromkeys(("open_files", "clock_steps"), _COUNT),
+}
+_WITHOUT_RATE = ("LOGON", "LOGOFF")
+"""Tasks that are reported without a window."""
+
+
+def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
+    """The figures of a run that a criterion may name: `planned` are the tasks of each client module's users.
+
+    In a closed loop nothing is due, so there is no figure of what was; its throughput takes their place. The score
+    has its name there, too: scenarios of both modes may share their criteria, and this one is then off.
+    """
+
+    def of_task(task: str) -> Tree:
+        rate = {} if task in _WITHOUT_RATE else {"done_per_s": _PER_S}
+        return {**_TASK, **rate, **({} if stress else _DUE | _RESPONSE)}
+
+    modules = {
+        module: {SCORE: _MS, "tasks": {task: of_task(task) for task in tasks}} for module, tasks in planned.items()
+    }
+    tasks = sorted({task for tasks in planned.values() for task in tasks})
+    throughput = {
+        **dict.fromkeys(("tasks_per_s", "messages_per_s", "deliveries_per_s"), _PER_S),
+        "by_task": dict.fromkeys((task for task in tasks if task not in _WITHOUT_RATE), _PER_S),
+        "commands": dict.fromkeys(("IMAP", "SMTP"), _PER_S),
+    }
+    return {
+        SCORE: _MS,
+        "tasks_per_s": _PER_S,
+        **_DONE,
+        **({} if stress else _DUE),
+        **dict.fromkeys(("sessions_lost", "sessions_restored"), _COUNT),
+        "tasks": {task: of_task(task) for task in tasks},
+        "by_protocol": modules,
+        "delivery": {**_DELIVERY, **_TIMES},
+        **({} if stress else {"lateness_p95_ms": dict.fromkeys(("busy", "down", "generator"), _MS)}),
+        **({"throughput": throughput} if stress else {}),
+        "generator": _GENERATOR,
+    }
+
+
+def planned_tasks(profile: Profile) -> set[str]:
+    """The tasks that users of this profile may do."""
+    tasks = {"LOGON", "SYNC", "LOGOFF"}
+    if profile.new_mail.per_day:
+        tasks.add("SEND")
+    if profile.schedule.per_day:
+        tasks.add("SCHEDULE")
+    reads = {
+        "READ": (profile.process_inbox.per_day, profile.after_reading),
+        "BROWSE": (profile.browse.per_day, profile.after_browsing),
+    }
+    for task, (per_day, after) in reads.items():
+        if per_day:
+            tasks.add(task)
+            tasks |= {outcome.replace("_", " ").upper() for outcome in OUTCOMES[:-1] if getattr(after, outcome)}
+            tasks |= {"LOAD ATTACHMENT"} if profile.load_attachment else set()
+    if profile.new_mail.save_sent and tasks & {"SEND", "REPLY", "REPLY ALL", "FORWARD"}:
+        tasks.add("SAVE SENT")
+    if profile.inbox_limit is not None and "READ" in tasks:
+        tasks.add("EVICT")
+    return tasks
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+def unfolded(criteria: object, origin: Origin) -> Any:
+    """Names with dots as mappings in mappings; what is no mapping as it is.
+
+    Raises ConfigError, one line, for a criterion that stands twice.
+    """
+    if not isinstance(criteria, dict):
+        return criteria
+    found: dict[Any, Any] = {}
+    _put(found, criteria, (), origin)
+    return found
+
+
+def _put(place: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin: Origin) -> None:
+    """Put criteria into the mapping at the path `above`, each under the last part of its name."""
+    for name, value in criteria.items():
+        within, path = place, above
+        *groups, last = _parts(name)
+        for group in groups:
+            path = (*path, group)
+            within = _group(within, group, path, origin)
+        path = (*path, last)
+        if isinstance(value, dict) and not value.keys() & set(LIMITS):
+            _put(_group(within, last, path, origin), value, path, origin)
+        elif last in within:
+            raise _twice(path, origin)
+        else:
+            within[last] = value
+
+
+def _group(place: dict[Any, Any], name: Any, path: Key, origin: Origin) -> dict[Any, Any]:
+    group: Any = place.setdefault(name, {})
+    if not isinstance(group, dict) or group.keys() & set(LIMITS):
+        raise _twice(path, origin)
+    return group
+
+
+def _twice(path: Key, origin: Origin) -> ConfigError:
+    return origin.refuse_showing(("criteria", *path), "each criterion once", "it twice")
+
+
+def _parts(name: Any) -> Key:
+    return tuple(str(name).split("."))
+
+
+def read_criteria(document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin) -> Criteria:
+    """The criteria of a scenario, with the defaults; of which figures, `figures` says.
+
+    What names neither a task's client module nor that of a score holds for each of the modules that plan it, unless
+    there is a criterion of its own. Raises ConfigError, one line, for a figure that there will not be, and for limits
+    that are none.
+    """
+    tree = figures(planned, stress)
+    given = dict(_bounds(unfolded(document, origin), tree, (), tree, origin))
+    own = {name: bound for name, bound in given.items() if name.startswith("by_protocol.")}
+    common = {name: bound for name, bound in {**DEFAULT, **given}.items() if name not in own}
+    criteria: dict[str, Bound | None] = {}
+    for name, bound in common.items():
+        if name == SCORE or name.startswith("tasks."):
+            criteria |= dict.fromkeys(_of_modules(name, planned), bound)
+        else:
+            criteria[name] = bound
+    only = f"by_protocol.{next(iter(planned))}." if len(planned) == 1 else ""
+    criteria |= {name.removeprefix(only): bound for name, bound in own.items()}
+    if stress:
+        return {name: bound for name, bound in criteria.items() if name.split(".")[-1] != SCORE}
+    return criteria
+
+
+def _of_modules(name: str, planned: Mapping[str, set[str]]) -> list[str]:
+    """A module's figure under the names of all modules that have it; with one module, under its own."""
+    if len(planned) == 1:
+        return [name]
+    return [
+        f"by_protocol.{module}.{name}" for module in planned if name == SCORE or name.split(".")[1] in planned[module]
+    ]
+
+
+def _bounds(
+    document: object, within: Tree, path: Key, tree: Tree, origin: Origin
+) -> Iterator[tuple[str, Bound | None]]:
+    """Every criterion of a part of the document, `within` being the same part of the names."""
+    if not isinstance(document, dict):
+        raise origin.refuse(("criteria", *path), "a mapping of figures to their limits", document)
+    for key, value in document.items():
+        here = (*path, key)
+        if key not in within:
+            raise _unknown(here, value, within, tree, origin)
+        if isinstance(within[key], Mapping):
+            if value is not None:
+                yield from _bounds(value, within[key], here, tree, origin)
+        else:
+            yield ".".join(map(str, here)), _bound(value, within[key], ("criteria", *here), origin)
+
+
+def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin) -> ConfigError:
+    """What there is instead, and which of all names is nearest to what was written."""
+    what = "the tasks that its profiles plan: " if path[-2:-1] == ("tasks",) else ""
+    written = list(path)
+    while isinstance(value, dict) and value and next(iter(value)) not in LIMITS:
+        name, value = next(iter(value.items()))
+        written.append(name)
+    near = _nearest_below(path[-1], within) if len(path) > 1 else _nearest(".".join(map(str, written)), tree)
+    meant = f" (perhaps {'.'.join(map(str, (*path[:-1], near)))})" if near else ""
+    found = show(".".join(map(str, written[len(path) - 1 :])))
+    key: Key = ("criteria", *path)
+    key = next((setting for setting in origin.overridden if setting[: len(key)] == key), key)
+    return origin.refuse_showing(key, f"one of {what}{', '.join(within)}", f"{found}{meant}")
+
+
+def _nearest(written: str, tree: Tree) -> str | None:
+    """The name that ends so, or looks like it; None when none does."""
+    names = {name.casefold(): name for name in _names(tree)}
+    ending = [name for name in names if name.endswith(f".{written.casefold()}")]
+    near = ending or get_close_matches(written.casefold(), names, n=1)
+    return names[near[0]] if near else None
+
+
+def _nearest_below(key: object, within: Tree) -> str | None:
+    names = {name.casefold(): name for name in within}
+    near = get_close_matches(str(key).casefold(), names, n=1)
+    return names[near[0]] if near else None
+
+
+def _names(tree: Tree, above: str = "") -> Iterator[str]:
+    for key, below in tree.items():
+        if isinstance(below, Mapping):
+            yield from _names(below, f"{above}{key}.")
+        else:
+            yield f"{above}{key}"
+
+
+def _bound(document: object, adapter: TypeAdapter[Any], key: Key, origin: Origin) -> Bound | None:
+    """The limits of one figure; None when they are off."""
+    if document is None:
+        return None
+    if not isinstance(document, dict) or not document:
+        raise origin.refuse(key, "a mapping such as {max: 500}, or null", document)
+    for limit in document:
+        if limit not in LIMITS:
+            raise origin.refuse_showing((*key, limit), f"one of the keys {', '.join(LIMITS)}", show(limit))
+    bound = Bound(**{limit: parse(adapter, value, origin, (*key, limit)) for limit, value in document.items()})
+    most = min((limit for limit in (bound.max, bound.below) if limit is not None), default=None)
+    if bound.min is not None and most is not None and (bound.min > most or bound.min == bound.below):
+        raise origin.refuse_showing(key, "limits that a figure can keep", _said(bound))
+    return bound if bound.document() else None
+
+
+def _said(bound: Bound) -> str:
+    return ", ".join(f"{limit} {value:.10g}" for limit, value in bound.document().items())

@@ -1,0 +1,134 @@
+"""Criteria: what the figures of `score.json` are held against, and what came of each.
+
+A criterion is named by its figure, as that is found in `score.json`: its keys with dots between them, those of a task
+below `tasks.NAME`. Where there are several client modules, the score and tasks are those of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Limits = Mapping[str, float]
+"""By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
+
+DEFAULT_CRITERIA: Mapping[str, Limits] = {
+    "score_ms": {"below": 1000},
+    "failed_share": {"max": 0.01},
+    "delivery.undelivered_at_end": {"max": 0},
+}
+"""Score below 1000 ms as LoadSim's documents say; at most 1 % failed; everything accepted is delivered. For logs that
+do not say what is wanted; those that do name every criterion."""
+
+OLDER = {
+    "score_ms_max": ("score_ms", "below"),
+    "failed_max": ("failed_share", "max"),
+    "undelivered_max": ("delivery.undelivered_at_end", "max"),
+}
+"""What logs of the first days have in their headers, and what it meant; what they do not name has its default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One criterion and its figure: None when it was not measured, infinite when what was waited for never came."""
+
+    name: str
+    limits: Limits
+    figure: float | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the figure keeps all limits; one that was not measured keeps none."""
+        return self.figure is not None and _keeps(self.figure, self.limits)
+
+    @property
+    def found(self) -> str:
+        """The figure in words; never rounded to where it would seem to have come out the other way."""
+        if self.figure is None:
+            return "not measured"
+        if math.isinf(self.figure):
+            return "inf"
+        rounded = _rounded(self.name, self.figure)
+        return _in_words(self.name, rounded if _keeps(rounded, self.limits) == self.passed else self.figure)
+
+    @property
+    def wanted(self) -> str:
+        """The limits in words."""
+        words = {"min": "at least", "max": "at most", "below": "below"}
+        return " and ".join(f"{words[limit]} {_in_words(self.name, value)}" for limit, value in self.limits.items())
+
+    @property
+    def text(self) -> str:
+        """All in one line."""
+        return f"{self.name} {'was ' if self.figure is None else ''}{self.found}, {self.wanted} wanted"
+
+
+def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
+    """The criteria in a log's header by their names; None is one that is off."""
+    found: Mapping[str, Any] = header.get("criteria") or {}
+    if found.keys() - OLDER.keys():
+        return dict(found)
+    older = {OLDER[key][0]: None if most is None else {OLDER[key][1]: most} for key, most in found.items()}
+    return {**DEFAULT_CRITERIA, **older}
+
+
+def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
+    """The result of each criterion that is on; `score` has the figures of `score.json`.
+
+    One of a task or of the score that names no client module holds for each of several. A closed loop has no score,
+    and no criterion of it.
+    """
+    results = []
+    for name, limits in criteria.items():
+        if limits is not None and not (score["throughput"] and name.rpartition(".")[2] == "score_ms"):
+            results += [Result(each, limits, figure(score, each)) for each in _names(name, score)]
+    return tuple(results)
+
+
+def figure(score: Mapping[str, Any], name: str) -> float | None:
+    """The figure of this name in `score.json`; None where there is none."""
+    found: Any = score
+    for key in name.split("."):
+        if isinstance(found, list):
+            found = next((row for row in found if row["task"] == key), None)
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int | float) or found == "inf" else None
+
+
+def _names(name: str, score: Mapping[str, Any]) -> list[str]:
+    of_module = name == "score_ms" or name.startswith("tasks.")
+    modules = score["by_protocol"]
+    return [f"by_protocol.{module}.{name}" for module in modules] if of_module and len(modules) > 1 else [name]
+
+
+def _keeps(figure: float, limits: Limits) -> bool:
+    return (
+        figure >= limits.get("min", -math.inf)
+        and figure <= limits.get("max", math.inf)
+        and figure < limits.get("below", math.inf)
+    )
+
+
+def _rounded(name: str, figure: float) -> float:
+    """To what people want to read: a tenth of a millisecond, four digits of a share."""
+    return float(f"{figure:.4g}") if _unit(name) == "%" else round(figure, 1)
+
+
+def _in_words(name: str, figure: float) -> str:
+    unit = _unit(name)
+    return f"{figure * 100 if unit == '%' else figure:.15g} {unit}".rstrip()
+
+
+def _unit(name: str) -> str:
+    """What a name says of its figure; nothing for a count."""
+    *_, group, last = ("", *name.split("."))
+    if last.endswith("_share"):
+        return "%"
+    if last.endswith("_ms") or group.endswith("_ms"):
+        return "ms"
+    if last.endswith("_per_s") or group in ("by_task", "commands"):
+        return "per s"
+    return "bytes" if last.endswith("_bytes") else ""

@@ -1,0 +1,484 @@
+"""Criteria: which figures they may name, how their limits are read, and what came of each, against numpy."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from timing_samples import ENDED, done, event, sample_log, skipped, write_two_clients
+
+from loadsim.client.tasks import TASKS
+from loadsim.errors import ConfigError
+from loadsim.model.criteria import DEFAULT, figures, planned_tasks
+from loadsim.model.profile import load_profile
+from loadsim.model.reading import known
+from loadsim.model.scenario import load_scenario
+from loadsim.report.answer import summarise
+from loadsim.results.criteria import DEFAULT_CRITERIA, Limits, Result, figure, hold, read_criteria
+
+SCENARIO = Path(__file__).parent.parent / "docs" / "reference" / "scenario.md"
+FEW = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"
+LIGHT = sorted(planned_tasks(load_profile("loadsim-5.5/light")))
+
+
+def written(tmp_path: Path, criteria: str, more: str = FEW) -> Path:
+    """A scenario with these criteria."""
+    file = tmp_path / "s.yaml"
+    file.write_text(f"server: embedded\n{more}criteria: {criteria}\n", encoding="utf-8")
+    return file
+
+
+def read(tmp_path: Path, criteria: str, *settings_: str, more: str = FEW) -> dict[str, dict[str, float] | None]:
+    """The criteria of a scenario, as they go into the log."""
+    return load_scenario(str(written(tmp_path, criteria, more)), settings_).criteria_document()
+
+
+# --- in the scenario ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("criteria", "name", "limits"),
+    [
+        ("{score_ms: {max: 1000}}", "score_ms", {"max": 1000}),
+        ("{tasks.READ.p95_ms: {max: 500}}", "tasks.READ.p95_ms", {"max": 500}),
+        ("{tasks: {READ: {p95_ms: {max: 500}}}}", "tasks.READ.p95_ms", {"max": 500}),
+        ("{tasks.READ: {p95_ms: {max: 500}, p50_ms: {max: 9}}}", "tasks.READ.p50_ms", {"max": 9}),
+        ("{tasks.REPLY ALL.response_p99_9_ms: {below: 2.5}}", "tasks.REPLY ALL.response_p99_9_ms", {"below": 2.5}),
+        ("{tasks.SEND.hits: {min: 300}}", "tasks.SEND.hits", {"min": 300}),
+        ("{tasks.SEND.timeout: {min: 0, max: 0}}", "tasks.SEND.timeout", {"min": 0, "max": 0}),
+        ("{done_share: {min: 99.5 %}}", "done_share", {"min": 0.995}),
+        ("{done_share: {min: 0.5}}", "done_share", {"min": 0.5}),
+        ("{tasks_per_s: {min: 0.5, below: 7}}", "tasks_per_s", {"min": 0.5, "below": 7}),
+        ("{lateness_p95_ms.busy: {max: 40}}", "lateness_p95_ms.busy", {"max": 40}),
+        ("{generator.rss_bytes: {max: 500M}}", "generator.rss_bytes", {"max": 500 * 1024 * 1024}),
+        ("{sessions_lost: {max: 0}, tasks.READ.p95_ms: null}", "tasks.READ.p95_ms", None),
+        ("{by_protocol.imap.tasks.READ.p95_ms: {max: 8}}", "tasks.READ.p95_ms", {"max": 8}),
+    ],
+)
+def test_any_figure_may_have_limits(tmp_path: Path, criteria: str, name: str, limits: Limits | None) -> None:
+    """Written with dots or as mappings, below the defaults; shares and sizes as everywhere in a scenario."""
+    found = read(tmp_path, criteria)
+    assert found[name] == limits
+    assert {key: found[key] for key in DEFAULT if key != name} == {
+        key: bound.document() for key, bound in DEFAULT.items() if key != name and bound
+    }
+
+
+def test_a_criterion_replaces_the_default_and_null_switches_it_off(tmp_path: Path) -> None:
+    """The whole of it: a max does not stand beside the default's below."""
+    assert read(tmp_path, "{}") == DEFAULT_CRITERIA
+    found = read(tmp_path, "{score_ms: {max: 1000}, failed_share: null, delivery.undelivered_at_end: {max: null}}")
+    assert found == {"score_ms": {"max": 1000}, "failed_share": None, "delivery.undelivered_at_end": None}
+
+
+def test_a_setting_finds_the_criterion_however_it_is_written(tmp_path: Path) -> None:
+    """`--set` replaces one limit and leaves the other, and adds what the file does not have."""
+    for criteria in ("{tasks.READ.p95_ms: {min: 1, max: 500}}", "{tasks: {READ.p95_ms: {min: 1, max: 500}}}"):
+        found = read(tmp_path, criteria, "criteria.tasks.READ.p95_ms.max=300", "criteria.tasks.REPLY ALL.mean_ms.max=7")
+        assert found["tasks.READ.p95_ms"] == {"min": 1, "max": 300}
+        assert found["tasks.REPLY ALL.mean_ms"] == {"max": 7}
+    assert read(tmp_path, criteria, "criteria={tasks.READ.p95_ms: {max: 4}}")["tasks.READ.p95_ms"] == {"max": 4}
+
+
+def test_criteria_hold_for_each_client_module_that_plans_the_task(tmp_path: Path) -> None:
+    """Unless a module has its own; a task that only one module's users do is asked of that one."""
+    (tmp_path / "idle.yaml").write_text("name: idle\nfrom: loadsim-5.5/light\nschedule: {per_day: 0}\n")
+    more = "topology: [{profile: loadsim-5.5/light, users: 2}, {profile: idle.yaml, users: 1, protocol: aioimaplib}]\n"
+    found = read(
+        tmp_path,
+        "{tasks.READ.p95_ms: {max: 5}, tasks.SCHEDULE.p95_ms: {max: 6}, by_protocol.aioimaplib.score_ms: null,"
+        " by_protocol.imap.tasks.READ.p95_ms: {max: 7}}",
+        more=more,
+    )
+    assert found == {
+        "by_protocol.imap.score_ms": {"below": 1000},
+        "by_protocol.aioimaplib.score_ms": None,
+        "failed_share": {"max": 0.01},
+        "delivery.undelivered_at_end": {"max": 0},
+        "by_protocol.imap.tasks.READ.p95_ms": {"max": 7},
+        "by_protocol.aioimaplib.tasks.READ.p95_ms": {"max": 5},
+        "by_protocol.imap.tasks.SCHEDULE.p95_ms": {"max": 6},
+    }
+    with pytest.raises(ConfigError, match=r"criteria.by_protocol.aioimaplib.tasks.SCHEDULE: expected one of the tasks"):
+        read(tmp_path, "{by_protocol.aioimaplib.tasks.SCHEDULE.p95_ms: {max: 6}}", more=more)
+
+
+def test_resolved_criteria_read_as_themselves(tmp_path: Path) -> None:
+    """What a run directory keeps asks the same, whatever its modules."""
+    for more in (FEW, FEW.replace("]", ", {profile: loadsim-5.5/heavy, users: 1, protocol: fake}]")):
+        first = load_scenario(str(written(tmp_path, "{tasks.READ.p95_ms: {max: 500}, failed_share: null}", more)))
+        (tmp_path / "again.yaml").write_text(first.to_yaml())
+        assert load_scenario(str(tmp_path / "again.yaml")).criteria == first.criteria
+
+
+PLANNED = f"one of the tasks that its profiles plan: {', '.join(LIGHT)}"
+
+
+@pytest.mark.parametrize(
+    ("criteria", "line"),
+    [
+        ("{score: {max: 5}}", "score: expected one of score_ms, tasks_per_s, .*, found 'score' (perhaps score_ms)"),
+        ("{undelivered: {max: 0}}", "undelivered: expected .*, found 'undelivered' (perhaps delivery.undelivered)"),
+        ("{p95_ms: {max: 0}}", "p95_ms: expected .*, found 'p95_ms' (perhaps tasks.BROWSE.p95_ms)"),
+        ("{tasks.READ.p95: {max: 5}}", "tasks.READ.p95: expected .*, found 'p95' (perhaps tasks.READ.p95_ms)"),
+        (
+            "{tasks.read.p95_ms: {max: 5}}",
+            f"tasks.read: expected {PLANNED}, found 'read.p95_ms' (perhaps tasks.READ)",
+        ),
+        (
+            "{tasks.COPY.p95_ms: {max: 5}}",
+            f"tasks.COPY: expected {PLANNED}, found 'COPY.p95_ms'",
+        ),
+        ("{tasks.READ: {max: 5}}", "tasks.READ.max: expected one of hits, .*, found 'max' (perhaps tasks.READ.max_ms)"),
+        ("{tasks.LOGON.done_per_s: {min: 5}}", "tasks.LOGON.done_per_s: expected .*"),
+        ("{by_protocol.fake.score_ms: null}", "by_protocol.fake: expected one of imap, found 'fake.score_ms'"),
+        ("{throughput.tasks_per_s: {min: 5}}", "throughput: expected .*"),
+        ("{qqq: {max: 5}}", "qqq: expected .*, found 'qqq'"),
+        ("{1: {max: 5}}", "1: expected .*, found '1'"),
+        ("{score_ms: 5}", "score_ms: expected a mapping such as {max: 500}, or null, found 5"),
+        ("{score_ms: {}}", "score_ms: expected a mapping such as {max: 500}, or null, found a mapping"),
+        ("{score_ms: {maximum: 5}}", "score_ms.maximum: expected one of the keys min, max, below, found 'maximum'"),
+        ("{score_ms: {max: fast}}", "score_ms.max: expected a number of at least 0, found 'fast'"),
+        ("{score_ms: {max: yes}}", "score_ms.max: expected a number of at least 0, found yes"),
+        ("{score_ms: {max: -1}}", "score_ms.max: expected a number of at least 0, found -1"),
+        ("{score_ms: {max: 1%}}", "score_ms.max: expected a number of at least 0, found '1%'"),
+        ("{failed: {max: 0.01}}", "failed.max: expected a whole number of at least 0, found 0.01"),
+        ("{failed_share: {max: 2}}", "failed_share.max: expected a share such as 30% or 0.3, from 0% to 100%, found 2"),
+        ("{score_ms: {min: 6, max: 5}}", "score_ms: expected limits that a figure can keep, found min 6, max 5"),
+        ("{score_ms: {min: 5, below: 5}}", "score_ms: expected limits that a figure can keep, found min 5, below 5"),
+        (
+            "{tasks.READ.p95_ms: {max: 5}, tasks: {READ.p95_ms: null}}",
+            "tasks.READ.p95_ms: expected each criterion once, found it twice",
+        ),
+        ("{tasks: {READ: 5}}", "tasks.READ: expected a mapping of figures to their limits, found 5"),
+        ("[score_ms]", ": expected a mapping of figures to their limits, found a list"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_refused_before_the_run(tmp_path: Path, criteria: str, line: str) -> None:
+    """One line: the key, what there is, what was found, and which name is nearest."""
+    file = written(tmp_path, criteria)
+    with pytest.raises(ConfigError) as refused:
+        load_scenario(str(file))
+    said = str(refused.value)
+    assert "\n" not in said
+    begins, dots, ends = line.partition(".*")
+    dot = "" if begins.startswith(":") else "."
+    assert said.startswith(f"{file}: criteria{dot}{begins}"), said
+    assert said.endswith(ends) if dots else said == f"{file}: criteria{dot}{line}", said
+
+
+def test_a_wrong_setting_is_said_of_the_setting(tmp_path: Path) -> None:
+    """Not of the file, which may have no criteria."""
+    with pytest.raises(ConfigError, match=r"^--set criteria.tasks.REED.p95_ms.max: expected one of the tasks"):
+        read(tmp_path, "{}", "criteria.tasks.REED.p95_ms.max=3")
+    with pytest.raises(ConfigError, match=r"^--set criteria.score_ms.max: expected a number of at least 0, found 'x'"):
+        read(tmp_path, "{}", "criteria.score_ms.max=x")
+
+
+def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
+    """No score, which is then off; throughput; and nothing of what was due."""
+    stress = "run.mode=stress"
+    found = read(tmp_path, "{score_ms: {max: 5}, throughput.by_task.REPLY ALL: {min: 2}}", stress)
+    assert found == {
+        "failed_share": {"max": 0.01},
+        "delivery.undelivered_at_end": {"max": 0},
+        "throughput.by_task.REPLY ALL": {"min": 2},
+    }
+    for name in ("done_share", "planned", "lateness_p95_ms.busy", "tasks.READ.response_p95_ms"):
+        with pytest.raises(ConfigError, match="expected one of"):
+            read(tmp_path, f"{{{name}: {{max: 1}}}}", stress)
+
+
+def test_the_defaults_are_the_same_for_scenarios_and_for_logs_without() -> None:
+    """The model and the results know nothing of each other, and agree."""
+    assert {name: bound.document() for name, bound in DEFAULT.items() if bound} == DEFAULT_CRITERIA
+
+
+@pytest.mark.parametrize("name", known("profiles"))
+def test_planned_tasks_are_tasks(name: str) -> None:
+    """Each is one that a user can do, under the name that it has there."""
+    assert planned_tasks(load_profile(name)) <= set(TASKS)
+
+
+def test_what_a_profile_does_not_do_is_not_planned(tmp_path: Path) -> None:
+    """Rates and chances of nought, no limit of the Inbox, nothing saved: their tasks are not there."""
+    (tmp_path / "p.yaml").write_text(
+        "name: p\nfrom: loadsim-5.5/heavy\nnew_mail: {per_day: 0}\nschedule: {per_day: 0}\n"
+        "browse: {per_day: 0}\ninbox_limit: 9\n"
+        "load_attachment: 0%\nafter_reading: {reply: 0%, reply_all: 1%, forward: 0%, move: 0%, copy: 0%, delete: 1%}\n"
+    )
+    profile = load_profile(str(tmp_path / "p.yaml"))
+    always = {"LOGON", "SYNC", "LOGOFF"}
+    assert planned_tasks(profile) == always | {"READ", "REPLY ALL", "DELETE", "EVICT", "SAVE SENT"}
+    (tmp_path / "q.yaml").write_text("name: q\nfrom: p.yaml\nprocess_inbox: {per_day: 0}\n")
+    assert planned_tasks(load_profile(str(tmp_path / "q.yaml"))) == always
+
+
+# --- against the figures --------------------------------------------------------------------------------------------
+
+
+def names(tree: Any, above: str = "") -> list[str]:
+    """All names that a criterion may have."""
+    if not hasattr(tree, "items"):
+        return [above]
+    return [name for key, below in tree.items() for name in names(below, f"{above}.{key}".removeprefix("."))]
+
+
+def test_the_reference_has_every_figure() -> None:
+    """The table of figures names each, those of tasks by the last part of their names, and no other."""
+    text = SCENARIO.read_text(encoding="utf-8").partition("\n## Criteria\n")[2].partition("`NAME` is")[0]
+    cells = " ".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| "))
+    named = {name.removeprefix("tasks.NAME.") for name in re.findall(r"`([^`]+)`", cells)}
+    asked = [*names(figures({"imap": ["READ"]}, stress=False)), *names(figures({"imap": ["READ"]}, stress=True))]
+    there = {name.removeprefix("tasks.READ.").replace("by_task.READ", "by_task.NAME") for name in asked}
+    times = {f"delivery.{name}" for name in there if name.endswith("_ms") and name[0] == "p"} | {
+        f"delivery.{name}" for name in ("max_ms", "mean_ms", "stddev_ms")
+    }
+    between = {"response_p90_ms", "response_p95_ms", "response_p99_ms", "response_p99_9_ms"}
+    unsaid = times | between | {name for name in there if name.startswith("by_protocol.")}
+    assert named - {"", "delivery."} == there - unsaid
+    assert unsaid <= there
+
+
+def has(score: Any, keys: list[str]) -> bool:
+    """Whether score.json has this key at all, measured or not; looked up without the code that is tested."""
+    if not keys:
+        return not isinstance(score, dict | list)
+    if isinstance(score, list):
+        return any(has(row, keys[1:]) for row in score if row["task"] == keys[0])
+    return isinstance(score, dict) and keys[0] in score and has(score[keys[0]], keys[1:])
+
+
+@pytest.mark.parametrize("mode", ["canonical", "stress"])
+def test_every_name_of_a_criterion_is_a_key_of_score_json(tmp_path: Path, mode: str) -> None:
+    """One vocabulary, in both modes: nothing can be asked that would never be found."""
+    tasks = [done(task, 100 * index, 5) for index, task in enumerate(TASKS, 1)]
+    score = summarise([sample_log(tmp_path / "a.tlog", tasks, header={"mode": mode})]).score
+    windowed = set(TASKS) - {"LOGON", "LOGOFF"}
+    asked = names(figures({"imap": TASKS}, mode == "stress"))
+    assert len(asked) > 400
+    assert [name for name in asked if not has(score, name.split("."))] == []
+    assert {name.rpartition(".")[2] for name in asked if name.startswith("throughput.by_task")} == (
+        windowed if mode == "stress" else set()
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    took_ms=st.lists(st.integers(1, 5000), min_size=1, max_size=60),
+    outcomes=st.lists(st.sampled_from(["refused", "lost", "timeout"]), max_size=5),
+    late=st.integers(0, 3),
+)
+def test_figures_are_numpys(
+    tmp_path_factory: pytest.TempPathFactory, took_ms: list[int], outcomes: list[str], late: int
+) -> None:
+    """Each statistic of a task as numpy has it of the times that were written; limits just met, and just missed."""
+    tasks = [done("REPLY ALL", index, took) for index, took in enumerate(took_ms)]
+    tasks += [done("REPLY ALL", index, 1, outcome=outcome, error="NO") for index, outcome in enumerate(outcomes)]
+    tasks += [skipped("REPLY ALL", index) for index in range(late)]
+    score = summarise([sample_log(tmp_path_factory.mktemp("log") / "a.tlog", tasks)]).score
+    kinds, ran = Counter(outcomes), len(took_ms) + len(outcomes)
+    waited_ms = np.array([*map(float, took_ms), *[math.inf] * (len(outcomes) + late)])
+    expected: dict[str, float] = {
+        "hits": len(took_ms),
+        "failed": len(outcomes),
+        **{kind: kinds[kind] for kind in ("refused", "lost", "timeout")},
+        "failed_share": len(outcomes) / ran,
+        "done_share": ran / (ran + late),
+        "done_per_s": ran / 100,
+        "skipped": late,
+        "mean_ms": float(np.mean(took_ms)),
+        "stddev_ms": float(np.std(took_ms, ddof=1)) if len(took_ms) > 1 else 0.0,
+        "max_ms": max(took_ms),
+        "response_max_ms": float(waited_ms.max()),
+    }
+    for name, percent in (("p50_ms", 50), ("p90_ms", 90), ("p95_ms", 95), ("p99_ms", 99), ("p99_9_ms", 99.9)):
+        expected[name] = float(np.percentile(took_ms, percent, method="inverted_cdf"))
+        expected[f"response_{name}"] = float(np.sort(waited_ms)[max(0, math.ceil(percent * len(waited_ms) / 100) - 1)])
+    for name, value in expected.items():
+        full = f"tasks.REPLY ALL.{name}"
+        found = figure(score, full)
+        assert found == pytest.approx(value, rel=1e-9), name
+        assert found is not None
+        limits: list[tuple[Limits, bool]] = [({"below": found}, False)]
+        if math.isfinite(found):
+            limits += [
+                ({"max": found}, True),
+                ({"max": math.nextafter(found, -1)}, False),
+                ({"min": found}, True),
+                ({"min": math.nextafter(found, math.inf)}, False),
+                ({"below": math.nextafter(found, math.inf)}, True),
+            ]
+        for limit, passed in limits:
+            (result,) = hold({full: limit}, score)
+            assert result.passed == passed, (name, limit)
+
+
+def score_of(**found: Any) -> dict[str, Any]:
+    """What score.json has, as far as criteria need it."""
+    return {"throughput": None, "by_protocol": {"imap": {}}, **found}
+
+
+def test_the_edge_of_the_score_is_missed_by_default() -> None:
+    """LoadSim's limit is below 1000 ms; a max may be reached."""
+    for score_ms, below, most in ((999.999, True, True), (1000.0, False, True), (1000.001, False, False)):
+        default = hold({"score_ms": DEFAULT_CRITERIA["score_ms"]}, score_of(score_ms=score_ms))
+        own = hold({"score_ms": {"max": 1000}}, score_of(score_ms=score_ms))
+        assert ([one.passed for one in default], [one.passed for one in own]) == ([below], [most])
+
+
+def test_what_was_not_measured_is_missed_and_says_so() -> None:
+    """Whatever the limit is, also one that nought would keep; and also where the whole task is not there."""
+    score = score_of(failed_share=None, tasks=[{"task": "READ", "p95_ms": None}])
+    for name in ("failed_share", "tasks.READ.p95_ms", "tasks.SEND.failed", "generator.lag_p99_ms", "score_ms"):
+        for limits in ({"max": 1e9}, {"min": 0}):
+            (result,) = hold({name: limits}, score)
+            assert (result.figure, result.passed) == (None, False)
+            assert result.text.startswith(f"{name} was not measured, at ")
+
+
+def test_infinite_times_miss_every_upper_limit(tmp_path: Path) -> None:
+    """More than 5 % never got what they wanted."""
+    tasks = [done("READ", number, 10) for number in range(9)] + [skipped("READ", 50)]
+    criteria = {"tasks.READ.response_p95_ms": {"max": 10**9}, "tasks.READ.p95_ms": {"max": 10}}
+    log = sample_log(tmp_path / "a.tlog", tasks, header={"criteria": criteria})
+    infinite, service = summarise([log]).score["verdict"]["criteria"]
+    assert (infinite["figure"], infinite["passed"], infinite["found"]) == ("inf", False, "inf")
+    assert (service["figure"], service["passed"]) == (10, True)
+
+
+def test_several_client_modules_are_each_asked() -> None:
+    """Where a log's criteria name none; a module that they name is asked alone."""
+    task = [{"task": "READ", "p95_ms": 20.0}]
+    modules = {"a": {"score_ms": 5.0, "tasks": task}, "b": {"score_ms": 5000.0, "tasks": []}}
+    score = {"throughput": None, "score_ms": None, "tasks": [], "by_protocol": modules, "failed_share": 0.0}
+    criteria = {"score_ms": {"below": 1000}, "tasks.READ.p95_ms": {"max": 20}, "failed_share": {"max": 0.0}}
+    assert [(one.name, one.passed) for one in hold(criteria, score)] == [
+        ("by_protocol.a.score_ms", True),
+        ("by_protocol.b.score_ms", False),
+        ("by_protocol.a.tasks.READ.p95_ms", True),
+        ("by_protocol.b.tasks.READ.p95_ms", False),
+        ("failed_share", True),
+    ]
+    assert [one.passed for one in hold({"by_protocol.a.score_ms": {"max": 5}}, score)] == [True]
+    nobody = {**score, "by_protocol": {}}
+    assert [(one.name, one.passed) for one in hold({"score_ms": {"max": 5}}, nobody)] == [("score_ms", False)]
+
+
+@pytest.mark.parametrize(
+    ("header", "judged"),
+    [
+        ({}, {"score_ms": (1000, True), "failed_share": (0.01, False), "delivery.undelivered_at_end": (0, False)}),
+        (
+            {"criteria": {"score_ms_max": 10, "failed_max": 0.5, "undelivered_max": 1}},
+            {"score_ms": (10, False), "failed_share": (0.5, True), "delivery.undelivered_at_end": (1, True)},
+        ),
+        (
+            {"criteria": {"score_ms_max": None, "failed_max": 0.1}},
+            {"failed_share": (0.1, True), "delivery.undelivered_at_end": (0, False)},
+        ),
+        ({"criteria": {"tasks.READ.p95_ms": {"max": 10}}}, {"tasks.READ.p95_ms": (10, True)}),
+        ({"criteria": {"score_ms": None, "failed_share": None}}, {}),
+    ],
+)
+def test_logs_written_before_are_judged_as_they_were(
+    tmp_path: Path, header: dict[str, Any], judged: dict[str, tuple[float, bool]]
+) -> None:
+    """A score of exactly 10 ms was not below 10; one of eleven failed; one message is not delivered."""
+    tasks = [done("READ", number, 10) for number in range(10)] + [done("READ", 50, 1, outcome="lost", error="x")]
+    log = sample_log(tmp_path / "a.tlog", tasks, mails=[event("accepted", "n1.0", 2, 60)], header=header)
+    criteria = summarise([log]).score["verdict"]["criteria"]
+    assert {
+        one["name"]: (next(one[limit] for limit in ("below", "max") if one[limit] is not None), one["passed"])
+        for one in criteria
+    } == judged
+
+
+def test_what_engines_did_not_tell_was_not_measured(tmp_path: Path) -> None:
+    """Lost sessions are told at an engine's end: one that had none makes their sum unknown, not nought."""
+    criteria = {"criteria": {"sessions_lost": {"max": 0}, "generator.clock_steps": {"max": 0}}}
+    for name, facts, passed in (("a", ENDED, False), ("b", ENDED | {"sessions_lost": 0}, True)):
+        log = sample_log(tmp_path / name, [done("READ", 1, 1)], header=criteria, facts=facts)
+        sessions, steps = summarise([log]).score["verdict"]["criteria"]
+        assert (sessions["passed"], sessions["figure"]) == (passed, 0 if passed else None)
+        assert (steps["passed"], steps["figure"]) == (False, None)
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "found", "text"),
+    [
+        ("score_ms", {"below": 1000}, 1000.0, "score_ms 1000 ms, below 1000 ms wanted"),
+        ("tasks.READ.p95_ms", {"max": 500}, 612.3456, "tasks.READ.p95_ms 612.3 ms, at most 500 ms wanted"),
+        ("tasks.READ.p95_ms", {"max": 500}, 500.0004, "tasks.READ.p95_ms 500.0004 ms, at most 500 ms wanted"),
+        ("lateness_p95_ms.busy", {"max": 5.5}, 6, "lateness_p95_ms.busy 6 ms, at most 5.5 ms wanted"),
+        ("failed_share", {"max": 0.01}, 11 / 1000, "failed_share 1.1 %, at most 1 % wanted"),
+        ("failed_share", {"max": 0.01}, 0.010000004, "failed_share 1.0000004 %, at most 1 % wanted"),
+        ("done_share", {"min": 0.07}, 0.069, "done_share 6.9 %, at least 7 % wanted"),
+        ("done_per_s", {"min": 5, "max": 6}, 7.23, "done_per_s 7.2 per s, at least 5 per s and at most 6 per s wanted"),
+        ("throughput.by_task.READ", {"min": 5}, 4, "throughput.by_task.READ 4 per s, at least 5 per s wanted"),
+        ("generator.rss_bytes", {"max": 1024}, 2048, "generator.rss_bytes 2048 bytes, at most 1024 bytes wanted"),
+        ("delivery.undelivered_at_end", {"max": 0}, 3, "delivery.undelivered_at_end 3, at most 0 wanted"),
+        ("tasks.READ.response_max_ms", {"max": 9}, math.inf, "tasks.READ.response_max_ms inf, at most 9 ms wanted"),
+        ("score_ms", {"max": 9}, None, "score_ms was not measured, at most 9 ms wanted"),
+    ],
+)  # fmt: skip
+def test_a_result_in_a_line(name: str, limits: Limits, found: float | None, text: str) -> None:
+    """Name, figure with its unit, limit."""
+    assert Result(name, limits, found).text == text
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.sampled_from(["min", "max", "below"]))
+@example(0.04, 0.0, "max")
+@example(499.96, 500.0, "below")
+def test_words_never_say_the_opposite(found: float, limit: float, kind: str) -> None:
+    """A figure is not rounded across its limit."""
+    result = Result("score_ms", {kind: limit}, found)
+    again = Result("score_ms", {kind: limit}, float(result.found.removesuffix(" ms")))
+    assert again.passed == result.passed or math.isclose(found, limit, rel_tol=1e-14)
+
+
+# --- in the answer --------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_tells_every_criterion(tmp_path: Path) -> None:
+    """Those that are met, too; those that are off are not there; the exit status is that of the missed one."""
+    header = {
+        "criteria": {"tasks.READ.p95_ms": {"max": 9}, "score_ms": {"max": 10}, "failed_share": None},
+        "limits": {"hits": 1, "window_s": 1},
+    }
+    summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
+    lines = summary.text.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("Criterion"))
+    assert [line.split() for line in lines[at : at + 3]] == [
+        ["Criterion", "Found", "Wanted"],
+        ["tasks.READ.p95_ms", "10", "ms", "at", "most", "9", "ms", "missed"],
+        ["score_ms", "10", "ms", "at", "most", "10", "ms", "met"],
+    ]
+    assert lines[-2:] == ["Verdict: valid, criteria missed", "  tasks.READ.p95_ms 10 ms, at most 9 ms wanted"]
+    assert summary.exit_status == 1
+
+
+def test_without_criteria_there_is_no_table(tmp_path: Path) -> None:
+    """All of them off: met, for nothing was asked."""
+    header = {"criteria": {"score_ms": None}, "limits": {"hits": 1, "window_s": 1}}
+    summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
+    assert "Criterion" not in summary.text
+    assert (summary.score["verdict"]["criteria"], summary.exit_status) == ([], 0)
+
+
+def test_older_headers_are_read_once(tmp_path: Path) -> None:
+    """The old names are nowhere in what is made of them."""
+    read_as = read_criteria({"criteria": {"score_ms_max": 5, "failed_max": None, "undelivered_max": 2}})
+    assert read_as == {"score_ms": {"below": 5}, "failed_share": None, "delivery.undelivered_at_end": {"max": 2}}
+    assert "score_ms_max" not in yaml.safe_dump(summarise([write_two_clients(tmp_path)]).score)
