@@ -1,0 +1,160 @@
+"""The clock of one machine told by that of another, from readings of both: with how far it may be wrong.
+
+A reading says: at this instant of our clock (`at_ns`) the other showed `there_ns`, give or take `error_ns`. Between two
+readings the other clock is taken to go evenly. Let f be what it is ahead of ours, e0 and e1 the errors of two readings
+that lie L apart, and s how far from the first to the second an instant is, from 0 to 1. Then
+
+  - were f a straight line there, it would be wrong by (1 - s) e0 + s e1 at most, as a chord through two points is;
+  - it is none, as clocks wander: where its slope stays within a range of width w, it is off its chord by at most
+    w s (1 - s) L, which is w L / 4 in the middle.
+
+The error is the sum. `WANDER` is what w is taken to be, unless readings show that it was more: slopes of neighbouring
+chords that differ by more than their errors explain. Beyond the readings the line through the first and the last goes
+on, and is wrong by as much more as its slope can be: w, and what the errors of both come to over the time between them.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+WANDER = 100e-6
+"""How much the rate of one clock by another may change while they are compared: quartz changes by some 1e-6 with its
+temperature; the rest is left to who sets the clocks, a time service that adjusts their rates."""
+
+MOST_RATE = 1e-3
+"""No clock goes faster or slower by another by more: a time service may adjust each by 500e-6 (adjtimex(2)). One that
+makes a clock go still faster is setting it, which no run should have to live with."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reading:
+    """At `at_ns` of our clock the other showed `there_ns`, give or take `error_ns`."""
+
+    at_ns: int
+    there_ns: int
+    error_ns: int
+
+    @property
+    def ahead_ns(self) -> int:
+        """By how much the other clock is ahead of ours."""
+        return self.there_ns - self.at_ns
+
+    def turned(self) -> Reading:
+        """The same as the other machine would say it."""
+        return Reading(self.there_ns, self.at_ns, math.ceil(self.error_ns * (1 + MOST_RATE)))
+
+
+@dataclass(frozen=True)
+class OtherClock:
+    """A clock that was read once or more often: `readings` in the order of time, each at another instant. See `of`."""
+
+    readings: tuple[Reading, ...]
+
+    @classmethod
+    def of(cls, readings: Iterable[Reading]) -> OtherClock:
+        """The clock by these readings, in any order, without those that the others know better.
+
+        A reading's error is a bound whatever else is known, so nothing becomes untrue without it, and nothing less
+        exact. Raises `ValueError` for none.
+        """
+        kept: list[Reading] = []
+        for one in sorted(readings, key=lambda reading: (reading.error_ns, reading.at_ns)):
+            place = bisect_left(kept, one)
+            if 0 < place < len(kept):
+                known_ns = _between(kept[place - 1], kept[place], one.at_ns)
+            else:
+                known_ns = cls(tuple(kept)).there(one.at_ns).error_ns if kept else math.inf
+            if one.error_ns < known_ns:
+                kept.insert(place, one)
+        if not kept:
+            raise ValueError("expected a reading of the other clock, found none")
+        return cls(tuple(kept))
+
+    def there(self, at_ns: int) -> Reading:
+        """What it shows at an instant of our clock."""
+        return self._since_first(at_ns - self.readings[0].at_ns)
+
+    def here(self, there_ns: int) -> Reading:
+        """What our clock shows when the other shows this; the error is that of the other's reading then."""
+        passed_ns, steps_ns = self._passed_ns, self._passed_ns + self._ahead_ns
+        step_ns = float(there_ns - self.readings[0].there_ns)
+        if 0 <= step_ns <= steps_ns[-1]:
+            since_ns = float(np.interp(step_ns, steps_ns, passed_ns))
+        else:
+            end = 0 if step_ns < 0 else -1
+            since_ns = float(passed_ns[end] + (step_ns - steps_ns[end]) / (1 + self.rate))
+        return replace(self._since_first(round(since_ns)), there_ns=there_ns)
+
+    def _since_first(self, since_ns: int) -> Reading:
+        ahead_ns, errors_ns = self.ahead(np.array([since_ns], np.float64))
+        first = self.readings[0]
+        at_ns = first.at_ns + since_ns
+        return Reading(at_ns, at_ns + first.ahead_ns + round(float(ahead_ns[0])), math.ceil(errors_ns[0]) + 1)
+
+    def ahead(self, since_ns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """By how much more than at the first reading it is ahead of our clock, so long after it; and the errors.
+
+        All in nanoseconds, to about a hundredth of one within a day.
+        """
+        passed_ns = self._passed_ns
+        before_ns, after_ns = np.maximum(-since_ns, 0), np.maximum(since_ns - passed_ns[-1], 0)
+        ahead_ns = np.interp(since_ns, passed_ns, self._ahead_ns) + self.rate * (after_ns - before_ns)
+        errors_ns = np.interp(since_ns, passed_ns, self._errors_ns) + self._rate_error * (after_ns + before_ns)
+        if len(passed_ns) > 1:
+            right = np.clip(np.searchsorted(passed_ns, since_ns), 1, len(passed_ns) - 1)
+            length_ns = passed_ns[right] - passed_ns[right - 1]
+            share = np.clip((since_ns - passed_ns[right - 1]) / length_ns, 0, 1)
+            errors_ns += self.wander * share * (1 - share) * length_ns
+        return ahead_ns, errors_ns
+
+    @cached_property
+    def rate(self) -> float:
+        """How much faster it goes than ours, as a share, from the first reading to the last; 0 where there is one."""
+        if len(self.readings) == 1:
+            return 0.0
+        return float(np.clip(self._ahead_ns[-1] / self._passed_ns[-1], -MOST_RATE, MOST_RATE))
+
+    @cached_property
+    def wander(self) -> float:
+        """In how wide a range the rate has been: `WANDER`, or what the readings prove."""
+        if len(self.readings) < 3:
+            return WANDER
+        lengths_ns = np.diff(self._passed_ns)
+        slopes = np.diff(self._ahead_ns) / lengths_ns
+        unsure = (self._errors_ns[1:] + self._errors_ns[:-1]) / lengths_ns
+        return max(WANDER, float((slopes - unsure).max() - (slopes + unsure).min()))
+
+    @cached_property
+    def _rate_error(self) -> float:
+        """By how much `rate` is wrong beyond the readings, at most."""
+        if len(self.readings) == 1:
+            return MOST_RATE
+        proven = (self._errors_ns[0] + self._errors_ns[-1]) / self._passed_ns[-1] + self.wander
+        return float(min(MOST_RATE + abs(self.rate), proven))
+
+    @cached_property
+    def _passed_ns(self) -> NDArray[np.float64]:
+        """When the readings were, since the first: as whole numbers first, for instants can be beyond a float."""
+        return np.array([reading.at_ns - self.readings[0].at_ns for reading in self.readings], np.float64)
+
+    @cached_property
+    def _ahead_ns(self) -> NDArray[np.float64]:
+        return np.array([reading.ahead_ns - self.readings[0].ahead_ns for reading in self.readings], np.float64)
+
+    @cached_property
+    def _errors_ns(self) -> NDArray[np.float64]:
+        return np.array([reading.error_ns for reading in self.readings], np.float64)
+
+
+def _between(one: Reading, other: Reading, at_ns: int) -> float:
+    """The error between two readings."""
+    length_ns = other.at_ns - one.at_ns
+    share = (at_ns - one.at_ns) / length_ns
+    return (1 - share) * one.error_ns + share * other.error_ns + WANDER * share * (1 - share) * length_ns

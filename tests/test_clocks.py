@@ -1,0 +1,249 @@
+"""Clocks of other machines, held against simulated ones of which everything is known."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadsim.cluster.offsets import RoundTrip, read_clock, shortest
+from loadsim.results.clocks import MOST_RATE, WANDER, OtherClock, Reading
+
+SECOND = 10**9
+
+
+@dataclass(frozen=True)
+class Wandering:
+    """The truth: a clock that is `begin_ns` ahead when ours shows 0, and gains `rates_ppm` in seconds one by one."""
+
+    begin_ns: int
+    rates_ppm: tuple[int, ...]
+
+    def shows_ns(self, at_ns: int) -> Fraction:
+        """What it shows at an instant of ours, exactly. It went evenly before, and does so afterwards."""
+        second = max(0, min(at_ns // SECOND, len(self.rates_ppm)))
+        gained = sum(self.rates_ppm[:second]) * SECOND
+        if second < len(self.rates_ppm):
+            gained += self.rates_ppm[second] * max(0, at_ns - second * SECOND)
+        return at_ns + self.begin_ns + Fraction(gained, 1_000_000)
+
+    def trip(self, asked_ns: int, there_ns: int, back_ns: int) -> RoundTrip:
+        """A round trip that is so long on its ways; the other machine's clock shows whole nanoseconds."""
+        return RoundTrip(asked_ns, int(self.shows_ns(asked_ns + there_ns)), asked_ns + there_ns + back_ns)
+
+
+SECONDS = 40
+BEGINS = st.integers(-(10**16), 10**16)  # the uptimes of two machines differ by up to four months
+DELAYS = st.integers(0, 3_000_000) | st.integers(0, 50_000)
+INSTANTS = st.integers(0, SECONDS * SECOND)
+
+
+@st.composite
+def steady(draw: st.DrawFn) -> Wandering:
+    """Clocks whose rate stays in a range as wide as `WANDER`, anywhere within what a clock can do."""
+    low = draw(st.integers(-900, 800))
+    rates = st.integers(low, low + round(WANDER * 1e6))
+    return Wandering(draw(BEGINS), tuple(draw(st.lists(rates, min_size=SECONDS, max_size=SECONDS))))
+
+
+@st.composite
+def compared(draw: st.DrawFn, clocks: st.SearchStrategy[Wandering], least: int = 1) -> tuple[Wandering, list[Reading]]:
+    """A clock, and readings of it by round trips of any asymmetry."""
+    clock = draw(clocks)
+    trips = st.lists(st.tuples(INSTANTS, DELAYS, DELAYS), min_size=least, max_size=12, unique_by=lambda trip: trip[0])
+    return clock, [clock.trip(*trip).reading() for trip in draw(trips)]
+
+
+# --- one reading ---
+
+
+@given(steady(), st.lists(st.tuples(INSTANTS, DELAYS, DELAYS), min_size=1, max_size=20))
+def test_a_reading_is_right_to_half_of_its_round_trip(clock: Wandering, delays: list[tuple[int, int, int]]) -> None:
+    """However the delay was divided; and the shortest of many claims most."""
+    trips = [clock.trip(*delay) for delay in delays]
+    for trip in trips:
+        reading = trip.reading()
+        assert abs(clock.shows_ns(reading.at_ns) - reading.there_ns) <= reading.error_ns
+        assert trip.took_ns / 2 <= reading.error_ns <= trip.took_ns / 2 * 1.001 + 2
+    assert shortest(trips).error_ns == min(trip.reading().error_ns for trip in trips)
+
+
+@pytest.mark.parametrize(("there_ns", "back_ns"), [(1_000_000, 0), (0, 1_000_000)])
+def test_all_of_the_delay_on_one_way_is_the_worst_case(there_ns: int, back_ns: int) -> None:
+    """Then a reading is wrong by half of the round trip indeed: less could not be claimed."""
+    clock = Wandering(5 * SECOND, (0,) * SECONDS)
+    reading = clock.trip(SECOND, there_ns, back_ns).reading()
+    assert abs(clock.shows_ns(reading.at_ns) - reading.there_ns) == 500_000
+    assert 500_000 <= reading.error_ns <= 500_502
+
+
+@given(steady(), INSTANTS, DELAYS, DELAYS)
+def test_a_reading_can_be_turned(clock: Wandering, at_ns: int, there_ns: int, back_ns: int) -> None:
+    """What the other machine would say of our clock at that instant of its own is as true."""
+    reading = clock.trip(at_ns, there_ns, back_ns).reading()
+    turned = reading.turned()
+    # our clock showed turned.there_ns, give or take the error, when the other showed turned.at_ns
+    low, high = turned.there_ns - turned.error_ns, turned.there_ns + turned.error_ns
+    assert clock.shows_ns(low) <= turned.at_ns <= clock.shows_ns(high)
+
+
+def test_no_round_trip_is_no_reading() -> None:
+    """There is nothing to tell."""
+    with pytest.raises(ValueError, match="empty"):
+        shortest([])
+    with pytest.raises(ValueError, match="expected a reading of the other clock, found none"):
+        OtherClock.of([])
+
+
+# --- many readings ---
+
+
+@given(compared(steady()), st.lists(INSTANTS, min_size=1, max_size=20))
+def test_the_clock_is_known_to_the_error_that_is_told(
+    compared: tuple[Wandering, list[Reading]], instants: list[int]
+) -> None:
+    """At, between, before and after readings, as long as the rate stays in its range."""
+    clock, readings = compared
+    other = OtherClock.of(readings)
+    for at_ns in (*instants, *(reading.at_ns for reading in readings)):
+        told = other.there(at_ns)
+        assert told.at_ns == at_ns
+        assert abs(clock.shows_ns(at_ns) - told.there_ns) <= told.error_ns
+    for reading in readings:
+        assert other.there(reading.at_ns).error_ns <= reading.error_ns + 1
+
+
+@given(compared(steady()), INSTANTS)
+def test_the_way_back_is_the_way_there(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
+    """An instant of ours, told by the other clock, is the instant that it was, to the nanosecond or two of rounding."""
+    other = OtherClock.of(compared[1])
+    told = other.there(at_ns)
+    back = other.here(told.there_ns)
+    assert abs(back.at_ns - at_ns) <= 2
+    assert back.there_ns == told.there_ns
+    assert abs(back.error_ns - told.error_ns) <= 2
+
+
+@given(compared(steady(), least=2), INSTANTS)
+def test_one_reading_more_makes_nothing_worse(compared: tuple[Wandering, list[Reading]], at_ns: int) -> None:
+    """A disturbed round trip between good ones is not a step back; within the readings, that is."""
+    _, readings = compared
+    rest = sorted(readings, key=lambda reading: reading.error_ns)[:-1]
+    fewer, all_of_them = OtherClock.of(rest), OtherClock.of(readings)
+    begin_ns, end_ns = fewer.readings[0].at_ns, fewer.readings[-1].at_ns
+    if begin_ns <= at_ns <= end_ns and all_of_them.wander == fewer.wander:
+        assert all_of_them.there(at_ns).error_ns <= fewer.there(at_ns).error_ns + 1
+
+
+def test_drift_is_followed() -> None:
+    """A clock that gains 40 millionths, read every 10 s to 50 us: its rate is found, and followed."""
+    clock = Wandering(-123 * SECOND, (40,) * SECONDS)
+    other = OtherClock.of(clock.trip(second * SECOND, 20_000, 80_000).reading() for second in range(0, SECONDS, 10))
+    assert other.rate == pytest.approx(40e-6, rel=1e-3)
+    for at_ns in range(0, 30 * SECOND, SECOND // 7):
+        told = other.there(at_ns)
+        assert abs(clock.shows_ns(at_ns) - told.there_ns) < 31_000  # what is asymmetric stays
+        assert told.error_ns <= 50_052 + WANDER * 10 * SECOND / 4
+    without = Reading(0, -123 * SECOND, 50_000)
+    assert abs(clock.shows_ns(30 * SECOND) - (without.there_ns + 30 * SECOND)) == 1_200_000
+
+
+def test_a_clock_that_wanders_more_than_believed_is_seen_to() -> None:
+    """Its rate jumps by 400 millionths, which the readings prove: the error grows, and the truth stays within."""
+    clock = Wandering(0, (-200,) * 15 + (200,) * 25)
+    other = OtherClock.of(clock.trip(second * SECOND, 1000, 1000).reading() for second in range(0, SECONDS, 4))
+    assert other.wander > 350e-6
+    for at_ns in range(0, 36 * SECOND, SECOND // 3):
+        told = other.there(at_ns)
+        assert abs(clock.shows_ns(at_ns) - told.there_ns) <= told.error_ns
+
+
+def test_what_is_left_open_is_told_beyond_the_readings() -> None:
+    """One reading says nothing of the rate; two say as much as their errors leave, and clocks may wander."""
+    once = OtherClock.of([Reading(0, 0, 100)])
+    assert once.there(SECOND).error_ns == pytest.approx(100 + MOST_RATE * SECOND, abs=2)
+    assert once.there(-SECOND).error_ns == pytest.approx(100 + MOST_RATE * SECOND, abs=2)
+    twice = OtherClock.of([Reading(0, 0, 1000), Reading(10 * SECOND, 10 * SECOND + 100_000, 1000)])
+    assert twice.there(20 * SECOND).there_ns == 20 * SECOND + 200_000
+    assert twice.there(20 * SECOND).error_ns == pytest.approx(1000 + (2000 / 10e9 + WANDER) * 10e9, abs=2)
+
+
+def test_readings_close_together_say_nothing_of_the_rate() -> None:
+    """Two that contradict each other by their errors would make a clock that nobody builds."""
+    other = OtherClock.of([Reading(0, 0, 50_000), Reading(1_000_000, 1_090_000, 50_000)])
+    assert abs(other.rate) <= MOST_RATE
+
+
+def test_many_instants_are_told_as_one_is() -> None:
+    """The array that logs are corrected by has, instant for instant, what the clock says of each."""
+    readings = [Reading(10**16 + s * SECOND, s * (SECOND + 5000) + s * s, 1000 + s) for s in range(0, 100, 7)]
+    other = OtherClock.of(readings)
+    since_ns = np.arange(-20, 140, 0.3) * SECOND
+    ahead_ns, errors_ns = other.ahead(since_ns)
+    for since, ahead, error in zip(since_ns, ahead_ns, errors_ns, strict=True):
+        told = other.there(10**16 + round(since))
+        assert told.ahead_ns - readings[0].ahead_ns == pytest.approx(ahead, abs=1)
+        assert told.error_ns == pytest.approx(error, abs=2)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=30, unique=True))
+def test_the_other_clock_never_goes_back(seconds: list[int]) -> None:
+    """Instants that follow each other do so there, too, whatever the readings."""
+    other = OtherClock.of(Reading(s * SECOND, s * (SECOND + 300_000), 10_000 + s % 7) for s in seconds)
+    told = [other.there(at_ns).there_ns for at_ns in accumulate([SECOND // 3] * 60)]
+    assert all(one < following for one, following in pairwise(told))
+
+
+# --- real clocks ---
+
+
+def test_a_real_clock_is_read_over_a_real_connection() -> None:
+    """Our own clock at the other end of a socket, shifted by an hour: found to the error that is told."""
+    shift_ns = 3600 * SECOND
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline():
+            writer.write(b"%d\n" % (time.monotonic_ns() + shift_ns))
+        writer.close()
+
+    async def work() -> Reading:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+
+            async def ask() -> int:
+                writer.write(b"?\n")
+                return int(await reader.readline())
+
+            reading = await read_clock(ask)
+            writer.close()
+            await writer.wait_closed()
+            return reading
+
+    reading = asyncio.run(work())
+    assert abs(reading.ahead_ns - shift_ns) <= reading.error_ns
+
+
+def test_the_shortest_of_the_round_trips_is_taken() -> None:
+    """Asked as often as was wished, by a clock that jumps: the reading is that of the trip which took least."""
+    took_ns = iter([9000, 100, 5000])
+    now_ns = 0
+
+    def clock_ns() -> int:
+        return now_ns
+
+    async def ask() -> int:
+        nonlocal now_ns
+        now_ns += next(took_ns)
+        return 10**6 + now_ns
+
+    reading = asyncio.run(read_clock(ask, 3, clock_ns))
+    assert reading == RoundTrip(9000, 10**6 + 9100, 9100).reading()
+    assert next(took_ns, None) is None
