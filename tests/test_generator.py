@@ -88,6 +88,12 @@ def test_ticks_belong_to_the_window_by_their_due_time(tmp_path: Path) -> None:
     assert (found["lag_p50_ms"], found["lag_max_ms"]) == (1, 2)
 
 
+def test_a_sample_without_ticks_says_nothing_of_lags(tmp_path: Path) -> None:
+    """One taken right after another, before the next tick was due: the answer is that of the others."""
+    found = run_of(tmp_path, [sample(1, [300] * 100), sample(1.001, [], lags_from_ns=ms(1001))]).score["generator"]
+    assert (found["lag_p50_ms"], found["lag_max_ms"]) == (0.3, 0.3)
+
+
 def test_every_figure_is_that_of_the_worst_engine(tmp_path: Path) -> None:
     """Four engines, each the worst in one respect: nothing is averaged over engines."""
     found = run_of(

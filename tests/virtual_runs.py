@@ -180,8 +180,12 @@ def live(
     prepare: Callable[[Tape], None] = lambda _: None,
     told: TextIO | None = None,
     control: Callable[[LoopClock], Control] | None = None,
+    header: Mapping[str, Any] | None = None,
 ) -> Lived:
-    """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it."""
+    """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it.
+
+    `header` adds to or replaces keys of the log's.
+    """
     workload = Workload(scenario)
     path = place / f"{len(list(place.glob('*.tlog')))}.tlog"
     out = told or io.StringIO()
@@ -193,7 +197,7 @@ def live(
             "fake", NOWHERE, workload=workload, contents=contents(), service_s=service_s, fault=fault, limit_s=limit_s
         )
         assert isinstance(module, FakeModule)
-        writer = TimingLogWriter(path, HEADER, clock.now_ns())
+        writer = TimingLogWriter(path, HEADER | dict(header or {}), clock.now_ns())
         tape = Tape(writer)
         prepare(tape)
         engine = Engine(

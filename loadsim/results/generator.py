@@ -234,6 +234,8 @@ def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, ND
     first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
     due_s = first_s + np.arange(len(lags_us)) * TICK_S
     counted = (due_s >= window_s[0]) & (due_s < window_s[1])
+    if not counted.any():
+        return first_s, lags_us[:0]
     return first_s + float(np.argmax(counted)) * TICK_S, lags_us[counted]
 
 
