@@ -17,10 +17,10 @@ from loadsim.cli.report import document_of
 from loadsim.errors import LogError
 from loadsim.report.answer import summarise
 from loadsim.report.document import to_json
-from loadsim.results import container, logfile, merge, timinglog
+from loadsim.results import container, logfile, merge, streams, timinglog
 from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.merge import in_time_order, read_logs, truncate
-from loadsim.results.records import NAMED_COMMAND, NAMED_TASK, placed_us
+from loadsim.results.records import INSTANTS, NAMED_COMMAND, NAMED_TASK, NAMES, NEVER, placed_us
 from loadsim.results.timinglog import read_log, write_log
 
 FEW = settings(deadline=None, max_examples=50)
@@ -35,6 +35,10 @@ def little_memory(records: int) -> Iterator[None]:
         patch.setattr(logfile, "GROUP_RECORDS", max(1, records // 2))
         patch.setattr(logfile, "SAMPLE_EVERY", 1)
         patch.setattr(merge, "SLICE_RECORDS", records)
+        patch.setattr(container, "_READ_BYTES", 50)
+        patch.setattr(streams, "_HELD_GROUPS", 1)
+        patch.setattr(streams, "_PIECES_AT_ONCE", 2)
+        patch.setattr(streams, "_SMALL_GAP_BYTES", 100)
         patch.setattr(timinglog, "WHOLE_RECORDS", records)
         patch.setattr("loadsim.results.delivery.WHOLE_RECORDS", records)
         yield
@@ -123,8 +127,7 @@ def test_a_report_in_parts_says_what_it_says_of_the_whole(
     place = tmp_path_factory.mktemp("parts")
     write_engines(place, engines, mode)
     whole = to_json(document_of([str(place)], {}))
-    with little_memory(records), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loadsim.report.series._AT_ONCE", records)
+    with little_memory(records):
         assert to_json(document_of([str(place)], {})) == whole
 
 
@@ -204,6 +207,51 @@ def test_time_order_is_by_instant_client_engine_run_and_sequence(
 
 
 @FEW
+@given(
+    instants=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), min_size=1, max_size=30),
+)
+def test_instants_are_put_in_order_however_far_they_lie_apart(instants: list[int]) -> None:
+    """As Python's sort does it, which leaves the same ones as they are."""
+    assert streams.in_order(np.array(instants)).tolist() == sorted(range(len(instants)), key=instants.__getitem__)
+
+
+@FEW
+@given(
+    tasks=st.lists(TASKS, min_size=1, max_size=12),
+    shift_us=st.sampled_from([0, 5, -(10**9)]),
+    change=st.sampled_from([None, 1, 3]),
+    then_us=st.integers(-3, 3),
+    which=st.lists(st.integers(0, 11), min_size=1),
+)
+def test_columns_are_those_of_the_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    tasks: list[dict[str, Any]],
+    shift_us: int,
+    change: int | None,
+    then_us: int,
+    which: list[int],
+) -> None:
+    """Moved, renumbered and chosen column by column, they are what the records come to one by one."""
+    (stored,) = read_log(write_sample(tmp_path_factory.mktemp("columns") / "a.tlog", tasks)).streams["tasks"].pieces()
+    places = np.array(which) % len(stored)
+    renumber = None if change is None else np.arange(50, dtype=np.uint16)[::-1] * change
+    columns = stored.moved(renumber, shift_us).moved(None, then_us).kept(places)
+    expected = []
+    for place in places.tolist():
+        record = dict(zip(NAMED_TASK.names or (), stored.records()[place].tolist(), strict=True))
+        for name in INSTANTS:
+            if name in record and record[name] != NEVER:
+                record[name] += shift_us + then_us
+        for name in NAMES if change is not None else ():
+            if name in record:
+                record[name] = (49 - record[name]) * change
+        expected.append(tuple(record.values()))
+    assert columns.records().tolist() == expected
+    assert list(zip(*(columns[name].tolist() for name in NAMED_TASK.names or ()), strict=True)) == expected
+    assert columns.placed_us.tolist() == placed_us(columns.records()).tolist()
+
+
+@FEW
 @given(tasks=st.lists(TASKS, min_size=1, max_size=20), begin=st.integers(-2000, 6000), length=st.integers(0, 4000))
 def test_a_span_of_a_log_is_what_was_placed_in_it(
     tmp_path_factory: pytest.TempPathFactory, tasks: list[dict[str, Any]], begin: int, length: int
@@ -212,7 +260,7 @@ def test_a_span_of_a_log_is_what_was_placed_in_it(
     with little_memory(4):
         path = write_sample(tmp_path_factory.mktemp("span") / "a.tlog", tasks, flush_every=2)
         span = (begin * 1000, (begin + length) * 1000)
-        found = [task for part in read_log(path).streams["tasks"].parts(span) for task in part.tolist()]
+        found = [task for part in read_log(path).streams["tasks"].parts(span) for task in part.records().tolist()]
         whole = read_log(path).tasks
     placed = placed_us(whole)
     assert found == whole[(placed >= span[0]) & (placed < span[1])].tolist()

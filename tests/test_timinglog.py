@@ -181,7 +181,7 @@ def test_blocks_say_their_time_range(tmp_path: Path) -> None:
     with (tmp_path / "a.tlog").open("rb") as file:
         _, begin = container.read_head("", file)
         tasks = [block for block in container.whole_blocks(file, begin) if block.kind == container.TASKS]
-    assert [(block.count, block.first_us, block.last_us) for block in tasks] == [(3, 2_000_000, 9_000_000)]
+    assert [(block.records, block.first_us, block.last_us) for block in tasks] == [(3, 2_000_000, 9_000_000)]
 
 
 @settings(deadline=None, max_examples=150)

@@ -25,10 +25,10 @@ from loadsim.report.records_text import record_lines
 from loadsim.report.verdict_junit import verdict_junit
 from loadsim.results.breakdown import BY
 from loadsim.results.check import LogCheck, check_log
-from loadsim.results.logfile import EVER
 from loadsim.results.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.results.records import KINDS, NEVER
 from loadsim.results.score import MERGED, METHODS, SCORED_PERCENT
+from loadsim.results.streams import EVER
 from loadsim.results.timinglog import TimingLog, read_each, read_log, write_log
 
 DAMAGED = 1

@@ -12,7 +12,7 @@ import numpy as np
 from loadsim.report.recorded import RecordedRun
 from loadsim.results.gathering import FAILURES
 from loadsim.results.merge import in_window
-from loadsim.results.records import NEVER, OUTCOME, OUTCOMES, chosen
+from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
 from loadsim.results.timinglog import TimingLog
 
 Kind = tuple[str, str, str]
@@ -61,7 +61,7 @@ def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[i
     times, inside = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     first_us: dict[tuple[int, ...], int] = {}
     for tasks in log.pieces("tasks"):
-        failed = chosen(tasks, np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES]))
+        failed = tasks.kept(np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])).records()
         if not len(failed):
             continue
         kinds, number = np.unique(failed[["task", "outcome", "error"]], return_inverse=True)

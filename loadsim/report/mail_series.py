@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from loadsim.report.series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.results.delivery import journeys
 from loadsim.results.gathering import compact
-from loadsim.results.records import NEVER, OUTCOME, chosen
+from loadsim.results.records import NEVER, OUTCOME
 from loadsim.results.selection import selected
 from loadsim.results.timinglog import TimingLog
 
@@ -40,7 +40,7 @@ def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, SENDING)
     for tasks in windowed(log):
-        sending = chosen(tasks, makes_mail[tasks["task"]])
+        sending = tasks.kept(makes_mail[tasks["task"]])
         due += bins.count(sending["scheduled_us"])
         sent += bins.count(sending["ended_us"][sending["outcome"] == OUTCOME["ok"]])
     ends_us = np.rint((bins.starts_s + bins.lengths_s) * 1e6).astype(np.int64)

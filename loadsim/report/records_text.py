@@ -9,8 +9,8 @@ from operator import itemgetter
 import numpy as np
 
 from loadsim.errors import printable
-from loadsim.results.logfile import EVER, Span
 from loadsim.results.records import EVENTS, KINDS, NEVER, OUTCOMES, Records, placed_us
+from loadsim.results.streams import EVER, Span
 from loadsim.results.timinglog import TimingLog
 
 _CHUNK = 8192

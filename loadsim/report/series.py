@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.results.columns import Columns
 from loadsim.results.gathering import FAILURES
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER, OUTCOME, Records, chosen
+from loadsim.results.records import NEVER, OUTCOME
 from loadsim.results.score import LATENESS, TIMED
 from loadsim.results.selection import Pass, selected
 from loadsim.results.timinglog import TimingLog
@@ -28,9 +29,6 @@ WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_40
 """How long a bin may be."""
 
 MOST_BINS = 60
-
-_AT_ONCE = 1 << 16
-"""So many records are worked on at a time, also of those that are all in memory: more would not fit into caches."""
 
 TAILS = tuple(Fraction(of_ten, 10**decade) for decade in range(1, 9) for of_ten in (10, 5, 2))
 """The shares of hits that may be slower, for percentile curves: 100 %, 50 %, 20 %, 10 %, 5 % and so on."""
@@ -117,13 +115,11 @@ def _end_s(log: TimingLog) -> float:
     return max(lasted_s, 0 if last_us is None else math.ceil(last_us / 1e6) + 1, 1)
 
 
-def windowed(log: TimingLog) -> Iterator[Records]:
+def windowed(log: TimingLog) -> Iterator[Columns]:
     """The tasks that are held against the window, part after part, in any order."""
     without_window = named(log, WITHOUT_WINDOW)
     for tasks in log.pieces("tasks"):
-        for begin in range(0, len(tasks), _AT_ONCE):
-            some = tasks[begin : begin + _AT_ONCE]
-            yield chosen(some, ~without_window[some["task"]])
+        yield tasks.kept(~without_window[tasks["task"]])
 
 
 def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
@@ -210,11 +206,11 @@ class _Hits:
             yield (first + bins)[binned], took_us[binned]
             yield first[inside] + len(self._bins), took_us[inside]
 
-    def _records(self) -> Iterator[Records]:
+    def _records(self) -> Iterator[Columns]:
         for tasks in windowed(self._log):
-            yield chosen(tasks, tasks["outcome"] == OUTCOME["ok"])
+            yield tasks.kept(tasks["outcome"] == OUTCOME["ok"])
 
-    def _number(self, tasks: Records) -> NDArray[np.int64]:
+    def _number(self, tasks: Columns) -> NDArray[np.int64]:
         number: NDArray[np.int64] = self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]]
         return number
 

@@ -64,7 +64,7 @@ def lost_users(log: TimingLog) -> int:
 def _logons(log: TimingLog) -> Records:
     """All log-ons."""
     number = log.strings.index("LOGON") if "LOGON" in log.strings else -1
-    return np.concatenate([tasks[tasks["task"] == number] for tasks in log.pieces("tasks")])
+    return np.concatenate([tasks.kept(tasks["task"] == number).records() for tasks in log.pieces("tasks")])
 
 
 def _never_on(log: TimingLog, logons: Records, source: Source) -> int:

@@ -64,7 +64,7 @@ def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
         yield log.mails
         return
     for part in range(parts):
-        yield np.concatenate([mails[mails[field] % parts == part] for mails in log.pieces("mails")])
+        yield np.concatenate([mails.kept(mails[field] % parts == part).records() for mails in log.pieces("mails")])
 
 
 @dataclass(frozen=True, slots=True)

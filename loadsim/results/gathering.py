@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from loadsim.errors import LogError
+from loadsim.results.columns import Columns
 from loadsim.results.groups import Groups
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER, OUTCOME, OUTCOMES, Records, chosen
+from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
 from loadsim.results.slots import Hits, in_order, slot_of
 from loadsim.results.timinglog import TimingLog
 
@@ -73,9 +74,14 @@ def gather(
     for records in log.pieces("tasks"):
         inside = in_window(records["scheduled_us"], window_s)
         windowless = without_window[records["task"]]
-        counted = chosen(records, inside & ~windowless if MINUTE in fields else inside | windowless)
-        for (*part, protocol), of_module in _split(counted, [*fields, "protocol"], groups):
-            found[tuple(part)][protocol].add(of_module, window_s, all_ended)
+        counted = inside & ~windowless if MINUTE in fields else inside | windowless
+        if counted.any():
+            some = records if counted.all() else records.kept(counted)
+            for (*part, protocol), users in _users(some, [*fields, "protocol"], groups):
+                found[tuple(part)][protocol].users.add(users)
+            by_task = _parted(some, [*fields, "protocol", "task"], groups)
+            for (*part, protocol, task), share in _shares(some, by_task, window_s, all_ended):
+                found[tuple(part)][protocol].tasks[task].add(share)
     return {
         part: {
             log.strings[protocol]: modules[protocol].closed(log.strings)
@@ -85,24 +91,24 @@ def gather(
     }
 
 
-def _split(records: Records, fields: Sequence[str], groups: Groups | None = None) -> Iterator[tuple[Part, Records]]:
-    """The records by the values of some fields."""
-    if not fields:
-        yield (), records
-        return
-    first, *others = fields
-    numbers = _numbers(records, first, groups)
-    order = np.argsort(numbers, kind="stable")
-    numbers = numbers[order]
-    begins = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
-    if len(begins) > 1:
-        records = chosen(records, order)
-    for begin, end in zip(begins, [*begins[1:], len(records)], strict=False):
-        for rest, some in _split(records[begin:end], others, groups):
-            yield (int(numbers[begin]), *rest), some
+_Parted = tuple[NDArray[np.intp], list[tuple[Part, int, int]]]
 
 
-def _numbers(records: Records, field: str, groups: Groups | None) -> NDArray[Any]:
+def _parted(records: Columns, fields: Sequence[str], groups: Groups | None) -> _Parted:
+    """An order in which records with the same values of some fields stand together; these values, from where to where.
+
+    There must be a record.
+    """
+    numbers = [_numbers(records, field, groups) for field in fields]
+    order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
+    numbers = [number[order] for number in numbers]
+    differ = np.logical_or.reduce([number[1:] != number[:-1] for number in numbers])
+    begins = [0, *(np.flatnonzero(differ) + 1).tolist()]
+    parts = [tuple(int(number[begin]) for number in numbers) for begin in begins]
+    return order, list(zip(parts, begins, [*begins[1:], len(order)], strict=True))
+
+
+def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any]:
     """The values of a field, also of one that is computed."""
     if field == MINUTE:
         return np.asarray(records["scheduled_us"] // _MINUTE_US)
@@ -110,27 +116,95 @@ def _numbers(records: Records, field: str, groups: Groups | None) -> NDArray[Any
         if groups is None:
             raise LogError("groups: expected a log whose header has them, found one without")
         return groups.numbers(records["user"])
-    return np.asarray(records[field])
+    return records[field]
 
 
-@dataclass(slots=True)
+def _users(records: Columns, fields: Sequence[str], groups: Groups | None) -> Iterator[tuple[Part, NDArray[np.int64]]]:
+    """By the values of some fields, the users that have a record, and their runs: both in one number."""
+    users = records["run"].astype(np.int64) << 32 | records["user"]
+    order, parts = _parted(records, fields, groups)
+    for part, begin, end in parts:
+        yield part, _distinct(users if len(parts) == 1 else users[order[begin:end]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Records of a task: by outcome how many, outcome and error (in one number) of each that failed, and the times."""
+
+    occurred: NDArray[np.int64]
+    failures: NDArray[np.int64]
+    took_us: NDArray[Any]
+    waited_us: NDArray[Any]
+    slot: NDArray[np.uint16]
+
+
+def _shares(
+    records: Columns, parted: _Parted, window_s: tuple[float, float], all_ended: bool
+) -> Iterator[tuple[Part, _Share]]:
+    """By part, what there is to gather."""
+    order, parts = parted
+    outcome, error = records["outcome"][order], records["error"]
+    due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
+    is_timed = ((started_us != NEVER) & (ended_us != NEVER))[order] if all_ended else outcome == OUTCOME["ok"]
+    is_failure = _IS_FAILURE[outcome]
+    timed, failed = order[is_timed], order[is_failure]
+    took_us = compact((ended_us - started_us)[timed])
+    waited_us = compact((ended_us - due_us)[timed])
+    slot = slot_of(due_us[timed], window_s)
+    failures = outcome[is_failure].astype(np.int64) << 16 | error[failed]
+    before_timed, before_failed = (np.append(0, np.cumsum(which)) for which in (is_timed, is_failure))
+    for part, begin, end in parts:
+        times = slice(before_timed[begin], before_timed[end])
+        yield (
+            part,
+            _Share(
+                occurred=np.bincount(outcome[begin:end], minlength=len(OUTCOME)),
+                failures=failures[before_failed[begin] : before_failed[end]],
+                took_us=took_us[times],
+                waited_us=waited_us[times],
+                slot=slot[times],
+            ),
+        )
+
+
+_IS_FAILURE = np.isin(OUTCOMES, FAILURES)
+"""By the number of an outcome."""
+
+
 class _Module:
     """One client module while it is being gathered."""
 
-    tasks: defaultdict[int, _Task] = field(default_factory=lambda: defaultdict(_Task))
-    users: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def add(self, records: Records, window_s: tuple[float, float], all_ended: bool) -> None:
-        """More records."""
-        for (task,), of_task in _split(records, ["task"]):
-            self.tasks[task].add(of_task, window_s, all_ended)
-        users = _distinct(records["run"].astype(np.int64) << 32 | records["user"])
-        self.users = _distinct(np.concatenate([self.users, users]))
+    def __init__(self) -> None:
+        self.tasks: defaultdict[int, _Task] = defaultdict(_Task)
+        self.users = _Users()
 
     def closed(self, strings: Sequence[str]) -> ModuleRecords:
         """All of it; what was gathered is let go, task by task."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
-        return ModuleRecords(len(self.users), tasks)
+        return ModuleRecords(len(self.users.all()), tasks)
+
+
+class _Users:
+    """Users, each of whom may be told many times."""
+
+    def __init__(self) -> None:
+        self._told: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self._many = 0
+
+    def add(self, users: NDArray[np.int64]) -> None:
+        """Some more."""
+        self._told.append(users)
+        self._many += len(users)
+        if self._many > len(self._told[0]) + _MOST_REPEATED:
+            self._told, self._many = [self.all()], 0
+
+    def all(self) -> NDArray[np.int64]:
+        """Each once."""
+        return _distinct(np.concatenate(self._told))
+
+
+_MOST_REPEATED = 1 << 20
+"""So many users, besides as many as there are, may be in memory more than once."""
 
 
 def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -140,48 +214,62 @@ def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     return ordered[first]
 
 
-@dataclass(slots=True)
 class _Task:
     """One task while it is being gathered."""
 
-    occurred: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(OUTCOME), np.int64))
-    errors: Counter[tuple[int, int]] = field(default_factory=Counter)
-    took_us: list[NDArray[Any]] = field(default_factory=list)
-    waited_us: list[NDArray[Any]] = field(default_factory=list)
-    slot: list[NDArray[np.uint16]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._occurred = np.zeros(len(OUTCOME), np.int64)
+        self._failures = Counter[int]()
+        self._took_us, self._waited_us, self._slot = Growing(np.uint32), Growing(np.uint32), Growing(np.uint16)
 
-    def add(self, records: Records, window_s: tuple[float, float], all_ended: bool) -> None:
+    def add(self, share: _Share) -> None:
         """More records."""
-        occurred = np.bincount(records["outcome"], minlength=len(OUTCOME))
-        self.occurred += occurred
-        if occurred[[OUTCOME[outcome] for outcome in FAILURES]].any():
-            failed = records[np.isin(records["outcome"], [OUTCOME[outcome] for outcome in FAILURES])]
-            self.errors.update(zip(failed["outcome"].tolist(), failed["error"].tolist(), strict=True))
-        due_us, started_us, ended_us = records["scheduled_us"], records["started_us"], records["ended_us"]
-        timed = (started_us != NEVER) & (ended_us != NEVER) if all_ended else records["outcome"] == OUTCOME["ok"]
-        self.took_us.append(compact((ended_us - started_us)[timed]))
-        self.waited_us.append(compact((ended_us - due_us)[timed]))
-        self.slot.append(slot_of(due_us[timed], window_s))
+        self._occurred += share.occurred
+        self._failures.update(share.failures.tolist())
+        self._took_us.add(share.took_us)
+        self._waited_us.add(share.waited_us)
+        self._slot.add(share.slot)
 
     def closed(self, strings: Sequence[str]) -> TaskRecords:
         """All of it, in order; what was gathered is let go."""
-        took_us, slot = in_order(_joined(self.took_us), _joined(self.slot))
-        waited_us = _joined(self.waited_us)
+        took_us, slot = in_order(self._took_us.taken(), self._slot.taken())
+        waited_us = self._waited_us.taken()
         waited_us.sort()
-        errors = sorted(self.errors.items(), key=lambda one: (-one[1], one[0]))
+        failures = sorted(self._failures.items(), key=lambda one: (-one[1], one[0]))
         return TaskRecords(
-            counts={name: int(self.occurred[code]) for name, code in OUTCOME.items()},
-            failures={(OUTCOMES[outcome], strings[error]): times for (outcome, error), times in errors},
+            counts={name: int(self._occurred[code]) for name, code in OUTCOME.items()},
+            failures={(OUTCOMES[failure >> 16], strings[failure & 0xFFFF]): times for failure, times in failures},
             took_us=compact(took_us),
             slot=slot,
             waited_us=waited_us,
         )
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    whole = np.concatenate(parts)
-    parts.clear()
-    return whole
+class Growing:
+    """An array that grows at its end, and has never more than an eighth of its memory to spare.
+
+    That of a list of arrays, which become one at last, would be twice as much. Wider numbers make all of them wide.
+    """
+
+    def __init__(self, kind: DTypeLike) -> None:
+        self._numbers = np.zeros(0, kind)
+        self._length = 0
+
+    def add(self, numbers: NDArray[Any]) -> None:
+        """More numbers."""
+        if numbers.itemsize > self._numbers.itemsize:
+            self._numbers = self._numbers.astype(numbers.dtype)
+        begin, self._length = self._length, self._length + len(numbers)
+        if self._length > len(self._numbers):
+            self._numbers.resize(self._length + self._length // 8, refcheck=False)
+        self._numbers[begin : self._length] = numbers
+
+    def taken(self) -> NDArray[Any]:
+        """All numbers; nothing is left here."""
+        numbers, self._numbers = self._numbers, self._numbers[:0].copy()
+        numbers.resize(self._length, refcheck=False)
+        self._length = 0
+        return numbers
 
 
 def windowed_hits(module: ModuleRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:

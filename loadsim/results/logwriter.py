@@ -168,7 +168,8 @@ class TimingLogWriter:
             self._names.new = []
         for kind, gathered in zip(KINDS.values(), (self._tasks, self._mails, self._commands), strict=True):
             if gathered:
-                blocks += block_of(kind, np.frombuffer(bytes(gathered), kind.plain))
+                for piece in block_of(kind, np.frombuffer(bytes(gathered), kind.plain)):
+                    blocks += piece
                 gathered.clear()
         if self._health:
             blocks += container.encode_json(container.HEALTH, self._health)

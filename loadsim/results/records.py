@@ -7,7 +7,7 @@ indices into the log's string table, whose entry 0 is the empty string. All numb
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +110,13 @@ class Kind:
     named: np.dtype[np.void]
     window_us: str
 
+    @property
+    def halves(self) -> np.dtype[np.void]:
+        """A named record as a plain one and its makers."""
+        size, whole = self.plain.itemsize, self.named.itemsize
+        formats = [f"V{size}", f"V{whole - size}"]
+        return np.dtype({"names": ["plain", "makers"], "formats": formats, "offsets": [0, size], "itemsize": whole})
+
 
 KINDS: Mapping[str, Kind] = {
     "tasks": Kind(container.TASKS, TASK, NAMED_TASK, "scheduled_us"),
@@ -119,32 +126,29 @@ KINDS: Mapping[str, Kind] = {
 """All kinds of records, by the name that a log has for them."""
 
 
-def block_of(kind: Kind, records: Records) -> bytes:
-    """The bytes of a block of these records, of which there is at least one; its reader takes it at once."""
+def block_of(kind: Kind, records: Records) -> tuple[bytes, memoryview]:
+    """The head and the payload of a block of these records, of which there is at least one."""
     number = kind.number | container.NAMED if records.dtype == kind.named else kind.number
     at_us = records[kind.window_us]
     payload = records.view(np.uint8).data
-    return container.encode_block(number, payload, len(records), int(at_us.min()), int(at_us.max()))
+    return container.block_head(number, payload, len(records), int(at_us.min()), int(at_us.max())), payload
 
 
 def chosen(records: Records, which: NDArray[np.bool_] | NDArray[np.intp]) -> Records:
     """Those of the records that a mask or an array of places says; copied whole, for numpy copies field by field."""
     places = np.flatnonzero(which) if which.dtype == np.bool_ else which
-    return _opaque(records).take(places).view(records.dtype)
+    return opaque(records).take(places).view(records.dtype)
 
 
-def together(parts: Sequence[Records], kind: np.dtype[np.void]) -> Records:
-    """All parts in one array, copied whole like `chosen`."""
-    return np.concatenate([_opaque(np.zeros(0, kind)), *map(_opaque, parts)]).view(kind)
-
-
-def _opaque(records: Records) -> Records:
+def opaque(records: Records) -> Records:
+    """The same records without their fields: so they are copied whole."""
     return records.view(np.dtype((np.void, records.dtype.itemsize)))
 
 
 def placed_us(records: Records) -> NDArray[np.int64]:
     """The instants by which records stand in time order: their start, or when they were due if they never started."""
     fields = records.dtype.names or ()
-    if "scheduled_us" in fields:
-        return np.where(records["started_us"] == NEVER, records["scheduled_us"], records["started_us"])
-    return np.ascontiguousarray(records["at_us" if "at_us" in fields else "started_us"])
+    placed: NDArray[np.int64] = records["at_us" if "at_us" in fields else "started_us"].copy()
+    if "scheduled_us" in fields and (never := placed == NEVER).any():
+        placed[never] = records["scheduled_us"][never]
+    return placed

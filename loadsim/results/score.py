@@ -338,12 +338,13 @@ def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequenc
     took_us: defaultdict[int, list[NDArray[np.uint32]]] = defaultdict(list)
     failed: defaultdict[int, int] = defaultdict(int)
     for records in log.pieces("commands"):
-        counted = records[in_window(records["started_us"], window_s)]
-        for command in np.unique(counted["command"]):
-            of_command = counted[counted["command"] == command]
-            hits = of_command["took_us"][of_command["outcome"] == OUTCOME["ok"]]
+        inside = np.flatnonzero(in_window(records["started_us"], window_s))
+        number, hit = records["command"][inside], records["outcome"][inside] == OUTCOME["ok"]
+        took = records["took_us"][inside]
+        for command in np.unique(number).tolist():
+            hits = took[hit & (number == command)]
             took_us[command].append(hits)
-            failed[command] += len(of_command) - len(hits)
+            failed[command] += int(np.count_nonzero(number == command)) - len(hits)
     statistics = []
     for command, parts in took_us.items():
         times_us = np.concatenate(parts)

@@ -60,7 +60,8 @@ def in_order(took_us: NDArray[Any], slot: NDArray[np.uint16]) -> tuple[NDArray[n
     both <<= _SLOT_BITS
     both |= slot
     both.sort()
-    slots = (both & (2**_SLOT_BITS - 1)).astype(np.uint16)
+    slots = both.astype(np.uint16)
+    slots &= 2**_SLOT_BITS - 1
     both >>= _SLOT_BITS
     return both, slots
 

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.results import container
+from loadsim.results.columns import Columns, together
 from loadsim.results.hand import Hand
-from loadsim.results.logfile import EVER, FileStream, LogFile, Span, Stream, ahead, open_log
+from loadsim.results.logfile import GROUP_RECORDS, LogFile, open_log
 from loadsim.results.newfile import new_file
-from loadsim.results.records import KINDS, MAKERS, Records, block_of, together
+from loadsim.results.records import KINDS, MAKERS, Records, block_of
+from loadsim.results.streams import EVER, FileStream, Span, Stream, ahead
 
 _BLOCK_RECORDS = 16_384
 
@@ -101,16 +103,18 @@ class TimingLog:
         """
         if span == EVER and self.streams[kind].count <= WHOLE_RECORDS:
             return iter((getattr(self, kind),))
-        return ahead(self.streams[kind].parts(span))
+        return ahead(part.records() for part in self.streams[kind].parts(span))
 
-    def pieces(self, kind: str) -> Iterator[Records]:
-        """The same in any order, for what does not depend on it: that is faster."""
-        if self.streams[kind].count <= WHOLE_RECORDS:
-            return iter((getattr(self, kind),))
-        return ahead(self.streams[kind].parts(ordered=False))
+    def pieces(self, kind: str) -> Iterator[Columns]:
+        """The same by their columns, and in any order: what depends on neither order nor whole records is faster so."""
+        if self.streams[kind].count > WHOLE_RECORDS:
+            return ahead(self.streams[kind].pieces())
+        whole: Records = getattr(self, kind)
+        begins = range(0, max(len(whole), 1), GROUP_RECORDS)
+        return (Columns(KINDS[kind], whole[begin : begin + GROUP_RECORDS]) for begin in begins)
 
     def _whole(self, kind: str) -> Records:
-        return together(list(self.streams[kind].parts()), KINDS[kind].named)
+        return together(self.streams[kind].parts(), KINDS[kind], self.streams[kind].count)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -223,8 +227,7 @@ def write_log(log: TimingLog, path: Path) -> None:
         file.write(container.encode_json(container.STRINGS, list(log.strings[1:])))
         for name, kind in KINDS.items():
             for part in log.parts(name):
-                for begin in range(0, len(part), _BLOCK_RECORDS):
-                    block = part[begin : begin + _BLOCK_RECORDS]
-                    file.write(block_of(kind, block))
+                for block in np.array_split(part, -(-len(part) // _BLOCK_RECORDS)) if len(part) else ():
+                    file.writelines(block_of(kind, block))
         if log.health:
             file.write(container.encode_json(container.HEALTH, list(log.health)))
