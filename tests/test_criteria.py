@@ -427,7 +427,7 @@ def test_what_engines_did_not_tell_was_not_measured(tmp_path: Path) -> None:
         ("done_share", {"min": 0.07}, 0.069, "done_share 6.9 %, at least 7 % wanted"),
         ("done_per_s", {"min": 5, "max": 6}, 7.23, "done_per_s 7.2 per s, at least 5 per s and at most 6 per s wanted"),
         ("throughput.by_task.READ", {"min": 5}, 4, "throughput.by_task.READ 4 per s, at least 5 per s wanted"),
-        ("generator.rss_bytes", {"max": 1024}, 2048, "generator.rss_bytes 2048 bytes, at most 1024 bytes wanted"),
+        ("generator.rss_bytes", {"max": 2**29}, 700.04 * 2**20, "generator.rss_bytes 700 MiB, at most 512 MiB wanted"),
         ("delivery.undelivered_at_end", {"max": 0}, 3, "delivery.undelivered_at_end 3, at most 0 wanted"),
         ("tasks.READ.response_max_ms", {"max": 9}, math.inf, "tasks.READ.response_max_ms inf, at most 9 ms wanted"),
         ("score_ms", {"max": 9}, None, "score_ms was not measured, at most 9 ms wanted"),

@@ -153,6 +153,8 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "delivered": 3,
         "undelivered": 0,
         "undelivered_at_end": 1,
+        "under_way_max": 1,
+        "under_way_at_end": 1,  # accepted at 1.5 s, found at 3 s
         "unwatched": 0,
         "p50_ms": 20,
         **dict.fromkeys(("p90_ms", "p95_ms", "p99_ms", "p99_9_ms", "max_ms"), 40),
@@ -338,6 +340,39 @@ def test_delivery_joins_message_and_recipient(
     log = sample_log(tmp_path / "a.tlog", mails=[event(*mail) for mail in mails])
     found = delivery(log, (0, 100))
     assert (found.accepted, found.delivered, found.times.p95_ms) == expected
+
+
+QUARTERS = st.integers(0, 30).map(lambda quarters: 250 * quarters)
+"""Times in ms that often fall on the instants that are looked at."""
+
+
+@FAST
+@given(
+    st.lists(st.tuples(QUARTERS, st.none() | QUARTERS.map(lambda took_ms: took_ms - 250), st.booleans()), max_size=30),
+    QUARTERS.map(lambda length_ms: length_ms + 1),
+)
+def test_what_is_under_way_is_counted_each_second(
+    tmp_path_factory: pytest.TempPathFactory, mails: list[tuple[int, int | None, bool]], length_ms: int
+) -> None:
+    """By hand at each instant: accepted before it, and neither announced nor found before it."""
+    events = []
+    for number, (accepted_ms, took_ms, announced) in enumerate(mails):
+        events.append(event("accepted", f"n1.{number}", 2, accepted_ms))
+        if took_ms is not None:
+            arrived_ms = max(0, accepted_ms + took_ms)
+            events.append(event("seen" if announced else "found", f"n1.{number}", 2, arrived_ms))
+    window_ms = (2500, 2500 + length_ms)
+    log = sample_log(tmp_path_factory.mktemp("log") / "a.tlog", mails=events)
+    found = delivery(log, (window_ms[0] / 1000, window_ms[1] / 1000))
+    queue = [
+        sum(
+            accepted_ms < at_ms and (took_ms is None or max(accepted_ms, accepted_ms + took_ms) >= at_ms)
+            for accepted_ms, took_ms, _ in mails
+        )
+        for at_ms in [*range(window_ms[0], window_ms[1], 1000), window_ms[1]]
+    ]
+    assert found.under_way.tolist() == queue
+    assert (found.under_way_max, found.under_way_at_end) == (max(queue), queue[-1])
 
 
 @pytest.mark.parametrize(

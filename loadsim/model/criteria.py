@@ -65,7 +65,10 @@ _RESPONSE = {f"response_{name}": _MS for name in _TIMES if name not in ("mean_ms
 _DUE = {"planned": _COUNT, "done_share": _SHARE, "unfinished": _COUNT, "skipped": _COUNT}
 _DONE = {"done": _COUNT, "failed": _COUNT, "failed_share": _SHARE}
 _TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": _COUNT, **_TIMES}
-_DELIVERY = dict.fromkeys(("accepted", "delivered", "undelivered", "unwatched", "undelivered_at_end"), _COUNT)
+_DELIVERY = dict.fromkeys(
+    ("accepted", "delivered", "undelivered", "unwatched", "undelivered_at_end", "under_way_max", "under_way_at_end"),
+    _COUNT,
+)
 _GENERATOR = {
     **dict.fromkeys(("lag_p50_ms", "lag_p99_ms", "lag_max_ms", "gc_max_ms"), _MS),
     "cpu_share": _SHARE,

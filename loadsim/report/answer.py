@@ -372,6 +372,8 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "undelivered": delivered.undelivered,
         "unwatched": delivered.unwatched,
         "undelivered_at_end": delivered.undelivered_at_end,
+        "under_way_max": delivered.under_way_max,
+        "under_way_at_end": delivered.under_way_at_end,
         **asdict(delivered.times),
     }
 

@@ -112,14 +112,19 @@ def _keeps(figure: float, limits: Limits) -> bool:
     )
 
 
+_SCALES = {"%": 100, "MiB": 2**-20}
+"""What a figure of score.json is multiplied by to be shown in a unit."""
+
+
 def _rounded(name: str, figure: float) -> float:
     """To what people want to read: a tenth of a millisecond, four digits of a share."""
-    return float(f"{figure:.4g}") if _unit(name) == "%" else round(figure, 1)
+    scale = _SCALES.get(_unit(name), 1)
+    return float(f"{figure:.4g}") if scale > 1 else round(figure * scale, 1) / scale
 
 
 def _in_words(name: str, figure: float) -> str:
     unit = _unit(name)
-    return f"{figure * 100 if unit == '%' else figure:.15g} {unit}".rstrip()
+    return f"{figure * _SCALES.get(unit, 1):.15g} {unit}".rstrip()
 
 
 def _unit(name: str) -> str:
@@ -131,4 +136,4 @@ def _unit(name: str) -> str:
         return "ms"
     if last.endswith("_per_s") or group in ("by_task", "commands"):
         return "per s"
-    return "bytes" if last.endswith("_bytes") else ""
+    return "MiB" if last.endswith("_bytes") else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ class Delivery:
     Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
     `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them.
     `undelivered_at_end` looks beyond the window: whatever the log knows to be accepted, and in nobody's sight.
+    `under_way` is the server's queue as it is seen from outside: how many were accepted and not in sight yet, whenever
+    that was, at each whole second of the window and at its end. Those that are unwatched are not among them.
     """
 
     accepted: int
@@ -32,6 +34,17 @@ class Delivery:
     times: Times
     undelivered_at_end: int = 0
     unwatched: int = 0
+    under_way: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    @property
+    def under_way_max(self) -> int:
+        """The most that were under way at any of these instants."""
+        return int(self.under_way.max())
+
+    @property
+    def under_way_at_end(self) -> int:
+        """How many were when the window ended."""
+        return int(self.under_way[-1])
 
     @property
     def undelivered(self) -> int:
@@ -46,15 +59,24 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     its sender has read the acceptance: that is a delivery time of 0.
     """
     accepted = delivered = undelivered_at_end = unwatched = 0
+    instants_us = _whole_seconds_us(window_s)
+    under_way = np.zeros(len(instants_us), np.int64)
     times_us = []
     for mails in mails_by(log, "user"):
-        joined = _join(log, mails, window_s)
+        joined = _join(log, mails, window_s, instants_us)
         accepted += joined.accepted
         delivered += joined.delivered
         undelivered_at_end += joined.undelivered_at_end
         unwatched += joined.unwatched
+        under_way += joined.under_way
         times_us.append(joined.times_us)
-    return Delivery(accepted, delivered, Times.of(np.concatenate(times_us)), undelivered_at_end, unwatched)
+    return Delivery(accepted, delivered, Times.of(np.concatenate(times_us)), undelivered_at_end, unwatched, under_way)
+
+
+def _whole_seconds_us(window_s: tuple[float, float]) -> NDArray[np.int64]:
+    """The window's begin, each second after it, and its end."""
+    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
+    return np.append(np.arange(begin_us, end_us, 1_000_000), end_us)
 
 
 def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
@@ -76,26 +98,22 @@ class _Joined:
     times_us: NDArray[np.int64]
     undelivered_at_end: int
     unwatched: int
+    under_way: NDArray[np.int64]
 
 
-def _join(log: TimingLog, mails: Records, window_s: tuple[float, float]) -> _Joined:
-    event = mails["event"]
-    all_accepted, all_accepted_us = _first(mails[event == EVENT["accepted"]])
-    inside = in_window(all_accepted_us, window_s)
-    accepted, accepted_us = all_accepted[inside], all_accepted_us[inside]
-    seen, seen_us = _first(mails[event == EVENT["seen"]])
-    found, _ = _first(mails[event == EVENT["found"]])
-    _, of_accepted, of_seen = np.intersect1d(accepted, seen, assume_unique=True, return_indices=True)
-    delivered = np.isin(accepted, found, assume_unique=True)
-    delivered[of_accepted] = True
-    missing = ~np.isin(all_accepted, np.concatenate([seen, found]))
-    unwatched = _unwatched(log, all_accepted)
+def _join(log: TimingLog, mails: Records, window_s: tuple[float, float], instants_us: NDArray[np.int64]) -> _Joined:
+    keys, mail = _journeys(mails)
+    inside, arrived, unwatched = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER, _unwatched(log, keys)
+    came_us = np.maximum(mail.arrived_us, mail.accepted_us)
+    known = arrived | ~unwatched
+    sent_us, seen_us = np.sort(mail.accepted_us[known]), np.sort(came_us[arrived])
     return _Joined(
-        accepted=len(accepted),
-        delivered=int(np.count_nonzero(delivered)),
-        times_us=np.maximum(seen_us[of_seen] - accepted_us[of_accepted], 0),
-        undelivered_at_end=int(np.count_nonzero(missing & ~unwatched)),
-        unwatched=int(np.count_nonzero(~delivered & unwatched[inside])),
+        accepted=int(np.count_nonzero(inside)),
+        delivered=int(np.count_nonzero(inside & arrived)),
+        times_us=(came_us - mail.accepted_us)[inside & mail.announced],
+        undelivered_at_end=int(np.count_nonzero(~arrived & ~unwatched)),
+        unwatched=int(np.count_nonzero(inside & ~arrived & unwatched)),
+        under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
     )
 
 
@@ -115,16 +133,21 @@ class Journeys:
 def journeys(log: TimingLog) -> Iterator[Journeys]:
     """Where each accepted message came to, over all engines of the log; all of some recipients at a time."""
     for mails in mails_by(log, "user"):
-        event = mails["event"]
-        accepted, accepted_us = _first(mails[event == EVENT["accepted"]])
-        arrived_us = np.full(len(accepted), NEVER)
-        announced = np.zeros(len(accepted), np.bool_)
-        for name in ("found", "seen"):
-            keys, at_us = _first(mails[event == EVENT[name]])
-            _, of_accepted, of_keys = np.intersect1d(accepted, keys, assume_unique=True, return_indices=True)
-            arrived_us[of_accepted] = at_us[of_keys]
-            announced[of_accepted] = name == "seen"
-        yield Journeys(accepted_us, arrived_us, announced)
+        yield _journeys(mails)[1]
+
+
+def _journeys(mails: Records) -> tuple[NDArray[np.bytes_], Journeys]:
+    """Each message and recipient as a key (see `_first`), and where it came to."""
+    event = mails["event"]
+    accepted, accepted_us = _first(mails[event == EVENT["accepted"]])
+    arrived_us = np.full(len(accepted), NEVER)
+    announced = np.zeros(len(accepted), np.bool_)
+    for name in ("found", "seen"):
+        keys, at_us = _first(mails[event == EVENT[name]])
+        _, of_accepted, of_keys = np.intersect1d(accepted, keys, assume_unique=True, return_indices=True)
+        arrived_us[of_accepted] = at_us[of_keys]
+        announced[of_accepted] = name == "seen"
+    return accepted, Journeys(accepted_us, arrived_us, announced)
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
