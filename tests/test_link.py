@@ -153,12 +153,22 @@ def test_what_another_link_says_is_refused(line: bytes) -> None:
         both.ends[0].receive(line)
 
 
-def test_news_is_whatever_comes() -> None:
-    """A beat counts as a sign of life as a line does."""
+def test_whoever_is_there_is_heard_of() -> None:
+    """Beats without an answer are counted; one of the other end's is an answer as a line is. Acknowledgements, too."""
     both = Ends()
+    for number in range(1, 4):
+        both.ends[0].beat()
+        assert both.ends[0].unanswered == number
     both.connect()
     both.settle()
-    before = both.ends[0].news
+    assert both.ends[0].unanswered == 0
+    both.ends[0].beat()
+    both.settle()
+    assert both.ends[0].unanswered == 1
     both.ends[1].beat()
     both.settle()
-    assert both.ends[0].news == before + 1
+    assert both.ends[0].unanswered == 0
+    both.ends[0].beat()
+    both.ends[0].tell(b"x\n")
+    both.settle()
+    assert both.ends[0].unanswered == 0

@@ -34,6 +34,22 @@ from loadsim.results.hand import Hand
 from loadsim.results.logwriter import TimingLogWriter
 
 
+def packed(scenario: Scenario, services: Services) -> str:
+    """Both as they go to whoever begins.
+
+    They go as values, not as files: nothing can have changed, and nothing is read twice. It is safe to read them, for
+    an engine hears nobody but the process that started it, and a machine nobody but its station. Passwords go this way,
+    and no other.
+    """
+    return b64encode(pickle.dumps((scenario, services))).decode()
+
+
+def unpacked(values: str) -> tuple[Scenario, Services]:
+    """The inverse."""
+    scenario, services = pickle.loads(b64decode(values))  # noqa: S301 - see packed
+    return scenario, services
+
+
 @dataclass(frozen=True, slots=True)
 class Begin:
     """What an engine needs to know. `header` is that of its timing log, a new file at `log`."""
@@ -59,20 +75,14 @@ class Begin:
         events.say("engine lost", engine=self.name, users=len(self.hand), why=why)
 
     def encode(self) -> bytes:
-        """The line that begins an engine.
-
-        Scenario and services go as values, not as files: nothing can have changed, and nothing is read twice. It is
-        safe to read them, for an engine hears nobody but the process that started it. Passwords go this way, and no
-        other.
-        """
-        values = b64encode(pickle.dumps((self.scenario, self.services))).decode()
+        """The line that begins an engine."""
         about = {"hand": asdict(self.hand), "log": self.log, "header": self.header}
-        return encode(begin={"values": values, **about})
+        return encode(begin={"values": packed(self.scenario, self.services), **about})
 
     @classmethod
     def decode(cls, about: Mapping[str, Any]) -> Begin:
         """The inverse."""
-        scenario, services = pickle.loads(b64decode(about["values"]))  # noqa: S301 - see encode
+        scenario, services = unpacked(about["values"])
         return cls(scenario, services, Hand(**about["hand"]), about["log"], about["header"])
 
 

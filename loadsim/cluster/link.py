@@ -16,6 +16,9 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+BEAT_S = 1.0
+"""How often each end says that it is there."""
+
 UNHEARD_LINES = 64
 """So many lines are said at most before the first of them was heard; the others wait."""
 
@@ -33,7 +36,7 @@ class Link:
         self._waiting: deque[tuple[bytes, bool]] = deque()  # not said yet, and whether it is passing
         self._write: Callable[[bytes], None] | None = None
         self._welcome = False  # whether the other end has said on this connection what it has heard
-        self.news = 0  # how often anything came from the other end
+        self.unanswered = 0  # how many beats in a row nothing came after
 
     @property
     def all_heard(self) -> bool:
@@ -51,14 +54,18 @@ class Link:
         """There is a new connection, to which `write` writes; another one that there was is no more."""
         self._write = write
         self._welcome = False
-        self.beat()
+        self._say_heard()
 
     def detach(self) -> None:
         """There is no connection."""
         self._write = None
 
     def beat(self) -> None:
-        """Say how much was heard: that we are there, if nothing else."""
+        """Say that we are there; once in `BEAT_S`, by both ends, so that each knows of the other."""
+        self.unanswered += 1
+        self._say_heard()
+
+    def _say_heard(self) -> None:
         if self._write is not None:
             self._write(b"%s %d\n" % (_HEARD, self._heard))
 
@@ -77,8 +84,8 @@ class Link:
             if number > self._heard:
                 self._heard = number
                 self._hear(rest)
-            self.beat()
-        self.news += 1
+            self._say_heard()
+        self.unanswered = 0
 
     def _note(self, heard: int) -> None:
         """The other end has heard so many lines."""

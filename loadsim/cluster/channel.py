@@ -1,0 +1,66 @@
+"""A station's way to a machine: a channel like that to an engine, by a link that outlives its connections."""
+
+from __future__ import annotations
+
+import asyncio
+
+from loadsim.client.control import decode, encode
+from loadsim.cluster.link import Link
+
+
+class MachineChannel:
+    """To one machine (`client.channel.Channel`); whoever has a connection to it attaches that to `link`.
+
+    Its monotonic clock is `ahead_ns` ahead of ours.
+    """
+
+    def __init__(self, ahead_ns: int = 0) -> None:
+        self._ahead_ns = ahead_ns
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._over = asyncio.Event()
+        self.link = Link(self._hear)
+        self.ended: str | None = None
+
+    @property
+    def ahead_ns(self) -> int:
+        """As it was measured."""
+        return self._ahead_ns
+
+    def tell(self, line: bytes) -> None:
+        """By the link: it arrives when there is a way."""
+        self.link.tell(line)
+
+    async def hear(self) -> bytes:
+        """What came by the link, to the machine's last word."""
+        return await self._lines.get()
+
+    async def wait(self) -> str:
+        """Until its last word, or until we are told that there will be none."""
+        await self._over.wait()
+        assert self.ended is not None
+        return self.ended
+
+    def kill(self) -> None:
+        """Give it up. It is asked to end at once, in case it is there."""
+        if self.ended is None:
+            self.tell(encode(stop=True))
+            self.tell(encode(stop=True))
+            self.end("given up")
+
+    def end(self, how: str) -> None:
+        """It is gone, and says no more."""
+        if self.ended is None:
+            self.ended = how
+            self._over.set()
+            self._lines.put_nowait(b"")
+
+    def _hear(self, line: bytes) -> None:
+        if self.ended is not None:
+            return
+        kind, about = decode(line)
+        if kind == "failed":
+            self.end(about)
+            return
+        self._lines.put_nowait(line)
+        if kind in ("over", "refused"):
+            self.end("ended by itself")

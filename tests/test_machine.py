@@ -1,0 +1,368 @@
+"""Machine processes as they live: kept in step by a station, orphaned by their agents, bereft of the station."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from timing_samples import HEADER
+from virtual_runs import NOWHERE, quiet, scenario_of
+
+from loadsim.client.channel import Channel
+from loadsim.client.clock import MonotonicClock
+from loadsim.client.control import Alone, decode
+from loadsim.client.events import Events
+from loadsim.client.pool import Part, Pool
+from loadsim.client.snapshot import LiveSnapshot
+from loadsim.cluster.channel import MachineChannel
+from loadsim.cluster.link import BEAT_S
+from loadsim.cluster.place import COMPLAINTS_NAME, EVENTS_NAME, LOGS_NAME, MACHINE, SOCKET_NAME, start_machine
+from loadsim.cluster.share import OnControlLoss, Share
+from loadsim.errors import ConfigError
+from loadsim.model.population import distribution_lists
+from loadsim.model.ports import Services
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.workload import NEW_MAIL, Workload
+from loadsim.results.hand import deal
+from loadsim.results.merge import read_logs
+from loadsim.results.records import EVENTS, OUTCOMES
+from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.servers.embedded import start_embedded
+from loadsim.topology.initialise import prepare
+
+PATIENCE_S = 60
+CONTROL_LIMIT_S = 2.0
+PASSWORD = "hush-hush"
+AGENT = """
+import asyncio, os, sys
+from pathlib import Path
+from loadsim.cluster.place import connect, start_machine
+async def main(place):
+    if not place.exists():
+        process = start_machine(place)
+    reader, writer = await connect(place)
+    loop = asyncio.get_running_loop()
+    from_station = asyncio.StreamReader(limit=1 << 26)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(from_station), os.fdopen(0, "rb", 0))
+    async def down():
+        while line := await from_station.readline():
+            writer.write(line)
+    telling = asyncio.create_task(down())
+    while line := await reader.readline():
+        os.write(1, line)
+asyncio.run(main(Path(sys.argv[1])))
+"""
+"""An agent: starts the machine if there is none, and relays lines between its own pipes and the machine's socket."""
+
+
+class Client:
+    """A client machine: a place for a machine process, its agent, and the station's channel to it by that agent."""
+
+    def __init__(self, place: Path, share: Share) -> None:
+        self.place = place / share.name
+        self.share = share
+        self.channel = MachineChannel()
+        self.agent: asyncio.subprocess.Process | None = None
+        self.agents = 0  # how many there were
+        self.most_agents = 2
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def logs(self) -> dict[str, TimingLog]:
+        """By the engine's name."""
+        return {path.name.split(".")[1]: read_log(path) for path in sorted((self.place / LOGS_NAME).glob("*.tlog"))}
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Of one name, as the machine has written them down."""
+        lines = (self.place / EVENTS_NAME).read_text().splitlines()
+        return [event for line in lines if (event := json.loads(line))["event"] == name]
+
+    async def open(self) -> Channel:
+        """Have it attended to, from now on."""
+        self._tasks = [asyncio.create_task(self._attend()), asyncio.create_task(self._beat())]
+        return self.channel
+
+    async def close(self) -> None:
+        """Leave neither agent nor task, once the machine has heard that its last word was heard."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S if self.channel.ended else 0):
+                await self._tasks[0]
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _attend(self) -> None:
+        """By one agent after the other, as long as there may be another."""
+        while self.agents < self.most_agents and self.channel.ended is None:
+            self.agents += 1
+            self.agent = agent = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", AGENT, self.place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 26
+            )
+            assert agent.stdin is not None
+            assert agent.stdout is not None
+            self.channel.link.attach(agent.stdin.write)
+            try:
+                while (line := await agent.stdout.readline()).endswith(b"\n"):
+                    self.channel.link.receive(line)
+            finally:
+                self.channel.link.detach()
+                with suppress(ProcessLookupError):
+                    agent.kill()
+                await agent.wait()
+        self.channel.end("no agent was left")
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self.channel.link.beat()
+
+
+def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = lambda _: None) -> list[dict[str, Any]]:
+    """A whole run of these; the station's events. `watch` hears once a second where all stand."""
+    out = io.StringIO()
+    by_share = {id(client.share): client for client in clients}
+
+    async def open_channel(part: Part) -> Channel:
+        return await by_share[id(part)].open()
+
+    async def main() -> None:
+        shares = [client.share for client in clients]
+        pool = Pool(shares, Events(out), watch, Alone(MonotonicClock(), 0.5), open_channel)
+        try:
+            await asyncio.wait_for(pool.run(), 120)
+        finally:
+            for client in clients:
+                await client.close()
+
+    asyncio.run(main())
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+class Agreed:
+    """A share for each client of a scenario: so many engines each."""
+
+    def __init__(
+        self,
+        place: Path,
+        scenario: Scenario,
+        services: Services,
+        engines: Mapping[str, int],
+        on_control_loss: OnControlLoss = "continue",
+    ) -> None:
+        hands = deal(scenario.users, sum(engines.values()))
+        header = HEADER | {"users": scenario.users, "engines": len(hands), "duration_s": scenario.duration_s}
+        self.clients = [
+            Client(
+                place,
+                Share(
+                    scenario,
+                    services,
+                    name,
+                    [hands.pop(0) for _ in range(number)],
+                    header,
+                    on_control_loss,
+                    CONTROL_LIMIT_S,
+                ),
+            )
+            for name, number in engines.items()
+        ]
+
+
+def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -> Scenario:
+    """Days of so many seconds, on the embedded server."""
+    (place / "profile.yaml").write_text(yaml.safe_dump({"name": "own", **profile}))
+    document = {
+        "name": "machines",
+        "server": "embedded",
+        "accounts": {"user": "u{index}", "password": PASSWORD},
+        "topology": [{"profile": str(place / "profile.yaml"), "users": users, "protocol": "imap"}],
+        "lists": {"count": 0},
+        "run": {"day_length": f"{seconds}s", "ramp_up": "1s", "warm_up": "0s", "window": f"{seconds}s"},
+        "limits": {"drain": "60s", "grace": "20s"},
+    }
+    (place / "scenario.yaml").write_text(yaml.safe_dump(document))
+    return load_scenario(str(place / "scenario.yaml"))
+
+
+def wait_for_end(process: int) -> None:
+    """Wait until a process is no more, whoever its parent is."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process)
+        try:
+            assert select.select([descriptor], [], [], PATIENCE_S)[0], "it lives on"
+        finally:
+            os.close(descriptor)
+
+
+def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) -> None:
+    """Two machines, three engines, mail to and fro on a real server; an agent is killed while they work.
+
+    Its machine outlives it, and is led on by way of the next one: one start for all, everything planned is done, and
+    all mail is seen. No password is in any file of the machines, or on a command line.
+    """
+    profile = quiet(new_mail={"per_day": 12, "save_sent": False}, process_inbox={"per_day": 6})
+    scenario = on_imap(tmp_path, profile, users=6, seconds=6)
+    workload = Workload(scenario)
+    accounts = [scenario.account(index) for index in range(1, 7)]
+    command_lines = []
+    with start_embedded(accounts, distribution_lists(scenario), tmp_path) as server:
+        services = server.services
+        asyncio.run(prepare(scenario, workload, services, lambda *_: None))
+        one, two = clients = Agreed(tmp_path, scenario, services, {"one": 1, "two": 2}).clients
+
+        def watch(snapshot: LiveSnapshot) -> None:
+            if snapshot.at_s and snapshot.at_s > 2 and two.agents == 1 and two.agent is not None:
+                command_lines.append(subprocess.check_output(["ps", "-eww", "-o", "args"]))
+                os.kill(two.agent.pid, signal.SIGKILL)
+
+        events = station(clients, watch)
+    assert (one.agents, two.agents) == (1, 2)
+    assert sorted(event["client"] for event in events if event["event"] == "client ready") == ["one", "two"]
+    assert not [event for event in events if event["event"].endswith("lost")]
+    log = read_logs([client.place for client in clients])
+    assert {source.client + source.engine: source.ended for source in log.sources} == dict.fromkeys(
+        ["one1", "onemachine", "two1", "two2", "twomachine"], True
+    )
+    assert len({source.facts["start_ns"] for source in log.sources}) == 1
+    sends = log.tasks[log.tasks["task"] == log.strings.index("SEND")]
+    due = Counter(
+        (user, activity.due_us)
+        for user in range(1, 7)
+        for activity in workload.activities(user)
+        if activity.kind == NEW_MAIL
+    )
+    assert Counter(zip(sends["user"].tolist(), sends["scheduled_us"].tolist(), strict=True)) == due
+    assert len(due) > 50
+    assert set(sends["outcome"].tolist()) == {OUTCOMES.index("ok")}
+    accepted, seen = (
+        {(mail["message"], mail["user"]) for mail in log.mails if EVENTS[mail["event"]] in names}
+        for names in (("accepted",), ("seen", "found"))
+    )
+    assert accepted == seen
+    of_two = {user for hand in two.share.hands for user in hand}
+    ways = {(mail["sender"] in of_two, mail["user"] in of_two) for mail in log.mails}
+    assert ways == set(product((True, False), repeat=2))
+    assert command_lines
+    files = [path.read_bytes() for client in clients for path in client.place.rglob("*") if path.is_file()]
+    assert not [text for text in (*files, *command_lines) if PASSWORD.encode() in text]
+
+
+def on_fake(place: Path, users: int = 4, ramp_up: str = "0s", **client: Any) -> Scenario:
+    """Users who browse every other second for six seconds, in an engine's memory."""
+    limits = {"drain": "1s", "grace": "1s"}
+    profile = quiet(browse={"per_day": 3})
+    return scenario_of(place / "scenario", (profile, users), day="6s", ramp_up=ramp_up, limits=limits, client=client)
+
+
+@pytest.mark.parametrize(
+    ("on_control_loss", "ramp_up", "goes_on", "ended_how"),
+    [("continue", "0s", True, "completed"), ("stop", "0s", False, "early"), ("continue", "60s", False, "early")],
+    ids=["at work: continue", "at work: stop", "before the start"],
+)
+def test_a_machine_without_a_station(
+    tmp_path: Path, on_control_loss: OnControlLoss, ramp_up: str, goes_on: bool, ended_how: str
+) -> None:
+    """With nobody above it for longer than it may be, it does as it was told, ends by itself, and its logs are whole.
+
+    Without a common start there is nothing to go on with.
+    """
+    agreed = Agreed(tmp_path, on_fake(tmp_path, ramp_up=ramp_up), NOWHERE, {"one": 1}, on_control_loss)
+    (client,) = agreed.clients
+    client.most_agents = 1
+
+    def watch(snapshot: LiveSnapshot) -> None:
+        if client.agent is not None and ((snapshot.at_s is not None and snapshot.at_s > 0) or ramp_up != "0s"):
+            os.kill(client.agent.pid, signal.SIGKILL)
+            client.agent = None
+
+    events = station([client], watch)
+    (lost,) = [event for event in events if event["event"] == "client lost"]
+    assert (lost["client"], lost["users"], lost["why"]) == ("one", 4, "no agent was left")
+    (ready,) = [event for event in events if event["event"] == "client ready"]
+    wait_for_end(ready["pid"])
+    (alone,) = client.events("station lost")
+    assert alone["goes_on"] is goes_on
+    assert alone["quiet_s"] > CONTROL_LIMIT_S
+    (engine, machine) = client.logs["1"], client.logs["machine"]
+    assert (engine.sources[0].facts["ended"], machine.sources[0].facts["ended"]) == (ended_how, "completed")
+    assert not engine.damages
+    if goes_on:
+        planned = sum(1 for user in range(1, 5) for _ in Workload(client.share.scenario).activities(user))
+        assert planned == (engine.tasks["task"] == engine.strings.index("BROWSE")).sum() > 0
+    assert (client.place / COMPLAINTS_NAME).read_text() == ""
+    assert not (client.place / SOCKET_NAME).exists()
+
+
+def test_a_machine_that_is_killed(tmp_path: Path) -> None:
+    """Its engine ends with it; the station counts it as lost, with its users. What was written can be read."""
+    (client,) = Agreed(tmp_path, on_fake(tmp_path), NOWHERE, {"one": 1}).clients
+    processes: dict[str, int] = {}
+
+    def watch(snapshot: LiveSnapshot) -> None:
+        if snapshot.at_s is not None and snapshot.at_s > 1 and not processes:
+            (engine,) = client.events("engine ready")
+            status = Path(f"/proc/{engine['pid']}/stat").read_text()
+            processes.update(engine=engine["pid"], machine=int(status.rpartition(")")[2].split()[1]))
+            os.kill(processes["machine"], signal.SIGKILL)
+
+    events = station([client], watch)
+    assert [event["client"] for event in events if event["event"] == "client lost"] == ["one"]
+    wait_for_end(processes["engine"])
+    assert not client.logs["machine"].sources[0].ended
+    assert client.logs["1"].sources[0].started
+
+
+def test_a_machine_that_cannot_begin(tmp_path: Path) -> None:
+    """What is wrong on a machine is the station's one line, and says where."""
+    scenario = on_fake(tmp_path, source_addresses=["192.0.2.7"])
+    (client,) = Agreed(tmp_path, scenario, NOWHERE, {"one": 1}).clients
+    with pytest.raises(ConfigError, match=r"^client one: virtual: client\.source_addresses: .*192\.0\.2\.7"):
+        station([client])
+    assert not (client.place / LOGS_NAME).exists()
+
+
+def test_a_machine_process_lives_where_nobody_else_gets_in(tmp_path: Path) -> None:
+    """Its directory is its owner's alone, and so is its socket; a directory into which others get is refused."""
+    place = tmp_path / ("long" * 40) / "client"  # no socket's path could be as long
+    place.parent.mkdir()
+    process = start_machine(place)
+    try:
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (place, place / SOCKET_NAME)]
+        assert modes == [0o700, 0o600]
+        with pytest.raises(ConfigError, match=r"expected a place for a machine process, found: .*exists"):
+            start_machine(place)
+    finally:
+        process.kill()
+        process.wait()
+    place.chmod(0o750)
+    refused = subprocess.run([*MACHINE, place], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("expected a directory that nobody else gets into, found drwxr-x---\n")
+
+
+def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None:
+    """What a machine is told is what the station has; its users are those of all its engines."""
+    scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
+    one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
+    assert Share.decode(decode(one.encode())[1]) == one
+    assert set(one.hand) == {user for hand in one.hands for user in hand}
+    assert sorted([*one.hand, *two.hand]) == list(range(1, 101))
+    assert PASSWORD not in repr(one)
+    assert [begin.name for begin in one.begins(tmp_path)] == ["1", "2", "3"]
+    assert {begin.header["client"] for begin in one.begins(tmp_path)} == {"one"}
