@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from test_generator import CALM, sample
-from timing_samples import ENDED, EPOCH_NS, HEADER, done, write_sample
+from timing_samples import ENDED, EPOCH_NS, HEADER, done, skipped, write_sample
 
 from loadsim.report.answer import summarise
 from loadsim.results.logwriter import TimingLogWriter
@@ -43,6 +43,8 @@ def test_an_engine_without_a_log_is_missed_in_any_run(tmp_path: Path, short: str
         assert score["verdict"]["validity"] == "invalid"
         assert score["verdict"]["reasons"] == [
             "2 of 8 users were lost, at most 1 % allowed",
+            f"run {short} by itself is invalid: 2 of 4 users were lost, at most 1 % allowed;"
+            " the logs are of 2 of 4 users",
             f"the logs of run {short} are of 2 of 4 users",
         ]
 
@@ -69,13 +71,31 @@ def test_a_run_beyond_the_window_is_named(tmp_path: Path) -> None:
     logs = [*write_run(tmp_path, "first"), *write_run(tmp_path, "second", hour=9)]
     apart, rebased = summarise(logs), summarise(logs, rebase=True)
     assert apart.score["planned"] == 100 and rebased.score["planned"] == 200
-    assert apart.score["verdict"]["validity"] == "degraded"
+    assert apart.score["verdict"]["validity"] == "invalid"
     assert apart.score["verdict"]["reasons"] == [
-        "no task of run second was due in the window: its own start is another one (see --rebase)"
+        "run second by itself is invalid: the logs hold no task: there is no score",
+        "no task of run second was due in the window: its own start is another one (see --rebase)",
     ]
     assert rebased.score["verdict"]["validity"] == "valid"
     assert "\nLogs of 2 runs: users, engines, rates and counts are those of all together\n" in rebased.text
     assert "Logs of" not in summarise(logs[:2]).text
+
+
+def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None:
+    """A third of its tasks were never done: of all ten runs' together 95 % were, which would be enough."""
+    logs = []
+    for number in range(10):
+        tasks = [done("READ", 1000 * at, 10) for at in range(60)]
+        tasks += [skipped("READ", 1000 * at) for at in range(60, 90)] if number == 4 else []
+        header = {"run": f"run-{number}", "limits": {"hits": 1, "done": 0.9}}
+        logs.append(write_sample(tmp_path / f"{number}.tlog", tasks, header=header))
+    score = summarise(logs, rebase=True).score
+    assert score["done_share"] == pytest.approx(600 / 630)
+    assert (score["verdict"]["validity"], score["verdict"]["reasons"]) == (
+        "invalid",
+        ["run run-4 by itself is invalid: 60 of 90 planned tasks were done (66.67 %), at least 90 % needed"],
+    )
+    assert summarise([*logs[:4], *logs[5:]], rebase=True).score["verdict"]["validity"] == "valid"
 
 
 def watched(place: Path, run: str, samples: Sequence[dict[str, Any]], hour: int) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,14 @@ from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
 from loadsim.report.breakdown import breakdown
 from loadsim.report.figures import finite, response_figures, table_row
-from loadsim.results.attendance import lost_users, runs_outside, users_had, users_present
+from loadsim.report.measured import Measured, measure
 from loadsim.results.criteria import Result, hold, read_criteria
-from loadsim.results.delivery import Delivery, delivery
-from loadsim.results.gathering import gather, windowed_hits
-from loadsim.results.generator import EngineHealth, engines_health, late_seconds, machines_health
-from loadsim.results.generator_limits import Generator, lag_limit_ms
-from loadsim.results.intervals import Interval, Intervals, intervals
+from loadsim.results.delivery import Delivery
+from loadsim.results.generator import EngineHealth
+from loadsim.results.generator_limits import lag_limit_ms
+from loadsim.results.intervals import Interval, Intervals
 from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, window_of
-from loadsim.results.repeats import Repeats, repeats
+from loadsim.results.repeats import Repeats
 from loadsim.results.score import (
     DEFAULT_WEIGHTS,
     MERGED,
@@ -29,14 +28,10 @@ from loadsim.results.score import (
     ProtocolStatistics,
     TaskStatistics,
     command_statistics,
-    lateness_p95_ms,
-    score_protocols,
-    statistics_of,
 )
 from loadsim.results.throughput import throughput
 from loadsim.results.timinglog import TimingLog, read_each
-from loadsim.results.trends import trends
-from loadsim.results.verdict import DEFAULT_LIMITS, Facts, Totals, Verdict, judge
+from loadsim.results.verdict import DEFAULT_LIMITS, Totals, Verdict, judge
 
 SESSIONS = ("sessions_lost", "sessions_restored")
 """Facts of an engine: how many sessions broke over the whole run, and how many log-ons after that succeeded."""
@@ -105,37 +100,14 @@ def _summarise(
             raise LogError("weights: expected a log of a canonical run, found a stress run's: it has no score")
         weights = {}
     weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
-    protocols, certainty = _statistics(log, weights, window_s, how)
-    delivered = delivery(log, window_s)
-    late_ms = lateness_p95_ms(log, window_s)
-    users = sum(users_had(log).values())
-    limits = log.header.get("limits") or {}
-    facts = Facts(
-        protocols=protocols,
-        delivery=delivered,
-        window_s=window_s,
-        users=users,
-        lost_users=lost_users(log),
-        ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
-        embedded=bool(log.header.get("embedded")),
-        generator=Generator(
-            lateness_p95_ms=late_ms["generator"],
-            late=late_seconds(log, window_s),
-            engines=engines_health(log, window_s),
-            machines=machines_health(log, window_s),
-            event_loop=log.header.get("event_loop"),
-        ),
-        incomplete=_incomplete(log, window_s),
-        stress=stress,
-        unsteady=certainty.unsteady,
-        ended_why=next((str(why) for source in log.sources if (why := source.facts.get("ended_why"))), None),
-    )
-    figures = _figures(log, protocols, weights, window_s, users, certainty)
+    measured = measure(log, weights, window_s, how.percent, how.method)
+    facts, limits = measured.facts, log.header.get("limits") or {}
+    figures = _figures(log, measured, weights, window_s)
     figures["percentile"] = int(how.percent) if how.percent == int(how.percent) else float(how.percent)
     figures["method"] = how.method
-    figures["delivery"] = _delivery(delivered)
-    figures["lateness_p95_ms"] = dict.fromkeys(late_ms) if stress else late_ms
-    figures["throughput"] = asdict(throughput(log, window_s, protocols, delivered)) if stress else None
+    figures["delivery"] = _delivery(facts.delivery)
+    figures["lateness_p95_ms"] = dict.fromkeys(measured.late_ms) if stress else measured.late_ms
+    figures["throughput"] = asdict(throughput(log, window_s, facts.protocols, facts.delivery)) if stress else None
     lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
     figures["generator"] = _generator(facts.generator.engines, lag_ms)
     figures["machines"] = [asdict(machine) for machine in facts.generator.machines]
@@ -147,55 +119,6 @@ def _summarise(
     if how.by is not None:
         score["by"] = breakdown(log, weights, window_s, how.by, how.percent, how.method)
     return Summary(score, answer_text(score), verdict.exit_status)
-
-
-@dataclass(frozen=True, slots=True)
-class _Certainty:
-    """How far the figures of each client module can be relied on, and what speaks against a steady window."""
-
-    intervals: Mapping[str, Intervals]
-    repeats: Mapping[str, Repeats]
-    unsteady: Sequence[str]
-
-
-def _statistics(
-    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], how: _How
-) -> tuple[tuple[ProtocolStatistics, ...], _Certainty]:
-    """Intervals and trends are of one run and its merged records: of several, the spread between them says more."""
-    obstacle = None
-    if len({source.run for source in log.sources}) > 1:
-        obstacle = "the logs are of several runs: see the spread between them"
-    elif how.method != MERGED:
-        obstacle = "percentiles are means of those of several clients"
-    if obstacle:
-        protocols = score_protocols(log, weights, window_s, how.percent, how.method)
-        none = Interval(why_not=obstacle)
-        each = {one.protocol: Intervals(none, {task.task: none for task in one.tasks}) for one in protocols}
-        return protocols, _Certainty(each, repeats(log, weights, window_s, how.percent, how.method), ())
-    modules = gather(log, window_s).get((), {})
-    hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
-    seed = str(log.header.get("plan_digest"))
-    protocols = statistics_of([modules], weights, how.percent)
-    return protocols, _Certainty(
-        intervals={
-            one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, seed, how.percent))
-            for one in protocols
-        },
-        repeats={},
-        unsteady=[
-            f"{module}: {trend}" if len(hits) > 1 else str(trend)
-            for module, of_module in hits.items()
-            for trend in trends(of_module, window_s)
-        ],
-    )
-
-
-def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
-    """The intervals, without the score's where it is made of what lies outside the window, too."""
-    outside = [task.task for task in protocol.tasks if task.task in protocol.scored and not task.windowed]
-    if not outside:
-        return found
-    return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
 
 
 def _verdict(verdict: Verdict, results: Sequence[Result]) -> dict[str, Any]:
@@ -222,14 +145,10 @@ def _verdict(verdict: Verdict, results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _figures(
-    log: TimingLog,
-    protocols: Sequence[ProtocolStatistics],
-    weights: Mapping[str, float],
-    window_s: tuple[float, float],
-    users: int,
-    certainty: _Certainty,
+    log: TimingLog, measured: Measured, weights: Mapping[str, float], window_s: tuple[float, float]
 ) -> dict[str, Any]:
     length_s = window_s[1] - window_s[0]
+    protocols, certainty, users = measured.facts.protocols, measured.certainty, measured.facts.users
     by_protocol = {
         protocol.protocol: _protocol(
             protocol,
@@ -279,34 +198,6 @@ def _told(log: TimingLog, fact: str) -> int | None:
     """The sum of what all engines told at their end; None where one did not."""
     engines = [source.facts for source in log.sources if source.simulates]
     return sum(int(facts[fact]) for facts in engines) if all(fact in facts for facts in engines) else None
-
-
-def _incomplete(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
-    """What is wrong with which log, which logs are missing, and which runs are not in the window."""
-    present, had = users_present(log), users_had(log)
-    several = len(had) > 1
-    return [
-        *log.damages,
-        *(
-            f"the log of {source.client}.{source.engine}{_of(source.run, several)} has no end: its {source.users} users"
-            " count as lost"
-            for source in log.sources
-            if source.simulates and not source.ended
-        ),
-        *(
-            f"the logs{_of(run, several)} are of {present[run]} of {users} users"
-            for run, users in had.items()
-            if present[run] < users
-        ),
-        *(
-            f"no task of run {run} was due in the window: its own start is another one (see --rebase)"
-            for run in (runs_outside(log, window_s) if several else ())
-        ),
-    ]
-
-
-def _of(run: str, several: bool) -> str:
-    return f" of run {run}" if several else ""
 
 
 def _protocol(

@@ -132,6 +132,23 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
     )
 
 
+def of_run(log: TimingLog, run: str) -> TimingLog:
+    """What one run has in a log of several; where records were cut off or damaged, nobody knows whose they were."""
+    number = log.strings.index(run)
+
+    def own(records: Columns) -> NDArray[np.bool_]:
+        of_this: NDArray[np.bool_] = records["run"] == number
+        return of_this
+
+    return replace(
+        log,
+        sources=tuple(source for source in log.sources if source.run == run),
+        streams={kind: _Kept(stream, own) for kind, stream in log.streams.items()},
+        health=tuple(sample for sample in log.health if sample.get("run", log.sources[0].run) == run),
+        damages=(),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """The records of a stream that a condition holds for."""

@@ -37,8 +37,8 @@ class Facts:
     """What the verdict is about. `users` and `lost_users` count users, `generator` is how we were ourselves.
 
     `ended_why` says what ended it early, unless somebody did; `incomplete`, of each log that is damaged or has no end,
-    what is wrong with it; `unsteady`, what trends the window has. `stress`: the run was a closed loop, in which nothing
-    was planned and nothing is scored.
+    what is wrong with it; `unsteady`, what trends the window has; `invalid_runs`, of several runs, which are invalid by
+    themselves and why. `stress`: the run was a closed loop, in which nothing was planned and nothing is scored.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -53,6 +53,7 @@ class Facts:
     stress: bool = False
     unsteady: Sequence[str] = ()
     ended_why: str | None = None
+    invalid_runs: Sequence[str] = ()
 
     @property
     def fastest_p95_ms(self) -> float | None:
@@ -106,6 +107,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *_too_little(facts, limits),
         *(_no_throughput(facts) if facts.stress else _no_score(facts, limits)),
         *own,
+        *facts.invalid_runs,
     ]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
     missed = [result.text for result in criteria if not result.passed]

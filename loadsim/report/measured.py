@@ -1,0 +1,153 @@
+"""What the logs of one run or several come to: the statistics, how certain they are, and the facts of the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from loadsim.results.attendance import lost_users, runs_outside, users_had, users_present
+from loadsim.results.delivery import delivery
+from loadsim.results.gathering import gather, windowed_hits
+from loadsim.results.generator import engines_health, late_seconds, machines_health
+from loadsim.results.generator_limits import Generator
+from loadsim.results.intervals import Interval, Intervals, intervals
+from loadsim.results.merge import STRESS, mode_of, of_run
+from loadsim.results.repeats import Repeats, repeats
+from loadsim.results.score import MERGED, ProtocolStatistics, lateness_p95_ms, score_protocols, statistics_of
+from loadsim.results.timinglog import TimingLog
+from loadsim.results.trends import trends
+from loadsim.results.verdict import Facts, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """How far the figures of each client module can be relied on, and what speaks against a steady window."""
+
+    intervals: Mapping[str, Intervals]
+    repeats: Mapping[str, Repeats]
+    unsteady: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a verdict is made of, and what an answer has beside it. `late_ms` is the 95th percentile by cause."""
+
+    facts: Facts
+    certainty: Certainty
+    late_ms: Mapping[str, float | None]
+
+
+def measure(
+    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
+) -> Measured:
+    """Of a window; the score is made of the percentile `percent` by `method` (see `score.METHODS`).
+
+    Several runs are measured together, and each of them is judged by itself: among many, one that is worth nothing
+    would not be noticed.
+    """
+    protocols, certainty = _statistics(log, weights, window_s, percent, method)
+    late_ms = lateness_p95_ms(log, window_s)
+    facts = Facts(
+        protocols=protocols,
+        delivery=delivery(log, window_s),
+        window_s=window_s,
+        users=sum(users_had(log).values()),
+        lost_users=lost_users(log),
+        ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
+        embedded=bool(log.header.get("embedded")),
+        generator=Generator(
+            lateness_p95_ms=late_ms["generator"],
+            late=late_seconds(log, window_s),
+            engines=engines_health(log, window_s),
+            machines=machines_health(log, window_s),
+            event_loop=log.header.get("event_loop"),
+        ),
+        incomplete=_incomplete(log, window_s),
+        stress=mode_of(log) == STRESS,
+        unsteady=certainty.unsteady,
+        ended_why=next((str(why) for source in log.sources if (why := source.facts.get("ended_why"))), None),
+        invalid_runs=_invalid_runs(log, weights, window_s, percent, method),
+    )
+    return Measured(facts, certainty, late_ms)
+
+
+def _invalid_runs(
+    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
+) -> list[str]:
+    """Of several runs those that are invalid by themselves, and why."""
+    runs = sorted({source.run for source in log.sources})
+    found = []
+    for run in runs if len(runs) > 1 else ():
+        alone = measure(of_run(log, run), weights, window_s, percent, method)
+        verdict = judge(alone.facts, (), log.header.get("limits") or {})
+        if verdict.validity == "invalid":
+            found.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
+    return found
+
+
+def _statistics(
+    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
+) -> tuple[tuple[ProtocolStatistics, ...], Certainty]:
+    """Intervals and trends are of one run and its merged records: of several, the spread between them says more."""
+    obstacle = None
+    if len({source.run for source in log.sources}) > 1:
+        obstacle = "the logs are of several runs: see the spread between them"
+    elif method != MERGED:
+        obstacle = "percentiles are means of those of several clients"
+    if obstacle:
+        protocols = score_protocols(log, weights, window_s, percent, method)
+        none = Interval(why_not=obstacle)
+        each = {one.protocol: Intervals(none, {task.task: none for task in one.tasks}) for one in protocols}
+        return protocols, Certainty(each, repeats(log, weights, window_s, percent, method), ())
+    modules = gather(log, window_s).get((), {})
+    hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
+    seed = str(log.header.get("plan_digest"))
+    protocols = statistics_of([modules], weights, percent)
+    return protocols, Certainty(
+        intervals={
+            one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, seed, percent)) for one in protocols
+        },
+        repeats={},
+        unsteady=[
+            f"{module}: {trend}" if len(hits) > 1 else str(trend)
+            for module, of_module in hits.items()
+            for trend in trends(of_module, window_s)
+        ],
+    )
+
+
+def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
+    """The intervals, without the score's where it is made of what lies outside the window, too."""
+    outside = [task.task for task in protocol.tasks if task.task in protocol.scored and not task.windowed]
+    if not outside:
+        return found
+    return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
+
+
+def _incomplete(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
+    """What is wrong with which log, which logs are missing, and which runs are not in the window."""
+    present, had = users_present(log), users_had(log)
+    several = len(had) > 1
+    return [
+        *log.damages,
+        *(
+            f"the log of {source.client}.{source.engine}{_of(source.run, several)} has no end: its {source.users} users"
+            " count as lost"
+            for source in log.sources
+            if source.simulates and not source.ended
+        ),
+        *(
+            f"the logs{_of(run, several)} are of {present[run]} of {users} users"
+            for run, users in had.items()
+            if present[run] < users
+        ),
+        *(
+            f"no task of run {run} was due in the window: its own start is another one (see --rebase)"
+            for run in (runs_outside(log, window_s) if several else ())
+        ),
+    ]
+
+
+def _of(run: str, several: bool) -> str:
+    return f" of run {run}" if several else ""
