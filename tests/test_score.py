@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from timing_samples import (
     ENDED,
@@ -348,9 +348,10 @@ QUARTERS = st.integers(0, 30).map(lambda quarters: 250 * quarters)
 
 @FAST
 @given(
-    st.lists(st.tuples(QUARTERS, st.none() | QUARTERS.map(lambda took_ms: took_ms - 250), st.booleans()), max_size=30),
+    st.lists(st.tuples(QUARTERS, st.none() | QUARTERS.map(lambda took_ms: took_ms - 1000), st.booleans()), max_size=30),
     QUARTERS.map(lambda length_ms: length_ms + 1),
 )
+@example([(3500, -1000, True)], 5000)  # in sight before its sender has read the acceptance: never under way
 def test_what_is_under_way_is_counted_each_second(
     tmp_path_factory: pytest.TempPathFactory, mails: list[tuple[int, int | None, bool]], length_ms: int
 ) -> None:
