@@ -159,6 +159,7 @@ PLANNED = f"one of the tasks that its profiles plan: {', '.join(LIGHT)}"
             "tasks.READ.p95_ms: expected each criterion once, found it twice",
         ),
         ("{tasks: {READ: 5}}", "tasks.READ: expected a mapping of figures to their limits, found 5"),
+        ("{delivery: null}", "delivery: expected a mapping of figures to their limits, found nothing"),
         ("[score_ms]", ": expected a mapping of figures to their limits, found a list"),
     ],
 )  # fmt: skip

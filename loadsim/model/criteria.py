@@ -228,8 +228,7 @@ def _bounds(
         if key not in within:
             raise _unknown(here, value, within, tree, origin)
         if isinstance(within[key], Mapping):
-            if value is not None:
-                yield from _bounds(value, within[key], here, tree, origin)
+            yield from _bounds(value, within[key], here, tree, origin)
         else:
             yield ".".join(map(str, here)), _bound(value, within[key], ("criteria", *here), origin)
 
