@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from mailservers import dovecot_postfix, embedded_server, server_directory
 
+from bench.hosts import check_hosts
 from bench.nullserver import compiler
 from loadsim.errors import ConfigError
 from loadsim.servers.dovecot_postfix import check_machine
@@ -53,10 +54,11 @@ def pytest_runtest_call() -> Iterator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs Dovecot and Postfix, or a C compiler, where they are missing; with CI=true that is a failure."""
+    """Skip what needs Dovecot and Postfix, a C compiler or test hosts, where there are none; not so with CI=true."""
     for marker, check, what in (
         ("servers", check_machine, "on Dovecot and Postfix"),
         ("compiler", compiler, "on the null server"),
+        ("hosts", check_hosts, "on test hosts"),
     ):
         if item.get_closest_marker(marker) is not None:
             _check(check, what)

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import yaml
@@ -18,7 +19,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import LOOPBACK, start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import TLS_MODES
 from loadsim.servers.embedded import start_embedded
 from loadsim.servers.running import RunningServer
@@ -44,6 +45,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_common(dovecot_postfix)
     dovecot_postfix.add_argument("--imap-port", type=port, default=IMAP_PORT, metavar="N", help="default: %(default)s")
     dovecot_postfix.add_argument("--smtp-port", type=port, default=SMTP_PORT, metavar="N", help="default: %(default)s")
+    dovecot_postfix.add_argument(
+        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="an IPv4 address; default: %(default)s"
+    )
     dovecot_postfix.add_argument("--tls", choices=TLS_MODES, default="none", help="of both; default: %(default)s")
     dovecot_postfix.set_defaults(run=run_dovecot_postfix)
 
@@ -63,6 +67,17 @@ def port(text: str) -> int:
     return int(text)
 
 
+def address(text: str) -> str:
+    """An IPv4 address that can be listened on and connected to."""
+    try:
+        found = IPv4Address(text)
+    except ValueError:
+        found = None
+    if found is None or found.is_unspecified or found.is_multicast:
+        raise argparse.ArgumentTypeError(f"expected an IPv4 address of this machine, found {text!r}")
+    return str(found)
+
+
 def run_embedded(args: argparse.Namespace) -> int:
     """`loadsim server embedded`."""
     scenario = load_scenario(args.scenario, args.overrides)
@@ -75,7 +90,12 @@ def run_dovecot_postfix(args: argparse.Namespace) -> int:
     return _serve(
         args.dir,
         lambda directory: start_dovecot_postfix(
-            *_population(scenario), directory, imap_port=args.imap_port, smtp_port=args.smtp_port, tls=args.tls
+            *_population(scenario),
+            directory,
+            imap_port=args.imap_port,
+            smtp_port=args.smtp_port,
+            tls=args.tls,
+            address=args.listen,
         ),
     )
 

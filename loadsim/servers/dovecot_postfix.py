@@ -1,4 +1,4 @@
-"""A private Dovecot (IMAP, LMTP) and Postfix (SMTP) on loopback: the reference server, from Debian's packages.
+"""A private Dovecot (IMAP, LMTP) and Postfix (SMTP): the reference server, from Debian's packages.
 
 It shares nothing with an installed mail system but the programs: configuration, queue, mailboxes, logs and sockets lie
 in a directory of its own. Both masters run in the foreground as our children, each in a session of its own, so that
@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.model.server import is_loopback
 from loadsim.servers.command import run
 from loadsim.servers.dovecot_postfix_config import (
     LONGEST_SOCKET_PATH,
@@ -50,6 +51,8 @@ PROGRAMS = {
     "postfix": "/usr/lib/postfix/sbin/master",
 }
 """Debian's packages, and what each must have brought."""
+
+LOOPBACK = "127.0.0.1"
 
 PORTS = range(20000, 32768)
 """Below the kernel's range for outgoing connections, so that none of those takes a port between choice and use."""
@@ -121,23 +124,30 @@ def start_dovecot_postfix(
     imap_port: int | None = None,
     smtp_port: int | None = None,
     tls: str = "none",
+    address: str = LOOPBACK,
 ) -> DovecotPostfix:
     """Start an instance for these accounts and lists (address -> member addresses); returns when both servers answer.
 
     `directory` is made if need be; mailboxes that it holds from an earlier start are kept. Ports not given are chosen
-    among those free. `tls` is none, starttls or implicit, for both services, with an authority of its own. Raises
-    `ConfigError` when packages are missing, we are not root, the directory cannot be used, or a server does not start.
+    among those free. `tls` is none, starttls or implicit, for both services, with an authority of its own. It listens
+    on one IPv4 `address` of this machine. Raises `ConfigError` when packages are missing, we are not root, the
+    directory cannot be used, or a server does not start.
     """
     if tls not in TLS_MODES:
         raise ConfigError(f"server: tls: expected one of {', '.join(TLS_MODES)}, found {tls!r}")
     check_machine()
+    check_address(address)
     population, lists = check_population(accounts, lists)
     notes = make_room_for_idling(len(population))
+    if not is_loopback(address):
+        notes.append(
+            f"It listens on {address}: whoever reaches that can log on, if he guesses a simulated user's password."
+        )
     layout = Layout(directory.resolve())
     check_not_running(layout)
     prepare_directory(layout)
     if tls != "none":
-        make_certificates(layout)
+        make_certificates(layout, address)
     domains = frozenset(address.rpartition("@")[2] for address in (*lists, *(user.address for user in population)))
     dovecot_user = pwd.getpwnam("dovecot")
     os.chown(write_table(layout.passwords, dovecot_passwords(population), SECRET), dovecot_user.pw_uid, -1)
@@ -145,15 +155,15 @@ def start_dovecot_postfix(
     write_table(layout.mailboxes, postfix_mailboxes(population), PUBLIC)
     write_table(layout.aliases, postfix_aliases(lists), PUBLIC)
     largest_list = max(map(len, lists.values()), default=0)
-    main = main_cf(layout, domains, len(population), largest_list, tls)
+    main = main_cf(layout, address, domains, len(population), largest_list, tls)
     write_table(layout.postfix_conf / "main.cf", main, PUBLIC)
 
     ca_file = None if tls == "none" else str(layout.ca_file)
     for attempt in range(1, PORT_ATTEMPTS + 1):
-        imap = Endpoint("127.0.0.1", imap_port or free_port(), tls, ca_file)
-        smtp = Endpoint("127.0.0.1", smtp_port or free_port(), tls, ca_file)
-        write_table(layout.dovecot_conf, dovecot_conf(layout, imap.port, len(population), tls), PUBLIC)
-        write_table(layout.postfix_conf / "master.cf", master_cf(smtp.port, tls), PUBLIC)
+        imap = Endpoint(address, imap_port or free_port(address), tls, ca_file)
+        smtp = Endpoint(address, smtp_port or free_port(address), tls, ca_file)
+        write_table(layout.dovecot_conf, dovecot_conf(layout, address, imap.port, len(population), tls), PUBLIC)
+        write_table(layout.postfix_conf / "master.cf", master_cf(address, smtp.port, tls), PUBLIC)
         try:
             return DovecotPostfix(layout, Services(imap, smtp), _start_masters(layout, imap, smtp), notes)
         except PortTaken:
@@ -168,7 +178,7 @@ def _start_masters(layout: Layout, imap: Endpoint, smtp: Endpoint) -> list[Maste
     try:
         for start, endpoint, greeting in ((start_dovecot, imap, b"* OK"), (start_postfix, smtp, b"220")):
             masters.append(start(layout))
-            masters[-1].await_greeting(endpoint.port, b"" if endpoint.tls == "implicit" else greeting)
+            masters[-1].await_greeting(endpoint.host, endpoint.port, b"" if endpoint.tls == "implicit" else greeting)
     except BaseException:
         for master in reversed(masters):
             master.stop()
@@ -285,13 +295,22 @@ def start_postfix(layout: Layout) -> Master:
     return Master("postfix", command, layout.postfix_log, "daemon started", environment)
 
 
-def free_port() -> int:
-    """A loopback port on which nobody listens now; whether it stays so shows when the server binds it."""
+def check_address(address: str) -> None:
+    """`ConfigError` unless this machine has the address."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            raise ConfigError(f"server: expected an address of this machine to listen on, found {address}") from None
+
+
+def free_port(address: str = LOOPBACK) -> int:
+    """A port of this address on which nobody listens now; whether it stays so shows when the server binds it."""
     while True:
         port = secrets.choice(PORTS)
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((address, port))
             except OSError:
                 continue
             return port

@@ -104,7 +104,7 @@ class Layout:
         return self.tls / "ca.pem"
 
 
-def dovecot_conf(layout: Layout, imap_port: int, users: int, tls: str) -> str:
+def dovecot_conf(layout: Layout, address: str, imap_port: int, users: int, tls: str) -> str:
     """dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
     Processes are not shared between sessions, so that a slow disk for one user is not a slow server for another.
@@ -115,7 +115,7 @@ def dovecot_conf(layout: Layout, imap_port: int, users: int, tls: str) -> str:
     keys = f"ssl_cert = <{layout.tls / 'server.pem'}\nssl_key = <{layout.tls / 'server.key'}\n" if tls != "none" else ""
     return f"""\
 protocols = imap lmtp
-listen = 127.0.0.1
+listen = {address}
 hostname = localhost
 base_dir = {layout.dovecot_run}
 state_dir = {layout.root}/dovecot/state
@@ -195,8 +195,8 @@ service auth-worker {{
 """
 
 
-def main_cf(layout: Layout, domains: frozenset[str], users: int, largest_list: int, tls: str) -> str:
-    """Postfix's main.cf: takes mail for the domains from loopback, hands it to Dovecot, and lets none out."""
+def main_cf(layout: Layout, address: str, domains: frozenset[str], users: int, largest_list: int, tls: str) -> str:
+    """Postfix's main.cf: takes mail for the domains where it listens, hands it to Dovecot, and lets none out."""
     levels = {"none": "none", "starttls": "may", "implicit": "may"}
     keys = ""
     if tls != "none":
@@ -214,7 +214,7 @@ maillog_file = {layout.postfix_log}
 maillog_file_prefixes = {layout.postfix_log.parent}
 default_database_type = hash
 
-inet_interfaces = 127.0.0.1
+inet_interfaces = {address}
 inet_protocols = ipv4
 myhostname = mail.localdomain
 mydestination =
@@ -255,12 +255,12 @@ mailbox_size_limit = 0
 """
 
 
-def master_cf(smtp_port: int, tls: str) -> str:
-    """Postfix's master.cf: one SMTP listener on loopback, no chroots, no delivery agents but LMTP."""
+def master_cf(address: str, smtp_port: int, tls: str) -> str:
+    """Postfix's master.cf: one SMTP listener, no chroots, no delivery agents but LMTP."""
     wrapper = "\n  -o smtpd_tls_wrappermode=yes" if tls == "implicit" else ""
     return f"""\
 # service type private unpriv chroot wakeup maxproc command
-127.0.0.1:{smtp_port} inet n - n - - smtpd{wrapper}
+{address}:{smtp_port} inet n - n - - smtpd{wrapper}
 pickup unix n - n 60 1 pickup
 cleanup unix n - n - 0 cleanup
 qmgr unix n - n 300 1 qmgr
@@ -283,8 +283,8 @@ postlog unix-dgram n - n - 1 postlogd
 """
 
 
-def make_certificates(layout: Layout) -> None:
-    """Make an authority of our own and a certificate for localhost and 127.0.0.1, valid for a year.
+def make_certificates(layout: Layout, address: str) -> None:
+    """Make an authority of our own and a certificate for localhost and the address, valid for a year.
 
     Raises `ConfigError` when the openssl command is missing or refuses.
     """
@@ -293,7 +293,7 @@ def make_certificates(layout: Layout) -> None:
     extensions = tls / "server.ext"
     extensions.write_text(
         "basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\nextendedKeyUsage=serverAuth\n"
-        "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n"
+        f"subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\nsubjectAltName=DNS:localhost,IP:{address}\n"
     )
     authority = ("-keyout", "ca.key", "-out", "ca.pem", "-days", "365", "-subj", "/CN=loadsim private authority")
     constraints = ("-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign")

@@ -60,8 +60,8 @@ class Master:
                         found.add(int(entry.name))
         return frozenset(found)
 
-    def await_greeting(self, port: int, greeting: bytes) -> None:
-        """Wait until it listens on the loopback port and greets like this (or accepts at all, when empty).
+    def await_greeting(self, address: str, port: int, greeting: bytes) -> None:
+        """Wait until it listens there and greets like this (or accepts at all, when empty).
 
         Its log is asked first: what answers on the port alone might be somebody else's server. Raises `ConfigError`,
         `PortTaken` if that is the reason, when it ends instead, or says nothing for too long.
@@ -73,7 +73,7 @@ class Master:
                 kind = PortTaken if "Address already in use" in complaint else ConfigError
                 raise kind(f"server: {self.name}: expected to start, it ended and said: {complaint}")
             if self.has_started():
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), START_LIMIT_S) as connection:
+                with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:
                     if not greeting or connection.recv(512).startswith(greeting):
                         return
             time.sleep(POLL_S)
