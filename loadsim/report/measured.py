@@ -9,12 +9,13 @@ from fractions import Fraction
 from loadsim.results.attendance import lost_users, runs_outside, users_had, users_present
 from loadsim.results.delivery import delivery
 from loadsim.results.gathering import gather, windowed_hits
-from loadsim.results.generator import engines_health, late_seconds, machines_health
+from loadsim.results.generator import engines_health, machines_health
 from loadsim.results.generator_limits import Generator
 from loadsim.results.intervals import Interval, Intervals, intervals
+from loadsim.results.lateness import late_seconds, lateness_p95_ms
 from loadsim.results.merge import STRESS, mode_of, of_run
 from loadsim.results.repeats import Repeats, repeats
-from loadsim.results.score import MERGED, ProtocolStatistics, lateness_p95_ms, score_protocols, statistics_of
+from loadsim.results.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
 from loadsim.results.timinglog import TimingLog
 from loadsim.results.trends import trends
 from loadsim.results.verdict import Facts, judge

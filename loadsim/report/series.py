@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from loadsim.results.columns import Columns
 from loadsim.results.gathering import FAILURES
+from loadsim.results.lateness import LATENESS, TIMED
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
 from loadsim.results.records import NEVER, OUTCOME
-from loadsim.results.score import LATENESS, TIMED
 from loadsim.results.selection import Pass, selected
 from loadsim.results.timinglog import TimingLog
 

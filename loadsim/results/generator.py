@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.results.merge import in_window
-from loadsim.results.records import MAKERS, NEVER
-from loadsim.results.score import TIMED, percentile
+from loadsim.results.records import MAKERS
+from loadsim.results.score import percentile
 from loadsim.results.timinglog import Source, TimingLog
 
 TICK_S = 0.01
@@ -114,31 +112,6 @@ def _maker(source: Source) -> tuple[str, ...]:
 def _machine(log: TimingLog, source: Source) -> str:
     """A machine's name, with the run where there are several."""
     return f"{source.run}: {source.client}" if len({one.run for one in log.sources}) > 1 else source.client
-
-
-def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
-    """The 95th percentile of the generator's lateness (ms) in each second in which a task was due that it began."""
-    by_clock = np.isin(np.array(log.strings), TIMED)
-    gathered = [np.zeros(0, np.int64)]
-    for tasks in log.pieces("tasks"):
-        timed = by_clock[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)
-        late_us = tasks["late_generator_s"][timed] * 1e6 + 0.0  # no negative zero: the bits of others sort as they do
-        gathered.append((tasks["scheduled_us"][timed] // 1_000_000 << 32) + late_us.view(np.uint32))
-    by_second = np.sort(np.concatenate(gathered))
-    if not len(by_second):
-        return ()
-    seconds = np.arange(by_second[0] >> 32, (by_second[-1] >> 32) + 2)
-    ends = np.searchsorted(by_second, seconds << 32)
-    return tuple(
-        Second(float(second), float(second + 1), percentile(_low_floats(by_second[begin:end]), 95) / 1000)
-        for second, (begin, end) in zip(seconds, pairwise(ends), strict=False)
-        if begin < end
-    )
-
-
-def _low_floats(packed: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The numbers that stand in the lower 32 bits."""
-    return (packed & 0xFFFF_FFFF).astype(np.uint32).view(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.results.gathering import FAILURES, ModuleRecords, Part, TaskRecords, gather
+from loadsim.results.gathering import FAILURES, Growing, ModuleRecords, Part, TaskRecords, gather
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
+from loadsim.results.records import OUTCOME, OUTCOMES
 from loadsim.results.timinglog import TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
@@ -46,9 +46,6 @@ METHODS = (MERGED, MEAN_OF_CLIENTS)
 """How percentiles are made of the records of several client machines: of all together; or, as LsLog could, as the mean
 of each machine's percentile, which is no percentile of anything."""
 
-LATENESS = ("busy", "down", "generator")
-"""Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
-
 
 def rank(samples: int, percent: int | Fraction) -> int:
     """Which of so many sorted samples, counted from 1, is their nearest-rank percentile.
@@ -74,7 +71,16 @@ def percentile(ordered: NDArray[Any], percent: int | Fraction, infinite: int = 0
 
 def standard_deviation(samples: NDArray[Any]) -> float:
     """Of a sample (divided by n - 1, LsLog's own choice is not published); 0 for a single one."""
-    return float(np.std(samples, ddof=1)) if len(samples) > 1 else 0.0
+    if len(samples) < 2:
+        return 0.0
+    mean = float(np.mean(samples))
+    begins = range(0, len(samples), _AT_ONCE)
+    squares = math.fsum(float(np.sum((samples[at : at + _AT_ONCE] - mean) ** 2)) for at in begins)
+    return math.sqrt(squares / (len(samples) - 1))
+
+
+_AT_ONCE = 1 << 16
+"""So many samples are made others of at a time: of all at once, these would take several times the samples' memory."""
 
 
 PERCENTS: Mapping[str, Fraction] = {
@@ -310,43 +316,24 @@ def _times(shares: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) 
     return replace(times, **means), mean_ms(percent)
 
 
-TIMED = ("READ", "SEND", "BROWSE", "SCHEDULE")
-"""The tasks that the clock begins. All others follow at once from another, are due when the generator says so itself,
-and would only water down how late it is."""
-
-
-def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
-    """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
-    names = np.array(log.strings)
-    without_window, by_clock = np.isin(names, WITHOUT_WINDOW), np.isin(names, TIMED)
-    late_s: dict[str, list[NDArray[np.float32]]] = {cause: [] for cause in LATENESS}
-    for tasks in log.pieces("tasks"):
-        counted = ~without_window[tasks["task"]] & in_window(tasks["scheduled_us"], window_s)
-        started = counted & (tasks["started_us"] != NEVER)
-        for cause, late in late_s.items():
-            late.append(
-                tasks[f"late_{cause}_s"][started & by_clock[tasks["task"]] if cause == "generator" else started]
-            )
-    return {
-        cause: round(percentile(np.sort(np.concatenate(late)), 95) * 1000, 3) if any(map(len, late)) else None
-        for cause, late in late_s.items()
-    }
-
-
 def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:
     """Every protocol command that started in the window, by name."""
-    took_us: defaultdict[int, list[NDArray[np.uint32]]] = defaultdict(list)
-    failed: defaultdict[int, int] = defaultdict(int)
+    took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
+    failed = Counter[int]()
     for records in log.pieces("commands"):
-        inside = np.flatnonzero(in_window(records["started_us"], window_s))
+        inside = in_window(records["started_us"], window_s)
         number, hit = records["command"][inside], records["outcome"][inside] == OUTCOME["ok"]
         took = records["took_us"][inside]
-        for command in np.unique(number).tolist():
-            hits = took[hit & (number == command)]
-            took_us[command].append(hits)
-            failed[command] += int(np.count_nonzero(number == command)) - len(hits)
+        for command in np.flatnonzero(np.bincount(number)).tolist():
+            of_command = number == command
+            hits = took[hit & of_command]
+            took_us[command].add(hits)
+            failed[command] += int(np.count_nonzero(of_command)) - len(hits)
     statistics = []
-    for command, parts in took_us.items():
-        times_us = np.concatenate(parts)
-        statistics.append(CommandStatistics(log.strings[command], len(times_us), failed[command], Times.of(times_us)))
+    for command, gathered in took_us.items():
+        times_us = gathered.taken()
+        times_us.sort()
+        statistics.append(
+            CommandStatistics(log.strings[command], len(times_us), failed[command], Times.of_sorted(times_us))
+        )
     return sorted(statistics, key=lambda one: one.command)

@@ -70,10 +70,18 @@ def slow_and_all(hits: Hits, slots: int, longer_than_us: float) -> tuple[Series,
     """How many hits each slot of the window has that took longer than this, and how many at all."""
     # Of the same type: else all of them would be converted first.
     slow = hits.slot[np.searchsorted(hits.took_us, hits.took_us.dtype.type(longer_than_us), "right") :]
-    return (
-        np.bincount(slow, minlength=slots).astype(np.float64),
-        np.bincount(hits.slot, minlength=slots).astype(np.float64),
-    )
+    return _tally(slow, slots), _tally(hits.slot, slots)
+
+
+def _tally(slot: NDArray[np.uint16], slots: int) -> Series:
+    """How often each slot occurs; looked at in parts, for numpy makes wide numbers of what it counts."""
+    tally = np.zeros(slots, np.int64)
+    for begin in range(0, len(slot), _AT_ONCE):
+        tally += np.bincount(slot[begin : begin + _AT_ONCE], minlength=slots)
+    return tally.astype(np.float64)
+
+
+_AT_ONCE = 1 << 16
 
 
 def excess(slow: Series, everything: Series) -> Series:

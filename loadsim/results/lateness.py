@@ -1,0 +1,143 @@
+"""How late tasks began, and whose doing that was: by cause over a window, and the generator's own second by second.
+
+Of so many numbers only the largest are kept, for a 95th percentile is one of the largest twentieth.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.results.columns import Columns
+from loadsim.results.generator import Second
+from loadsim.results.merge import WITHOUT_WINDOW, in_window
+from loadsim.results.records import NEVER
+from loadsim.results.timinglog import TimingLog
+
+LATENESS = ("busy", "down", "generator")
+"""Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
+
+TIMED = ("READ", "SEND", "BROWSE", "SCHEDULE")
+"""The tasks that the clock begins. All others follow at once from another, are due when the generator says so itself,
+and would only water down how late it is."""
+
+_PERCENT = Fraction(95)
+
+_SPARE = 1 << 20
+"""So many numbers more than are needed are kept, at least, before those that are not are let go."""
+
+
+def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
+    """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
+    names = np.array(log.strings)
+    without_window, by_clock = np.isin(names, WITHOUT_WINDOW), np.isin(names, TIMED)
+    largest = Largest(np.full(len(LATENESS), log.streams["tasks"].count))
+    for tasks in log.pieces("tasks"):
+        counted = ~without_window[tasks["task"]] & in_window(tasks["scheduled_us"], window_s)
+        started = counted & (tasks["started_us"] != NEVER)
+        for number, cause in enumerate(LATENESS):
+            some = started & by_clock[tasks["task"]] if cause == "generator" else started
+            late_s = tasks[f"late_{cause}_s"][some]
+            largest.add(np.full(len(late_s), number), late_s)
+    found = largest.percentiles()
+    return {
+        cause: None if np.isnan(late_s) else round(late_s * 1000, 3)
+        for cause, late_s in zip(LATENESS, found.tolist(), strict=True)
+    }
+
+
+def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
+    """The 95th percentile of the generator's lateness (ms) in each second in which a task was due that it began.
+
+    The log is read twice: first to count how many such tasks each second has.
+    """
+    by_clock = np.isin(np.array(log.strings), TIMED)
+    first_s = round(window_s[0] * 1_000_000) // 1_000_000
+    counts = np.zeros(max(0, round(window_s[1] * 1_000_000) // 1_000_000 - first_s) + 1, np.int64)
+
+    def timed(tasks: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        due_us = tasks["scheduled_us"]
+        which = by_clock[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
+        return which, due_us[which] // 1_000_000 - first_s
+
+    for tasks in log.pieces("tasks"):
+        counts += np.bincount(timed(tasks)[1], minlength=len(counts))
+    largest = Largest(counts)
+    for tasks in log.pieces("tasks"):
+        which, second = timed(tasks)
+        largest.add(second, tasks["late_generator_s"][which] * np.float32(1e6))
+    late_us = largest.percentiles()
+    return tuple(
+        Second(float(first_s + second), float(first_s + second + 1), float(late_us[second]) / 1000)
+        for second in np.flatnonzero(counts).tolist()
+    )
+
+
+class Largest:
+    """Of numbers in groups (from 0), of which each has at most so many, as many as it takes to tell a 95th percentile.
+
+    A number and its group are one: a whole number, which is sorted several times as fast.
+    """
+
+    def __init__(self, at_most: NDArray[np.int64]) -> None:
+        self._needed = at_most - _ranks(at_most) + 1
+        self._seen = np.zeros(len(at_most), np.int64)
+        self._least = np.full(len(at_most), np.iinfo(np.int64).min)
+        self._kept = np.zeros(0, np.int64)
+        self._more: list[NDArray[np.int64]] = []
+        self._many = 0
+
+    def add(self, groups: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
+        """More numbers, and the group of each."""
+        self._seen += np.bincount(groups, minlength=len(self._seen))
+        both = (groups << 32) + _in_order(numbers)
+        both = both[both > self._least[groups]]
+        self._more.append(both)
+        self._many += len(both)
+        if self._many > len(self._kept) + _SPARE:
+            self._let_go()
+
+    def percentiles(self) -> NDArray[np.float64]:
+        """Of each group the nearest-rank percentile; NaN where it has no number."""
+        ends = self._let_go()
+        found = np.full(len(self._seen), np.nan)
+        told = np.flatnonzero(self._seen)
+        found[told] = _numbers(self._kept[ends[told] - (self._seen - _ranks(self._seen) + 1)[told]])
+        return found
+
+    def _let_go(self) -> NDArray[np.intp]:
+        """Keep what is needed, sorted; where each group ends."""
+        kept = np.sort(np.concatenate([self._kept, *self._more]))
+        self._more, self._many = [], 0
+        group = _groups(kept)
+        ends = np.searchsorted(group, np.arange(len(self._seen)), "right")
+        self._kept = kept[ends[group] - np.arange(len(kept)) <= self._needed[group]]
+        group = _groups(self._kept)
+        begins, ends = (np.searchsorted(group, np.arange(len(self._seen)), side) for side in ("left", "right"))
+        full = np.flatnonzero((ends - begins == self._needed) & (begins < ends))
+        self._least[full] = self._kept[begins[full]]
+        return ends
+
+
+def _ranks(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    """See `score.rank`."""
+    return np.maximum(1, -(-samples * _PERCENT.numerator // (100 * _PERCENT.denominator)))
+
+
+def _in_order(numbers: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Whole numbers of 32 bits, sign included, in the same order; of zeros there is one only."""
+    bits = (numbers + np.float32(0)).view(np.int32)
+    return (bits ^ (bits >> 31 & 0x7FFF_FFFF)).astype(np.int64)
+
+
+def _groups(both: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The groups that were made one with numbers."""
+    return both + (1 << 31) >> 32
+
+
+def _numbers(both: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The numbers that were made one with their groups."""
+    bits = both.astype(np.int32)
+    return (bits ^ (bits >> 31 & 0x7FFF_FFFF)).view(np.float32)
