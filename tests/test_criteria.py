@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from timing_samples import ENDED, done, event, sample_log, skipped, write_two_clients
 
+from loadsim.cli import main
 from loadsim.client.tasks import TASKS
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import DEFAULT, figures, planned_tasks
@@ -119,7 +120,7 @@ def test_resolved_criteria_read_as_themselves(tmp_path: Path) -> None:
         assert load_scenario(str(tmp_path / "again.yaml")).criteria == first.criteria
 
 
-PLANNED = f"one of the tasks that its profiles plan: {', '.join(LIGHT)}"
+PLANNED = f"one of the tasks that are planned: {', '.join(LIGHT)}"
 
 
 @pytest.mark.parametrize(
@@ -411,6 +412,38 @@ def test_what_engines_did_not_tell_was_not_measured(tmp_path: Path) -> None:
         sessions, steps = summarise([log]).score["verdict"]["criteria"]
         assert (sessions["passed"], sessions["figure"]) == (passed, 0 if passed else None)
         assert (steps["passed"], steps["figure"]) == (False, None)
+
+
+def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its criteria with the defaults, instead of the log's; what was never done is not measured."""
+    header = {"criteria": {"score_ms": {"max": 1}}, "limits": {"hits": 1, "window_s": 1}}
+    log = str(tmp_path / "a.tlog")
+    sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)
+    for criteria, status in (("{tasks.READ.p95_ms: {max: 10}}", 0), ("{tasks.COPY.p95_ms: {max: 10}}", 1), ("{}", 0)):
+        assert main(["log", "answer", "--criteria", str(written(tmp_path, criteria)), log]) == status
+        assert ("tasks.COPY.p95_ms was not measured" in capsys.readouterr().out) == bool(status)
+    assert main(["log", "answer", log]) == 1
+    assert main(["log", "answer", "--criteria", str(written(tmp_path, "{tasks.READ.p95: {max: 1}}")), log]) == 2
+    assert "s.yaml: criteria.tasks.READ.p95: expected one of" in capsys.readouterr().err
+    assert main(["log", "answer", "--criteria", str(tmp_path / "none.yaml"), log]) == 2
+    assert "none.yaml: expected a file that can be read" in capsys.readouterr().err
+
+
+def test_another_scenario_asks_each_module_what_it_has_done(tmp_path: Path) -> None:
+    """Of two modules that differ in what they did; and of a log without a single task."""
+    tasks = [done("READ", 0, 10), done("SEND", 1, 20), done("READ", 2, 30, protocol="fake")]
+    file = written(tmp_path, "{tasks.SEND.p95_ms: {max: 20}, tasks.READ.p95_ms: {max: 20}, score_ms: null}")
+    log = sample_log(tmp_path / "a.tlog", tasks)
+    found = {one["name"]: one["passed"] for one in summarise([log], criteria=file).score["verdict"]["criteria"]}
+    assert found == {
+        "by_protocol.imap.tasks.READ.p95_ms": True,
+        "by_protocol.fake.tasks.READ.p95_ms": False,
+        "by_protocol.imap.tasks.SEND.p95_ms": True,
+        "failed_share": True,
+        "delivery.undelivered_at_end": True,
+    }
+    empty = summarise([sample_log(tmp_path / "b.tlog")], criteria=file).score["verdict"]["criteria"]
+    assert {one["name"] for one in empty if one["passed"]} == {"delivery.undelivered_at_end"}
 
 
 # --- in words -------------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_logs(answer)
     _add_merge_options(answer)
     answer.add_argument("--weights", type=Path, metavar="FILE", help="YAML or JSON: task: weight")
+    answer.add_argument("--criteria", type=Path, metavar="FILE", help="a scenario, to be held against its criteria")
     answer.add_argument("--begin", type=instant_s, metavar="TIME", help="instead of the scenario's window: its begin")
     answer.add_argument("--end", type=instant_s, metavar="TIME", help="... and its end")
     answer.add_argument(
@@ -247,6 +248,7 @@ def run_answer(args: argparse.Namespace) -> int:
             percent=args.percentile,
             method=args.method,
             by=args.by,
+            criteria=args.criteria,
         )
         write_junit(verdict_junit(summary.score))
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same

@@ -38,6 +38,12 @@ class Bound:
 Criteria = Mapping[str, Bound | None]
 """By the name of the figure; None is a criterion that is off."""
 
+
+def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
+    """The criteria as they stand in a file and in a log's header, those that are off with null."""
+    return {name: bound.document() if bound else None for name, bound in criteria.items()}
+
+
 SCORE = "score_ms"
 
 DEFAULT: Criteria = {
@@ -235,7 +241,7 @@ def _bounds(
 
 def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin) -> ConfigError:
     """What there is instead, and which of all names is nearest to what was written."""
-    what = "the tasks that its profiles plan: " if path[-2:-1] == ("tasks",) else ""
+    what = "the tasks that are planned: " if path[-2:-1] == ("tasks",) else ""
     written = list(path)
     while isinstance(value, dict) and value and next(iter(value)) not in LIMITS:
         name, value = next(iter(value.items()))

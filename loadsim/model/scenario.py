@@ -22,7 +22,7 @@ from loadsim.model.bounds import GeneratorLimits as GeneratorLimits
 from loadsim.model.bounds import Limits as Limits
 from loadsim.model.client import Client as Client
 from loadsim.model.criteria import Criteria as Criteria
-from loadsim.model.criteria import planned_tasks, read_criteria, unfolded
+from loadsim.model.criteria import documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.fields import (
     LONGEST_S,
     Count,
@@ -281,7 +281,7 @@ class Scenario:
 
     def criteria_document(self) -> dict[str, dict[str, float] | None]:
         """The criteria as they stand in a file and in a log's header, those that are off with null."""
-        return {name: bound.document() if bound else None for name, bound in self.criteria.items()}
+        return documents(self.criteria)
 
     def to_yaml(self) -> str:
         """This scenario as a file that `load_scenario` reads; passwords are masked, paths absolute."""

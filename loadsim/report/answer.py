@@ -11,6 +11,7 @@ from typing import Any
 from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
 from loadsim.report.breakdown import breakdown
+from loadsim.report.criteria_file import criteria_of
 from loadsim.report.figures import finite, response_figures, table_row
 from loadsim.report.measured import Measured, measure
 from loadsim.results.criteria import Result, hold, read_criteria
@@ -61,20 +62,22 @@ def summarise(
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
     by: str | None = None,
+    criteria: Path | None = None,
 ) -> Summary:
     """Merge the logs of a run and say what they come to.
 
     `logs` are logs, log files, patterns or run directories. Weights and window are those of the log's header unless
     given; `commands` adds the single protocol commands; `rebase` and `force` are those of `merge`. The score is made of
     the percentile `percent`, percentiles by `method` (see `score.METHODS`); `by` adds a table for each value of one
-    of `breakdown.BY`.
-    Raises `LogError` for what cannot be read or merged, an impossible window, or weights for a run without a score.
+    of `breakdown.BY`; `criteria` is a scenario whose criteria the run is held against instead of its own.
+    Raises `LogError` for what cannot be read or merged, an impossible window, or weights for a run without a score;
+    `ConfigError` for criteria of what the logs do not have.
     """
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
     if paths:
         read += read_each(find_logs(paths))
-    how = _How(percent, method, commands, by)
+    how = _How(percent, method, commands, by, criteria)
     return _summarise(merge(read, rebase, force), weights, begin_s, end_s, how)
 
 
@@ -86,6 +89,7 @@ class _How:
     method: str
     commands: bool
     by: str | None
+    criteria: Path | None
 
 
 def _summarise(
@@ -111,7 +115,7 @@ def _summarise(
     lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
     figures["generator"] = _generator(facts.generator.engines, lag_ms)
     figures["machines"] = [asdict(machine) for machine in facts.generator.machines]
-    results = hold(read_criteria(log.header), figures)
+    results = hold(criteria_of(how.criteria, figures) if how.criteria else read_criteria(log.header), figures)
     verdict = judge(facts, results, limits)
     score = {**_verdict(verdict, results), **figures}
     if how.commands:
