@@ -229,12 +229,12 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
 def test_mail_seen_before_its_acceptance_is_known_is_not_under_way(tmp_path: Path) -> None:
     """A server may show a message before its sender is told; seen twice, it makes up for no other."""
     engine = live(scenario_of(tmp_path, (quiet(), 2)), tmp_path).engine
-    engine.mail_seen("x", 1)
-    engine.mail_seen("x", 1)
+    engine.mail_seen("x", 1, sender=2)
+    engine.mail_seen("x", 1, sender=2)
     engine.mail_accepted("x", 1)
     assert engine.outstanding == 0
     engine.mail_accepted("x", 2)
-    engine.mail_seen("x", 1)
+    engine.mail_seen("x", 1, sender=2)
     assert engine.outstanding == 1
 
 

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.client import pool
 from loadsim.client.channel import Channel, start_process
-from loadsim.client.control import decode, encode
+from loadsim.client.control import Control, decode, encode
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
 from loadsim.client.pool import Part, Pool, engines_for
@@ -74,12 +74,14 @@ class Conducted:
         self.snapshots: list[LiveSnapshot] = []
         self.watch = self.snapshots.append
         self.pool: Pool | None = None
+        self.gave_up: list[str] = []
 
-    def run(self, stop: bool = False) -> Conducted:
-        """To the end; `stop` as soon as it runs."""
+    def run(self, stop: bool = False, control: Callable[[], Control] | None = None) -> Conducted:
+        """To the end; `stop` as soon as it runs. `control` keeps the pool in step with others."""
 
         async def main() -> None:
-            self.pool = Pool(self.begins, Events(self.out), self.watch, open_channel=scripted_engine)
+            above = control() if control else None
+            self.pool = Pool(self.begins, Events(self.out), self.watch, above, open_channel=scripted_engine)
             if stop:
                 asyncio.get_running_loop().call_soon(self.pool.stop)
             await asyncio.wait_for(self.pool.run(), 60)

@@ -181,6 +181,7 @@ def live(
     told: TextIO | None = None,
     control: Callable[[LoopClock], Control] | None = None,
     header: Mapping[str, Any] | None = None,
+    here: Sequence[int] | None = None,
 ) -> Lived:
     """Run a scenario; `during` lives beside it, in the same virtual time, and is ended with it.
 
@@ -212,6 +213,7 @@ def live(
             wall_clock_us=0,
             watch=snapshots.append,
             control=control(clock) if control else None,
+            here=here,
         )
         tapes.append((tape, engine, module, writer))
         beside = asyncio.ensure_future(during(engine, module)) if during else None

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -18,6 +18,8 @@ from typing import Any
 from loadsim import __version__
 from loadsim.cli.live import Watch, shown_run
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.together import common_run, time_to_begin, told
+from loadsim.client.agreed import Agreed
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
@@ -32,7 +34,7 @@ from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.report.answer import Summary, summarise
-from loadsim.results.hand import deal
+from loadsim.results.hand import Hand, Slice, everybody
 from loadsim.results.logwriter import TimingLogWriter
 from loadsim.topology.initialise import prepare
 from loadsim.topology.preflight import check_submission
@@ -42,7 +44,8 @@ from loadsim.topology.preflight import check_submission
 class Run:
     """One run of a scenario on a server that is there; `seen` are facts about where it is.
 
-    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`.
+    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`. `part` is the slice of it that this
+    machine makes, and `start` the common start that was agreed on; None: all of it, and as soon as everybody is on.
     """
 
     scenario: Scenario
@@ -55,6 +58,13 @@ class Run:
     engines: int
     quiet: bool
     publish: Watch
+    part: Slice | None = None
+    start: datetime | None = None
+
+    @property
+    def hand(self) -> Hand:
+        """The users of this machine."""
+        return self.part.hand(self.scenario.users) if self.part else everybody(self.scenario.users)
 
     async def live(self) -> Summary:
         """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.
@@ -63,11 +73,15 @@ class Run:
         afterwards.
         """
         check_modules(self.scenario, self.services)
-        await check_submission(self.workload, self.services)
+        await check_submission(self.workload, self.services, self.hand)
         with shown_progress(quiet=self.quiet) as tell:
-            prepared = await prepare(self.scenario, self.workload, self.services, tell)
+            prepared = await prepare(self.scenario, self.workload, self.services, tell, self.hand)
         if not self.quiet:
             print(prepared.describe(), file=sys.stderr)
+        if self.start is not None:
+            if not self.quiet:
+                print(f"Common start at {told(self.start)}", file=sys.stderr)
+            await time_to_begin(self.start, self.scenario.run.ramp_up_s)
         begins = self._begins(prepared.start_state)
         try:
             await self._recorded(begins)
@@ -109,29 +123,45 @@ class Run:
 
     async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
         """Run the engines until their end, or until the user has had enough, or there is no hope for the run."""
-        hopeless = Hopeless(self.scenario.abort_on, self.scenario.users)
+        hopeless = Hopeless(self.scenario.abort_on, len(self.hand))
 
         def watch(snapshot: LiveSnapshot) -> None:
             self.publish(snapshot)
             show(snapshot)
-            if not pool.stopped and (why := hopeless.judge(snapshot)):
-                events.say("abort", why=why)
-                machine_log.facts({"ended_why": why})
-                pool.stop()
+            why = hopeless.judge(snapshot) or (agreed and agreed.judge(snapshot))
+            if why and not pool.stopped:
+                give_up(why)
 
+        def give_up(why: str) -> None:
+            events.say("abort", why=why)
+            machine_log.facts({"ended_why": why})
+            pool.stop()
+
+        agreed = self._agreed(give_up)
         with shown_run(self.scenario, quiet=self.quiet) as show:
-            pool = Pool(begins, events, watch)
+            pool = Pool(begins, events, watch, agreed)
             with requests_are(pool.stop):
                 async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen):
                     await pool.run()
 
+    def _agreed(self, give_up: Callable[[str], None]) -> Agreed | None:
+        """What keeps this machine in step with others that it does not hear of, or at least to the instant."""
+        if self.start is None:
+            return None
+        work_s = self.scenario.duration_s + self.scenario.limits.grace_s
+        return Agreed(self.start, work_s=work_s, part=self.part is not None, give_up=give_up)
+
     def _begins(self, start_state: str | None) -> list[Begin]:
         """What each engine is told to begin with."""
-        run_id = f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        if self.part and self.start:
+            run_id = common_run(self.start, self.scenario)
+        else:
+            run_id = f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
+        client += f"-slice{self.part.number}" if self.part else ""
         header = self._header(run_id, client, start_state)
         begins = []
-        for engine, hand in enumerate(deal(self.scenario.users, self.engines), 1):
+        for engine, hand in enumerate(self.hand.cut([1] * self.engines), 1):
             own = {"engine": str(engine), "engine_users": len(hand), "hand": asdict(hand)}
             log = self.out / "logs" / f"{client}.{engine}.tlog"
             begins.append(Begin(self.scenario, self.services, hand, str(log), {**header, **own}))
@@ -144,6 +174,8 @@ class Run:
             "run": run_id,
             "name": scenario.name,
             "client": client,
+            "slice": asdict(self.part) if self.part else None,
+            "start_at": told(self.start) if self.start else None,
             "engines": self.engines,
             "server": self.server,
             "embedded": not isinstance(scenario.server, Server),

@@ -21,6 +21,7 @@ from loadsim.cli.junit import junit_file
 from loadsim.cli.live import Watch
 from loadsim.cli.one_run import Run
 from loadsim.cli.run_directory import discard, new_run_directory, part_of_a_path
+from loadsim.cli.together import slice_from, start_from
 from loadsim.client.loops import fastest_loop, run
 from loadsim.client.modules import check_protocols, needs_one_engine
 from loadsim.client.open_files import allow_open_files
@@ -36,6 +37,7 @@ from loadsim.monitor.server import find_server
 from loadsim.report.answer import Summary
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.verdict_junit import verdict_junit
+from loadsim.results.hand import everybody
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.mailboxes import services_of
 from loadsim.topology.preflight import check_ports, check_sources
@@ -48,6 +50,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory; default: runs/DATE-NAME")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.add_argument("--engines", type=int, metavar="N", help="processes that make the load; default: one a core")
+    parser.add_argument("--slice", metavar="K/N", help="make the Kth of N parts of the load; other machines the others")
+    parser.add_argument("--start-at", metavar="TIME", help="the common start, such as 14:00:00Z, on all machines")
     parser.add_argument("--json", action="store_true", help="print score.json instead of the answer")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML, too")
     parser.add_argument(
@@ -72,11 +76,16 @@ def answered(args: argparse.Namespace) -> Summary:
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
     workload = Workload(scenario)
-    engines = how_many_engines(scenario, args.engines, args.pin)
-    check_sources(scenario)
-    check_ports(scenario)
-    allow_open_files(ceil(scenario.users / engines))
     began = datetime.now(UTC)
+    part = slice_from(args.slice, scenario)
+    start = start_from(args.start_at, scenario.run.ramp_up_s, began)
+    if part and not start:
+        raise ConfigError("--slice: expected --start-at, too: the machines have no other way to start together")
+    hand = part.hand(scenario.users) if part else everybody(scenario.users)
+    engines = how_many_engines(scenario, len(hand), args.engines, args.pin)
+    check_sources(scenario)
+    check_ports(scenario, hand)
+    allow_open_files(ceil(len(hand) / engines))
     out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
     made = new_run_directory(out)
     try:
@@ -85,8 +94,21 @@ def answered(args: argparse.Namespace) -> Summary:
             shown_server(scenario, out) as (services, server),
             seen_server(services, engines, args.pin, args.quiet) as seen,
         ):
-            live = Run(scenario, workload, services, server, seen, began, out, engines, args.quiet, publish).live()
-            summary = run(live, fastest_loop())
+            whole = Run(
+                scenario=scenario,
+                workload=workload,
+                services=services,
+                server=server,
+                seen=seen,
+                began=began,
+                out=out,
+                engines=engines,
+                quiet=args.quiet,
+                publish=publish,
+                part=part,
+                start=start,
+            )
+            summary = run(whole.live(), fastest_loop())
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out, made)
@@ -123,13 +145,16 @@ def report_on(out: Path) -> str:
     return f"Report: {out / REPORT_NAME}"
 
 
-def how_many_engines(scenario: Scenario, wanted: int | None, pin: bool) -> int:
-    """As many as the user wants, or as suits the machine, or half of it with `pin`. Raises `ConfigError`."""
+def how_many_engines(scenario: Scenario, users: int, wanted: int | None, pin: bool) -> int:
+    """As many as are wanted for so many users, or as suits the machine, or half of it with `pin`.
+
+    Raises `ConfigError`.
+    """
     alone = needs_one_engine(scenario)
     if wanted is None:
         cores = os.cpu_count() or 1
-        return 1 if alone else engines_for(scenario.users, cores // 2 if pin else cores)
-    most = 1 if alone else scenario.users
+        return 1 if alone else engines_for(users, cores // 2 if pin else cores)
+    most = 1 if alone else users
     if not 1 <= wanted <= most:
         why = f" with protocol {alone}, whose mail system lives in the engine" if alone else ""
         raise ConfigError(f"--engines: expected a number from 1 to {most}{why}, found {wanted}")

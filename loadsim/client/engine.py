@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -78,8 +78,9 @@ class RunLog(Recorder, Protocol):
 class Engine:
     """Runs the users with these numbers. `modules` has a client module for every protocol among them.
 
-    `control` keeps it in step with the other engines of the run; None when there are none. `writes_aside`: the log is
-    written in a thread, so that a slow disk holds up no user; in virtual time nothing may wait for a thread.
+    `control` keeps it in step with the other engines of the run; None when there are none. `here` are the users of this
+    machine, when others make the rest of the load: nobody hears of mail between the machines. `writes_aside`: the log
+    is written in a thread, so that a slow disk holds up no user; in virtual time nothing may wait for a thread.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Engine:
         writes_aside: bool = False,
         watch: Callable[[LiveSnapshot], None] = lambda _: None,
         control: Control | None = None,
+        here: Container[int] | None = None,
     ) -> None:
         self.workload = workload
         self.contents = contents
@@ -123,6 +125,7 @@ class Engine:
         self._watch = watch
         self._control = control or Alone(clock)
         self._own = frozenset(users)
+        self._here = here
         self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
         self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
         self._stopping = asyncio.Event()
@@ -157,7 +160,8 @@ class Engine:
     def mail_accepted(self, message: str, user: int) -> None:
         """The server took a message for a user, who may even have seen it before its sender was told."""
         if user not in self._own:
-            self._control.accepted_elsewhere(message, user)
+            if self._here is None or user in self._here:
+                self._control.accepted_elsewhere(message, user)
             return
         key = (message, user)
         if key in self._seen_first:
@@ -170,8 +174,10 @@ class Engine:
         for message, user in messages:
             self.mail_accepted(message, user)
 
-    def mail_seen(self, message: str, user: int) -> None:
+    def mail_seen(self, message: str, user: int, sender: int) -> None:
         """A user has seen a message of this run; one that was never accepted makes up for no other."""
+        if self._here is not None and sender not in self._here:
+            return  # nobody will tell us that it was accepted
         key = (message, user)
         if key in self._under_way:
             self._under_way.remove(key)
@@ -312,9 +318,12 @@ class Engine:
         self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
 
     async def _look_for_mail(self) -> None:
-        """Whoever still waits for mail looks into his Inbox: it may lie there without a word from the server."""
+        """Whoever still waits for mail looks into his Inbox: it may lie there without a word from the server.
+
+        Where mail comes from machines that we do not hear of, everybody may be waiting for some.
+        """
         before = self.outstanding
-        waiting = {user for _, user in self._under_way}
+        waiting = self._own if self._here is not None else {user for _, user in self._under_way}
         looking = [user for user in self.users if user.number in waiting and user.look()]
         await self._until(self._limits.grace_s, lambda: not any(user.looking for user in looking), self._stopping)
         if self.outstanding < before:

@@ -30,7 +30,7 @@ from loadsim.model.content import Contents
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.results.hand import Hand
+from loadsim.results.hand import Hand, slice_of
 from loadsim.results.logwriter import TimingLogWriter
 
 
@@ -140,6 +140,7 @@ async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None
         log = TimingLogWriter(Path(begin.log), header, epoch_ns)
     except OSError as failure:
         raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
+    part = slice_of(begin.header)
     events = Events(cast(Any, Told(pool, engine=begin.name)))
     try:
         async with asyncio.TaskGroup() as group:
@@ -156,6 +157,7 @@ async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None
                 writes_aside=True,
                 watch=pool.watch,
                 control=pool,
+                here=part.hand(scenario.users) if part else None,
             )
             pool.led = engine
             listening = group.create_task(_listen(pool, reader))

@@ -147,7 +147,7 @@ class User:
     def _take_in(self, event: str, new: Iterable[tuple[Evidence, int]]) -> None:
         for evidence, at_ns in new:
             self._note(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
-            self.engine.mail_seen(evidence.id, self.number)
+            self.engine.mail_seen(evidence.id, self.number, evidence.sender)
 
     def read_note_delay_ms(self, header: Header) -> float:
         """How long the user looks at a message before he opens the next."""

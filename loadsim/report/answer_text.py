@@ -52,6 +52,16 @@ def _head(score: Mapping[str, Any]) -> list[str]:
         lines.append(f"Server: {score['server']}")
     if score["embedded"]:
         lines.append("The embedded server shares the machine with the generator: this is no measurement of a server.")
+    if score["slice"]:
+        lines.append(
+            f"Slice {score['slice']}: a part of the run. What the others did is in their logs: loadsim log merge, or"
+            " loadsim log answer of all of them."
+        )
+    if score["start_at"] and clients > 1:
+        lines.append(
+            f"Clients: started by hand for {score['start_at']}; delivery times between them are as exact as their"
+            " clocks agree"
+        )
     if score["throughput"]:
         lines.append("Mode: stress: throughput, no LoadSim score")
     lines.append(
@@ -253,11 +263,27 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
-        + (f"; {mail['unwatched']} to users of engines that were lost" if mail["unwatched"] else ""),
+        + (f"; {mail['unwatched']} to users of {_unwatched(score)}" if mail["unwatched"] else ""),
+        *_early(score),
         *_lateness(score),
         *_generator(score["generator"], score["engines"]),
         *(_machine(machine) for machine in score["machines"]),
         *(f"Warning: {warning}" for warning in score["warnings"]),
+    ]
+
+
+def _unwatched(score: Mapping[str, Any]) -> str:
+    return "other slices" if score["slice"] else "engines that were lost"
+
+
+def _early(score: Mapping[str, Any]) -> list[str]:
+    """Of several machines: what their clocks say to have been seen before it was accepted."""
+    mail = score["delivery"]
+    if score["clients"] == 1 or not mail["early"]:
+        return []
+    return [
+        f"Clocks: {_count(mail['early'], 'message')} seen before being accepted, by up to {_ms(mail['earliest_ms'])}"
+        " ms: their delivery counts as 0 ms; the clients' clocks may differ by as much, or more"
     ]
 
 
@@ -342,9 +368,15 @@ def _criteria(results: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _verdict(score: Mapping[str, Any]) -> list[str]:
     verdict = score["verdict"]
-    passed = "criteria met" if verdict["passed"] else "criteria missed"
     advice = [f"  What may help: {score['advice']}"] if score["advice"] else []
-    return [f"Verdict: {verdict['validity']}, {passed}", *(f"  {reason}" for reason in verdict["reasons"]), *advice]
+    words = f"Verdict: {verdict['validity']}, {passed_words(score)}"
+    return [words, *(f"  {reason}" for reason in verdict["reasons"]), *advice]
+
+
+def passed_words(score: Mapping[str, Any]) -> str:
+    """Whether the criteria were met."""
+    passed = score["verdict"]["passed"]
+    return "criteria not judged by a slice" if passed is None else "criteria met" if passed else "criteria missed"
 
 
 def _count(number: int, noun: str) -> str:

@@ -147,7 +147,10 @@ def read_run(argument: Path | str) -> Run:
             raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
     simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
     began = min((source.wall_clock_start for source in sources if source.wall_clock_start), default="")
-    return Run(str(argument), names[0], began, simulating.header, summarise(logs).score)
+    score = summarise(logs).score
+    if part := score["slice"]:
+        raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
+    return Run(str(argument), names[0], began, simulating.header, score)
 
 
 # --- what may be compared ---------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from loadsim.results.delivery import delivery
 from loadsim.results.gathering import gather, windowed_hits
 from loadsim.results.generator import engines_health, machines_health
 from loadsim.results.generator_limits import Generator
+from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals, intervals
 from loadsim.results.lateness import late_seconds, lateness_p95_ms
 from loadsim.results.merge import STRESS, mode_of, of_run
 from loadsim.results.repeats import Repeats, repeats
 from loadsim.results.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
-from loadsim.results.timinglog import TimingLog
+from loadsim.results.timinglog import Source, TimingLog
 from loadsim.results.trends import trends
 from loadsim.results.verdict import Facts, judge
 
@@ -40,9 +41,16 @@ class Measured:
 
 
 def measure(
-    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    percent: int | Fraction,
+    method: str,
+    part: Slice | None = None,
 ) -> Measured:
     """Of a window; the score is made of the percentile `percent` by `method` (see `score.METHODS`).
+
+    `part` is the slice of a run that the log is to be taken for, None for all of it.
 
     Several runs are measured together, and each of them is judged by itself: among many, one that is worth nothing
     would not be noticed.
@@ -53,8 +61,8 @@ def measure(
         protocols=protocols,
         delivery=delivery(log, window_s),
         window_s=window_s,
-        users=sum(users_had(log).values()),
-        lost_users=lost_users(log),
+        users=sum(users_had(log, part).values()),
+        lost_users=lost_users(log, part),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
         embedded=bool(log.header.get("embedded")),
         generator=Generator(
@@ -64,10 +72,11 @@ def measure(
             machines=machines_health(log, window_s),
             event_loop=log.header.get("event_loop"),
         ),
-        incomplete=_incomplete(log, window_s),
+        incomplete=_incomplete(log, window_s, part),
         stress=mode_of(log) == STRESS,
         unsteady=certainty.unsteady,
-        ended_why=next((str(why) for source in log.sources if (why := source.facts.get("ended_why"))), None),
+        ended_why=next((_why(source) for source in log.sources if source.facts.get("ended_why")), None),
+        part=str(part) if part else None,
         invalid_runs=_invalid_runs(log, weights, window_s, percent, method),
     )
     return Measured(facts, certainty, late_ms)
@@ -126,9 +135,15 @@ def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
     return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
 
 
-def _incomplete(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
+def _why(source: Source) -> str:
+    """What ended its run early; of a run that several machines made, on which of them."""
+    where = f"slice {source.slice}: " if source.slice else ""
+    return f"{where}{source.facts['ended_why']}"
+
+
+def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | None) -> list[str]:
     """What is wrong with which log, which logs are missing, and which runs are not in the window."""
-    present, had = users_present(log), users_had(log)
+    present, had = users_present(log), users_had(log, part)
     several = len(had) > 1
     return [
         *log.damages,

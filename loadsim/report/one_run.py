@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadsim.report import run_charts
+from loadsim.report.answer_text import passed_words
 from loadsim.report.disclosure import disclosure_table, scenario_table
 from loadsim.report.document import (
     Block,
@@ -87,21 +88,22 @@ def headline(score: Mapping[str, Any]) -> str:
 def subtitle(run: RecordedRun) -> str:
     """Which run it was, when, and on what."""
     begun = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
-    parts = (run.score["run"] and f"Run {run.score['run']}", begun and f"begun {begun}", run.score.get("server"))
+    part = run.score["slice"] and f"slice {run.score['slice']} only"
+    parts = (run.score["run"] and f"Run {run.score['run']}", part, begun and f"begun {begun}", run.score.get("server"))
     return "; ".join(filter(None, parts))
 
 
 def verdict_words(score: Mapping[str, Any]) -> str:
     """The verdict, as the answer says it."""
-    verdict = score["verdict"]
-    return f"{verdict['validity'].capitalize()}, {'criteria met' if verdict['passed'] else 'criteria missed'}"
+    return f"{score['verdict']['validity'].capitalize()}, {passed_words(score)}"
 
 
 def verdict_tone(score: Mapping[str, Any]) -> Tone:
     """Good, or not."""
-    if score["verdict"]["validity"] == "invalid" or not score["verdict"]["passed"]:
+    validity, passed = score["verdict"]["validity"], score["verdict"]["passed"]
+    if validity == "invalid" or passed is False:
         return "bad"
-    return "good" if score["verdict"]["validity"] == "valid" else "doubtful"
+    return "good" if validity == "valid" and passed else "doubtful"
 
 
 def _verdict(run: RecordedRun) -> tuple[Block, ...]:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from loadsim.results.hand import Slice
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
 from loadsim.results.records import MAKERS, OUTCOME, Records
 from loadsim.results.timinglog import Source, TimingLog
 
 
-def users_had(log: TimingLog) -> Mapping[str, int]:
-    """How many users each run had, by its scenario: at least those that its logs are of.
+def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
+    """How many users each run had, by its scenario, or that part of it: at least those that its logs are of.
 
     Logs that are merged have one scenario. Those that were forced together may not: an engine that was dealt its users
     says itself out of how many.
@@ -24,7 +25,8 @@ def users_had(log: TimingLog) -> Mapping[str, int]:
         if source.hand is not None and source.hand.step != 1:
             dealt[source.run] = max(source.hand.users, dealt.get(source.run, 0))
     stated = int(log.header.get("users") or 0)
-    return {run: max(dealt.get(run, stated), users) for run, users in present.items()}
+    had = {run: max(dealt.get(run, stated), users) for run, users in present.items()}
+    return {run: len(part.hand(users)) for run, users in had.items()} if part else had
 
 
 def users_present(log: TimingLog) -> Mapping[str, int]:
@@ -45,13 +47,13 @@ def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
     return sorted({source.run for source in log.sources if source.simulates} - found)
 
 
-def lost_users(log: TimingLog) -> int:
-    """How many of the runs' users were not there at the end, as far as the logs know.
+def lost_users(log: TimingLog, part: Slice | None = None) -> int:
+    """How many of the runs' users, or of that part of them, were not there at the end, as far as the logs know.
 
     Those of engines whose log is missing or has no end; of the others, those that the engine says had no session
     at the end (`lost_users`), at least those that never got on.
     """
-    lost = sum(users_had(log).values()) - sum(users_present(log).values())
+    lost = sum(users_had(log, part).values()) - sum(users_present(log).values())
     logons = _logons(log)
     for source in log.sources:
         if not source.ended:

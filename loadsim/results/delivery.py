@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.results.hand import CIRCLE, Hand
 from loadsim.results.merge import in_window
 from loadsim.results.records import EVENT, NEVER, Records
 from loadsim.results.score import Times
@@ -23,7 +25,10 @@ class Delivery:
     """What became of the messages that were accepted in a window, counted per recipient.
 
     Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
-    `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them.
+    `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or the
+    log has nothing of the machine that simulated him.
+    `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
+    that is the server's doing, of several the difference between their clocks, too.
     `undelivered_at_end` looks beyond the window: whatever the log knows to be accepted, and in nobody's sight.
     `under_way` is the server's queue as it is seen from outside: how many were accepted and not in sight yet, whenever
     that was, at each whole second of the window and at its end. Those that are unwatched are not among them.
@@ -34,6 +39,8 @@ class Delivery:
     times: Times
     undelivered_at_end: int = 0
     unwatched: int = 0
+    early: int = 0
+    earliest_ms: float | None = None
     under_way: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
     @property
@@ -61,7 +68,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     accepted = delivered = undelivered_at_end = unwatched = 0
     instants_us = _whole_seconds_us(window_s)
     under_way = np.zeros(len(instants_us), np.int64)
-    times_us = []
+    took_us = []
     for mails in mails_by(log, "user"):
         joined = _join(log, mails, window_s, instants_us)
         accepted += joined.accepted
@@ -69,8 +76,19 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
         undelivered_at_end += joined.undelivered_at_end
         unwatched += joined.unwatched
         under_way += joined.under_way
-        times_us.append(joined.times_us)
-    return Delivery(accepted, delivered, Times.of(np.concatenate(times_us)), undelivered_at_end, unwatched, under_way)
+        took_us.append(joined.took_us)
+    all_us = np.concatenate(took_us)
+    early_us = -all_us[all_us < 0]
+    return Delivery(
+        accepted=accepted,
+        delivered=delivered,
+        times=Times.of(np.maximum(all_us, 0)),
+        undelivered_at_end=undelivered_at_end,
+        unwatched=unwatched,
+        under_way=under_way,
+        early=len(early_us),
+        earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
+    )
 
 
 def _whole_seconds_us(window_s: tuple[float, float]) -> NDArray[np.int64]:
@@ -91,11 +109,11 @@ def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What becomes a `Delivery`, of some of the recipients."""
+    """What becomes a `Delivery`, of some of the recipients. `took_us` is negative for what was seen too early."""
 
     accepted: int
     delivered: int
-    times_us: NDArray[np.int64]
+    took_us: NDArray[np.int64]
     undelivered_at_end: int
     unwatched: int
     under_way: NDArray[np.int64]
@@ -110,7 +128,7 @@ def _join(log: TimingLog, mails: Records, window_s: tuple[float, float], instant
     return _Joined(
         accepted=int(np.count_nonzero(inside)),
         delivered=int(np.count_nonzero(inside & arrived)),
-        times_us=(came_us - mail.accepted_us)[inside & mail.announced],
+        took_us=(mail.arrived_us - mail.accepted_us)[inside & mail.announced],
         undelivered_at_end=int(np.count_nonzero(~arrived & ~unwatched)),
         unwatched=int(np.count_nonzero(inside & ~arrived & unwatched)),
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
@@ -151,14 +169,30 @@ def _journeys(mails: Records) -> tuple[NDArray[np.bytes_], Journeys]:
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
-    """Which of these messages went to users whose engine did not live to the end."""
+    """Which of these messages went to users whose engine did not live to the end, or is not in the log.
+
+    Of engines that are not in the log something is known only where all others say who their users are.
+    """
     named = keys.view(_KEY)
     unwatched = np.zeros(len(keys), np.bool_)
-    for source in log.sources:
-        if not source.ended and source.hand is not None and source.run in log.strings:
-            of_source = np.isin(named["user"], list(source.hand))
-            unwatched |= of_source & (named["run"] == log.strings.index(source.run))
+    for run in {source.run for source in log.sources if source.simulates} & {*log.strings}:
+        hands = [(source.hand, source.ended) for source in log.sources if source.simulates and source.run == run]
+        if all(hand is not None for hand, _ in hands):
+            of_run = ~_in_any(named["user"], [hand for hand, ended in hands if hand is not None and ended])
+        else:
+            of_run = _in_any(named["user"], [hand for hand, ended in hands if hand is not None and not ended])
+        unwatched |= of_run & (named["run"] == log.strings.index(run))
     return unwatched
+
+
+def _in_any(users: NDArray[Any], hands: Sequence[Hand]) -> NDArray[np.bool_]:
+    """Which of these users are in one of the hands."""
+    numbers = users.astype(np.uint64)
+    found = np.zeros(len(users), np.bool_)
+    for hand in hands:
+        places = numbers * np.uint64(hand.step) % np.uint64(CIRCLE)
+        found |= (hand.begin <= places) & (places < hand.end) & (numbers >= 1) & (numbers <= hand.users)
+    return found
 
 
 def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:

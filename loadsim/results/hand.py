@@ -1,10 +1,13 @@
-"""Which of a run's users an engine has: by a rule that is short enough to stand in its log."""
+"""Which of a run's users an engine has, or a machine: by a rule that is short enough to stand in their logs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import gcd
+from typing import Any
 
 CIRCLE = 2**32
 """Every user has a place on a circle of so many, from 0 on."""
@@ -15,7 +18,7 @@ GOLDEN_STEP = 2_654_435_769
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """What one engine was dealt of so many `users`, who are numbered from 1.
+    """What one engine, or one machine, was dealt of so many `users`, who are numbered from 1.
 
     User n has the place n * `step` modulo `CIRCLE`; the hand is who has a place from `begin` on and before `end`. With
     a step of 1, its users are consecutive.
@@ -38,14 +41,83 @@ class Hand:
         """The users, in the order of their numbers."""
         return (user for user in range(1, self.users + 1) if user in self)
 
+    def cut(self, weights: Sequence[int]) -> list[Hand]:
+        """Its users in as many hands as there are weights (positive), as nearly in proportion to them as can be.
 
-def deal(users: int, engines: int) -> list[Hand]:
-    """A hand for each engine: as many users as the others have, with a like share of everything.
+        Each is an arc of this one, and so has a like share of everything that this one has.
+        """
+        places = [*sorted(user * self.step % CIRCLE for user in self), self.end]
+        users, whole = len(places) - 1, sum(weights)
+        inner = (places[users * before // whole] for before in accumulate(weights[:-1]))
+        edges = [self.begin, *inner, self.end]
+        return [Hand(self.users, self.step, begin, end) for begin, end in pairwise(edges)]
+
+
+def everybody(users: int) -> Hand:
+    """All users, in the steps by which they are dealt.
 
     The lists' members are the first users, who get more mail than the others; so engines do not have consecutive
     users. Nor every so manieth: these may all be of one profile, for profiles come around, too. The golden ratio keeps
     step with nothing.
     """
-    places = sorted(user * GOLDEN_STEP % CIRCLE for user in range(1, users + 1))
-    edges = [0, *(places[users * engine // engines] for engine in range(1, engines)), CIRCLE]
-    return [Hand(users, GOLDEN_STEP, begin, end) for begin, end in pairwise(edges)]
+    return Hand(users, GOLDEN_STEP, 0, CIRCLE)
+
+
+def deal(users: int, engines: int) -> list[Hand]:
+    """A hand for each engine: as many users as the others have, with a like share of everything."""
+    return everybody(users).cut([1] * engines)
+
+
+# --- of several machines ------------------------------------------------------------------------------------------
+
+_SLICE = re.compile(r"([0-9]{1,6})/([0-9]{1,6}(?:,[0-9]{1,6})*)")
+
+MOST_SLICES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The part of a run that one machine makes: the `number`th (from 1) of as many parts as there are `weights`.
+
+    Each part has users in proportion to its weight. Weights are whole numbers of at least 1 without a common divisor.
+    """
+
+    number: int
+    weights: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Slice:
+        """`3/12`, the third of twelve equal parts; `3/2,2,1,1`, the third of four with these weights.
+
+        Raises `ValueError` for anything else.
+        """
+        found = _SLICE.fullmatch(text)
+        if found is None:
+            raise ValueError(text)
+        number, *weights = (int(digits) for digits in re.split("[/,]", text))
+        if len(weights) == 1:
+            weights = [1] * min(weights[0], MOST_SLICES + 1)
+        if not 1 <= number <= len(weights) <= MOST_SLICES or min(weights) < 1:
+            raise ValueError(text)
+        divisor = gcd(*weights)
+        return cls(number, tuple(weight // divisor for weight in weights))
+
+    def __str__(self) -> str:
+        """As it is written for a command."""
+        equal = max(self.weights) == 1
+        return f"{self.number}/{len(self.weights) if equal else ','.join(map(str, self.weights))}"
+
+    @property
+    def parts(self) -> tuple[Slice, ...]:
+        """All slices of the run, this one among them."""
+        return tuple(Slice(number, self.weights) for number in range(1, len(self.weights) + 1))
+
+    def hand(self, users: int) -> Hand:
+        """Which of so many users are this machine's; the same on every machine."""
+        return everybody(users).cut(self.weights)[self.number - 1]
+
+
+def slice_of(about: Mapping[str, Any]) -> Slice | None:
+    """The slice that the header of a log names; None for a run that one machine made."""
+    found = about.get("slice")
+    return Slice(found["number"], tuple(found["weights"])) if found else None

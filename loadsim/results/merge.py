@@ -21,6 +21,7 @@ from loadsim.errors import LogError
 from loadsim.results.columns import Columns, together
 from loadsim.results.logwriter import MOST_NAMES, OTHER
 from loadsim.results.records import KINDS, MAKERS, NAMES, Kind, Records, chosen, placed_us
+from loadsim.results.slices import check_slices
 from loadsim.results.streams import EVER, Span, Stream
 from loadsim.results.timinglog import Source, TimingLog, read_each
 
@@ -33,6 +34,9 @@ WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 SAME = ("submission", "scenario_digest", "plan_digest")
 """Header keys on which logs that are merged must agree."""
 
+START_STATE = "start_state_digest"
+"""Of logs that started differently nobody can say how: compare refuses them, or warns."""
+
 CANONICAL, STRESS = "canonical", "stress"
 """What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
 
@@ -40,7 +44,7 @@ SLICE_RECORDS = 32_768
 """About so many records are put in order at a time: many enough for numpy, and few enough for a processor's own cache,
 where all that is done to them is several times as fast."""
 
-OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "first_user", "epoch_ns", "wall_clock_start")
+OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "first_user", "slice", "epoch_ns", "wall_clock_start")
 """Header keys that say nothing about a merged log; its sources have them."""
 
 
@@ -192,7 +196,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     to the common start is placed by the wall clock, too. Names are numbered anew, in alphabetical order.
 
     Raises `LogError` for no logs, for an engine's log that comes twice, for logs of different modes, and, unless
-    `force`, for logs of different scenarios or plans.
+    `force`, for logs of different scenarios or plans; and for slices that are not one run (see `slices.check_slices`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
@@ -206,6 +210,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
             raise LogError(f"merge: mode: expected the same in all logs, found {mode_of(first)} and {mode_of(log)}")
         if not force:
             _check_same(first, log)
+    check_slices(logs, force)
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}
     other = numbers[OTHER]
@@ -217,8 +222,11 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     moves = list(zip(logs, renumbers, shifts_us, strict=True))
     alike = all(log.header.get("groups") == first.header.get("groups") for log in logs)
     own = OF_ONE_ENGINE if alike else (*OF_ONE_ENGINE, "groups")  # by force; nobody knows which run's user has which
+    header = {key: value for key, value in first.header.items() if key not in own}
+    if len({log.header.get(START_STATE) for log in logs}) > 1:
+        header[START_STATE] = None
     return TimingLog(
-        header={key: value for key, value in first.header.items() if key not in own},
+        header=header,
         sources=tuple(sources),
         strings=strings,
         streams={

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from loadsim.errors import LogError
 from loadsim.results import container
 from loadsim.results.columns import Columns, together
-from loadsim.results.hand import Hand
+from loadsim.results.hand import Hand, Slice, slice_of
 from loadsim.results.logfile import GROUP_RECORDS, LogFile, open_log
 from loadsim.results.newfile import new_file
 from loadsim.results.records import KINDS, MAKERS, Records, block_of
@@ -37,7 +37,8 @@ class Source:
     """One engine that took part, and what it said about itself.
 
     It ran this many `users`, those in its `hand`; None: the log does not say who they are. `wall_clock_start` (ISO
-    8601) is the time of day at the instant `epoch_ns` of the engine's clock.
+    8601) is the time of day at the instant `epoch_ns` of the engine's clock. `slice` is what its machine had of a run
+    that several made by hand.
     """
 
     run: str
@@ -48,6 +49,7 @@ class Source:
     epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
     hand: Hand | None = None
+    slice: Slice | None = None
 
     @property
     def ended(self) -> bool:
@@ -188,6 +190,7 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
         epoch_ns=int(header["epoch_ns"]),
         facts=facts,
         hand=_hand_of(header, users),
+        slice=slice_of(header),
     )
 
 
@@ -201,8 +204,8 @@ def _hand_of(about: Mapping[str, Any], users: int) -> Hand | None:
 
 def _source_again(about: Mapping[str, Any]) -> Source:
     """One of the sources of a merged log, as it was written."""
-    rest = {key: value for key, value in about.items() if key not in ("hand", "first_user")}
-    return Source(**rest, hand=_hand_of(about, about["users"]))
+    rest = {key: value for key, value in about.items() if key not in ("hand", "first_user", "slice")}
+    return Source(**rest, hand=_hand_of(about, about["users"]), slice=slice_of(about))
 
 
 def _sources_of(path: Path, found: object) -> tuple[Source, ...]:

@@ -39,6 +39,7 @@ class Facts:
     `ended_why` says what ended it early, unless somebody did; `incomplete`, of each log that is damaged or has no end,
     what is wrong with it; `unsteady`, what trends the window has; `invalid_runs`, of several runs, which are invalid by
     themselves and why. `stress`: the run was a closed loop, in which nothing was planned and nothing is scored.
+    `part` names the slice of a run that this is all of; of a slice, only what its machine did is judged.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -54,6 +55,7 @@ class Facts:
     unsteady: Sequence[str] = ()
     ended_why: str | None = None
     invalid_runs: Sequence[str] = ()
+    part: str | None = None
 
     @property
     def fastest_p95_ms(self) -> float | None:
@@ -71,14 +73,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`validity` is valid, degraded or invalid; `passed` says whether all criteria were met.
+    """`validity` is valid, degraded or invalid; `passed` says whether all criteria were met; None: nobody can tell.
 
     `warnings` say what did not change the verdict but should be known; `advice` what helps a generator that was the
     bottleneck itself.
     """
 
     validity: str
-    passed: bool
+    passed: bool | None
     ended_early: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -89,7 +91,7 @@ class Verdict:
         """3 invalid or ended early, 1 criteria missed, 0 pass, in this precedence."""
         if self.validity == "invalid" or self.ended_early:
             return 3
-        return 0 if self.passed else 1
+        return 1 if self.passed is False else 0
 
 
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
@@ -103,17 +105,14 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         own.append("client and server were measured together: the server alone may do more than this throughput")
     if facts.embedded or facts.stress:  # which share the machine with us, or are as fast as both sides together
         own, warnings = [], [*own, *warnings]
-    invalid = [
-        *_too_little(facts, limits),
-        *(_no_throughput(facts) if facts.stress else _no_score(facts, limits)),
-        *own,
-        *facts.invalid_runs,
-    ]
+    whole = facts.part is None
+    measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
+    invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
     missed = [result.text for result in criteria if not result.passed]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
-        passed=not missed,
+        passed=not missed if whole else None,
         ended_early=facts.ended_early,
         reasons=(*invalid, *degraded, *missed),
         warnings=(*warnings, *facts.unsteady),

@@ -187,14 +187,18 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool
     )
 
 
-async def initialise(workload: Workload, services: Services, mode: str, progress: Progress) -> Initialised:
-    """Inspect every mailbox of the workload, then bring it to its start state as `mode` says.
+async def initialise(
+    workload: Workload, services: Services, mode: str, progress: Progress, users: Iterable[int] | None = None
+) -> Initialised:
+    """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
 
     `auto` puts right what is not as it should be, `always` removes all our mail and puts everything anew, `never`
-    changes nothing. Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by
-    then nothing has been changed. One that comes later says which account could not be finished.
+    changes nothing. The start state's digest is that of all mailboxes, whoever prepares the others.
+
+    Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by then nothing has been
+    changed. One that comes later says which account could not be finished.
     """
-    accounts = accounts_on_server(workload.scenario)
+    accounts = accounts_on_server(workload.scenario, users)
     start = StartState(workload)
 
     async def inspect(account: Account, mailbox: Provisioning) -> tuple[dict[str, int], bool]:
@@ -216,9 +220,15 @@ async def initialise(workload: Workload, services: Services, mode: str, progress
     return replace(_total(done), accounts=len(accounts), start_state=workload.start_state_digest())
 
 
-async def prepare(scenario: Scenario, workload: Workload, services: Services, progress: Progress) -> Initialised:
+async def prepare(
+    scenario: Scenario,
+    workload: Workload,
+    services: Services,
+    progress: Progress,
+    users: Iterable[int] | None = None,
+) -> Initialised:
     """What a run does before its users log on: inspect and initialise as the scenario says (see `initialise`)."""
-    return await initialise(workload, services, scenario.initialise, progress)
+    return await initialise(workload, services, scenario.initialise, progress, users)
 
 
 def _total(done: Sequence[Initialised]) -> Initialised:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
 
 from loadsim.client.modules import IN_THE_ENGINE, open_module
@@ -51,10 +51,10 @@ def services_of(scenario: Scenario) -> Services:
     return scenario.client.using(services)
 
 
-def accounts_on_server(scenario: Scenario) -> list[Account]:
-    """The accounts of all users whose mailboxes are on the server, in their order."""
+def accounts_on_server(scenario: Scenario, users: Iterable[int] | None = None) -> list[Account]:
+    """The accounts of these users (None: of all) whose mailboxes are on the server, in their order."""
     population = Population(scenario)
-    users = range(1, len(population) + 1)
+    users = range(1, len(population) + 1) if users is None else users
     return [scenario.account(user) for user in users if population.group(user).protocol != IN_THE_ENGINE]
 
 

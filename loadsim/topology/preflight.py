@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import ip_address
 from math import ceil
 from pathlib import Path
 
-from loadsim.client.modules import IN_THE_ENGINE, open_module
+from loadsim.client.modules import open_module
 from loadsim.errors import ConfigError, TaskFailed
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
@@ -15,9 +16,12 @@ from loadsim.protocols.connecting import bound_socket
 from loadsim.topology.mailboxes import MODULE, Deaf, accounts_on_server, not_let_in
 
 
-async def check_submission(workload: Workload, services: Services) -> None:
-    """Connect, secure and authenticate at the submission service, as the first user. Raises `ConfigError`."""
-    for account in accounts_on_server(workload.scenario)[:1]:
+async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
+    """Connect, secure and authenticate at the submission service, as the first of these users (None: of all).
+
+    Raises `ConfigError`.
+    """
+    for account in accounts_on_server(workload.scenario, users)[:1]:
         submission = open_module(MODULE, services).session(account, Deaf()).submission
         try:
             await submission.check()
@@ -37,13 +41,13 @@ def check_sources(scenario: Scenario) -> None:
             raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
 
 
-def check_ports(scenario: Scenario) -> None:
-    """Whether there are source addresses enough for all users at once. Raises `ConfigError`.
+def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
+    """Whether there are source addresses enough for these users (None: all) at once. Raises `ConfigError`.
 
     All that is sure is counted: one mailbox session a user, all to one address and port of the server. Connections
     for submission have ports of their own.
     """
-    sessions = sum(group.users for group in scenario.topology if group.protocol != IN_THE_ENGINE)
+    sessions = len(accounts_on_server(scenario, users))
     ports = _local_ports()
     if ports is not None:
         problem = too_few_ports(sessions, len(scenario.client.source_addresses), ports)
