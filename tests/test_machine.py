@@ -200,6 +200,11 @@ def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -
     return load_scenario(str(place / "scenario.yaml"))
 
 
+def parent(process: int) -> int:
+    """The process that it descends from (proc_pid_stat(5))."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def wait_for_end(process: int) -> None:
     """Wait until a process is no more, whoever its parent is."""
     with suppress(ProcessLookupError):
@@ -317,8 +322,7 @@ def test_a_machine_that_is_killed(tmp_path: Path) -> None:
     def watch(snapshot: LiveSnapshot) -> None:
         if snapshot.at_s is not None and snapshot.at_s > 1 and not processes:
             (engine,) = client.events("engine ready")
-            status = Path(f"/proc/{engine['pid']}/stat").read_text()
-            processes.update(engine=engine["pid"], machine=int(status.rpartition(")")[2].split()[1]))
+            processes.update(engine=engine["pid"], machine=parent(engine["pid"]))
             os.kill(processes["machine"], signal.SIGKILL)
 
     events = station([client], watch)

@@ -11,8 +11,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -26,6 +26,7 @@ from loadsim.client.loops import requests_are
 from loadsim.client.modules import check_modules
 from loadsim.client.open_files import allow_open_files
 from loadsim.client.pool import Pool
+from loadsim.cluster.beside import beside
 from loadsim.cluster.link import BEAT_S, Link
 from loadsim.cluster.place import EVENTS_NAME, LOGS_NAME, check_private, listening_at
 from loadsim.cluster.share import Share
@@ -176,7 +177,7 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
             with requests_are(pool.stop):
                 async with (
                     watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, seen),
-                    _beside(watch.keep(), _listen(station, leader)),
+                    beside(watch.keep(), _listen(station, leader)),
                 ):
                     await pool.run()
         finally:
@@ -190,21 +191,6 @@ async def _listen(station: Station, leader: Leader) -> None:
         leader.hear(await station.lines.get())
 
 
-@asynccontextmanager
-async def _beside(*endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """What never ends by itself, as long as the block lasts."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in endless]
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
-    except BaseExceptionGroup as failures:  # what went wrong in the block is the block's, not the group's
-        raise failures.exceptions[0] from None
-
-
 async def live(directory: Path, heard: Callable[[], object]) -> None:
     """The life of a machine process; `heard` is called when it listens. It ends when its last word was heard, or when
     nobody is there to hear it."""
@@ -214,7 +200,7 @@ async def live(directory: Path, heard: Callable[[], object]) -> None:
         def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             group.create_task(station.attend(reader, writer))
 
-        async with listening_at(directory, attend), _beside(station.beat()):
+        async with listening_at(directory, attend), beside(station.beat()):
             heard()
             share = await _begin(station)
             if share is not None:

@@ -1,0 +1,23 @@
+"""What goes on beside something else, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+
+@asynccontextmanager
+async def beside(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run what never ends by itself as long as the block lasts. If it fails, so does the block, by the same error."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in endless]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None

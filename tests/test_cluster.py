@@ -1,0 +1,234 @@
+"""Agents and a station over Dask: runs of real machine processes, whose agents are killed, frozen, and replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client as Control
+from distributed import Scheduler
+from distributed.security import Security
+from test_machine import Agreed, Client, on_fake, parent, wait_for_end
+from virtual_runs import NOWHERE
+
+from loadsim import __version__
+from loadsim.client.clock import MonotonicClock
+from loadsim.client.control import Alone
+from loadsim.client.events import Events
+from loadsim.client.pool import Pool
+from loadsim.client.snapshot import LiveSnapshot
+from loadsim.cluster.agent import QUIET
+from loadsim.cluster.security import PAGES_ADDRESS
+from loadsim.cluster.station import Cluster
+from loadsim.errors import ConfigError
+
+PATIENCE_S = 90
+RUN = "run-1"
+AGENT = """
+import asyncio, logging, sys
+from pathlib import Path
+from distributed.security import Security
+from loadsim.cluster.agent import serve
+logging.getLogger("distributed").setLevel(logging.CRITICAL)
+sys.stdin.readline()
+asyncio.run(serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Security(), "127.0.0.1"))
+"""
+
+pytestmark = pytest.mark.usefixtures("quiet_dask")
+
+
+class Agents:
+    """Processes of agents, on this host, for a scheduler here; each has a place for runs of its own."""
+
+    def __init__(self, scheduler: Scheduler, place: Path) -> None:
+        self._scheduler = scheduler
+        self._place = place
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._spare: dict[str, subprocess.Popen[bytes]] = {}
+
+    def prepare(self, *names: str) -> None:
+        """A process for each name, that waits to become an agent."""
+        for name in names:
+            runs = self._place / name
+            runs.mkdir(exist_ok=True)
+            self._spare[name] = subprocess.Popen(
+                [sys.executable, "-c", AGENT, self._scheduler.address, name, runs], stdin=subprocess.PIPE
+            )
+
+    def start(self, *names: str) -> None:
+        """Let what was prepared become agents."""
+        for name in names:
+            self._processes[name] = process = self._spare.pop(name)
+            assert process.stdin is not None
+            process.stdin.close()
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """As somebody at that machine would send it."""
+        self._processes[name].send_signal(number)
+        if number == signal.SIGKILL:
+            self._processes[name].wait()
+
+    def end(self) -> None:
+        """All of them."""
+        self.start(*self._spare)
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def quiet_dask() -> Iterator[None]:
+    """Dask warns of every agent that is lost, which is what happens here."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+@asynccontextmanager
+async def cluster(place: Path, *names: str) -> AsyncIterator[tuple[Cluster, Agents]]:
+    """A scheduler here, agents of these names, and the station's view of them."""
+    security = Security()
+    with dask.config.set(QUIET):
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Scheduler(protocol="tcp", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
+            Control(scheduler.address, asynchronous=True, set_as_default=False) as control,
+        ):
+            agents = Agents(scheduler, place)
+            try:
+                agents.prepare(*names)
+                agents.start(*names)
+                await control.wait_for_workers(len(names))
+                yield Cluster(control, security), agents
+            finally:
+                agents.end()
+
+
+def conduct(
+    place: Path,
+    clients: Sequence[Client],
+    watch: Callable[[LiveSnapshot, Agents], None] = lambda *_: None,
+    spare: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """A whole run of these over a cluster of their agents; the station's events."""
+    out = io.StringIO()
+
+    async def main() -> None:
+        names = [client.share.name for client in clients]
+        async with cluster(place, *names) as (station, agents), station.machines(RUN) as open_channel:
+            agents.prepare(*spare)
+            shares = [client.share for client in clients]
+            shown = partial(watch_with, watch, agents)
+            await Pool(shares, Events(out), shown, Alone(MonotonicClock(), 0.5), open_channel).run()
+
+    asyncio.run(main())
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def watch_with(watch: Callable[[LiveSnapshot, Agents], None], agents: Agents, snapshot: LiveSnapshot) -> None:
+    """Show a snapshot to somebody who may do something to agents."""
+    watch(snapshot, agents)
+
+
+def shared(place: Path, *names: str) -> list[Client]:
+    """Clients with one engine each, two users a client; an agent's runs are in a directory of the client's name."""
+    scenario = on_fake(place, users=2 * len(names))
+    clients = Agreed(place, scenario, NOWHERE, dict.fromkeys(names, 1)).clients
+    for client in clients:
+        client.place = place / client.share.name / RUN
+    return clients
+
+
+def test_a_run_over_agents_of_which_one_is_killed(tmp_path: Path) -> None:
+    """Its successor, a process of the same name, goes on with it: no user is lost, one start, all is logged."""
+    clients = shared(tmp_path, "one", "two")
+    killed: list[str] = []
+
+    def watch(snapshot: LiveSnapshot, agents: Agents) -> None:
+        if snapshot.at_s is not None and snapshot.at_s > 2 and not killed:
+            killed.append("two")
+            agents.signal("two", signal.SIGKILL)
+            agents.start("two")
+
+    events = conduct(tmp_path, clients, watch, spare=["two"])
+    assert killed
+    assert not [event for event in events if event["event"].endswith("lost")]
+    sources = [log.sources[0] for client in clients for log in client.logs.values()]
+    assert [source.facts["ended"] for source in sources] == ["completed"] * 4
+    starts_ns = {source.facts["start_ns"] for source in sources}
+    assert max(starts_ns) - min(starts_ns) < 10e6  # one clock, read over a network
+    for client in clients:
+        assert (client.place / "complaints").read_text() == ""
+
+
+def test_an_agent_that_freezes_for_ever(tmp_path: Path) -> None:
+    """The station gives its machine up within seconds, and ends with the other one. The machine goes on to its end."""
+    clients = shared(tmp_path, "one", "two")
+    frozen_s: list[float] = []
+
+    def watch(snapshot: LiveSnapshot, agents: Agents) -> None:
+        if snapshot.at_s is not None and snapshot.at_s > 1 and not frozen_s:
+            frozen_s.append(snapshot.at_s)
+            agents.signal("two", signal.SIGSTOP)
+
+    events = conduct(tmp_path, clients, watch)
+    (lost,) = [event for event in events if event["event"] == "client lost"]
+    assert (lost["client"], lost["users"]) == ("two", 2)
+    assert lost["why"].startswith("not heard of for")
+    assert 0 < lost["at_s"] - frozen_s[0] < 10
+    (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "two"]
+    wait_for_end(pid)
+    for client in clients:
+        assert client.logs["1"].sources[0].facts["ended"] == "completed"
+
+
+def test_a_machine_process_that_is_gone(tmp_path: Path) -> None:
+    """The agent finds nobody, and says so: the client is lost at once, and why is told."""
+    (client,) = shared(tmp_path, "one")
+    killed = []
+
+    def watch(snapshot: LiveSnapshot, agents: Agents) -> None:
+        if snapshot.at_s is not None and snapshot.at_s > 1 and not killed:
+            (engine,) = client.events("engine ready")
+            killed.append(engine["pid"])
+            os.kill(parent(engine["pid"]), signal.SIGKILL)
+
+    events = conduct(tmp_path, [client], watch)
+    (lost,) = [event for event in events if event["event"] == "client lost"]
+    assert lost["why"].startswith("no machine process: ")
+    wait_for_end(killed[0])
+
+
+def test_who_is_there(tmp_path: Path) -> None:
+    """Clients are known by name, with what they say of themselves; whoever is not there is named."""
+
+    async def work() -> None:
+        async with cluster(tmp_path, "one", "two") as (station, agents):
+            found = await station.clients()
+            assert list(found) == ["one", "two"]
+            assert {about["software"] for about in found.values()} == {f"loadsim {__version__}"}
+            assert {about["cores"] for about in found.values()} == {len(os.sched_getaffinity(0))}
+            assert all(about["free_bytes"] > 0 for about in found.values())
+            agents.signal("two", signal.SIGKILL)
+            (share,) = [client.share for client in shared(tmp_path / "shares", "three")]
+            with pytest.raises(ConfigError, match=r"^client three: expected an agent, found: no client three$"):
+                async with station.machines(RUN) as open_channel:
+                    await open_channel(share)
+
+    (tmp_path / "shares").mkdir()
+    asyncio.run(work())
