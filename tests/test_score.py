@@ -156,6 +156,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "under_way_max": 1,
         "under_way_at_end": 1,  # accepted at 1.5 s, found at 3 s
         "unwatched": 0,
+        "duplicates": 0,
         "early": 0,
         "earliest_ms": None,
         "p50_ms": 20,
@@ -342,6 +343,31 @@ def test_delivery_joins_message_and_recipient(
     log = sample_log(tmp_path / "a.tlog", mails=[event(*mail) for mail in mails])
     found = delivery(log, (0, 100))
     assert (found.accepted, found.delivered, found.times.p95_ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("mails", "expected"),
+    [
+        ([("seen", 2, 25)], (15, 0)),
+        ([("seen", 2, 25), ("seen", 2, 30), ("found", 2, 90_000)], (15, 2)),
+        ([("found", 2, 20), ("seen", 2, 30)], (None, 1)),  # there was one before anything was announced
+        ([("seen", 2, 20), ("found", 2, 30)], (10, 1)),
+        ([("seen", 2, 25), ("seen", 3, 30)], (15, 0)),  # each recipient has his own
+        ([("seen", 2, 4), ("seen", 2, 30)], (0, 1)),
+    ],
+)
+def test_copies_beyond_the_first_are_duplicates(
+    tmp_path: Path, mails: list[tuple[str, int, float]], expected: tuple[float | None, int]
+) -> None:
+    """Of a message that was accepted at 10 ms for user 2: its delivery is that of the first copy."""
+    events = [event("accepted", "n1.0", 2, 10), *(event(name, "n1.0", user, at_ms) for name, user, at_ms in mails)]
+    other_run = [event("seen", "n1.0", 2, 5), event("seen", "n1.0", 2, 6)]
+    one = write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], events)
+    another = write_sample(tmp_path / "b.tlog", [done("READ", 0, 1)], other_run, header={"run": "run-2"})
+    summary = summarise([one, another], rebase=True)
+    found = summary.score["delivery"]
+    assert (found["max_ms"], found["duplicates"]) == expected
+    assert ("; 1 duplicate\n" in summary.text, "duplicate" in summary.text) == (expected[1] == 1, expected[1] > 0)
 
 
 QUARTERS = st.integers(0, 30).map(lambda quarters: 250 * quarters)

@@ -72,7 +72,10 @@ _DUE = {"planned": _COUNT, "done_share": _SHARE, "unfinished": _COUNT, "skipped"
 _DONE = {"done": _COUNT, "failed": _COUNT, "failed_share": _SHARE}
 _TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": _COUNT, **_TIMES}
 _DELIVERY = dict.fromkeys(
-    ("accepted", "delivered", "undelivered", "unwatched", "undelivered_at_end", "under_way_max", "under_way_at_end"),
+    (
+        *("accepted", "delivered", "undelivered", "unwatched", "undelivered_at_end"),
+        *("duplicates", "under_way_max", "under_way_at_end"),
+    ),
     _COUNT,
 )
 _GENERATOR = {

@@ -280,6 +280,7 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "early": delivered.early,
         "earliest_ms": delivered.earliest_ms,
         "undelivered_at_end": delivered.undelivered_at_end,
+        "duplicates": delivered.duplicates,
         "under_way_max": delivered.under_way_max,
         "under_way_at_end": delivered.under_way_at_end,
         **asdict(delivered.times),

@@ -263,7 +263,8 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
-        + (f"; {mail['unwatched']} to users of {_unwatched(score)}" if mail["unwatched"] else ""),
+        + (f"; {mail['unwatched']} to users of {_unwatched(score)}" if mail["unwatched"] else "")
+        + (f"; {_count(mail['duplicates'], 'duplicate')}" if mail["duplicates"] else ""),
         *_early(score),
         *_lateness(score),
         *_generator(score["generator"], score["engines"]),

@@ -27,6 +27,7 @@ class Delivery:
     Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
     `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or the
     log has nothing of the machine that simulated him.
+    `duplicates` are copies that came into a recipient's sight beyond the first.
     `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
     that is the server's doing, of several the difference between their clocks, too.
     `undelivered_at_end` looks beyond the window: whatever the log knows to be accepted, and in nobody's sight.
@@ -39,6 +40,7 @@ class Delivery:
     times: Times
     undelivered_at_end: int = 0
     unwatched: int = 0
+    duplicates: int = 0
     early: int = 0
     earliest_ms: float | None = None
     under_way: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -65,7 +67,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: that is a delivery time of 0.
     """
-    accepted = delivered = undelivered_at_end = unwatched = 0
+    accepted = delivered = undelivered_at_end = unwatched = duplicates = 0
     instants_us = _whole_seconds_us(window_s)
     under_way = np.zeros(len(instants_us), np.int64)
     took_us = []
@@ -75,6 +77,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
         delivered += joined.delivered
         undelivered_at_end += joined.undelivered_at_end
         unwatched += joined.unwatched
+        duplicates += joined.duplicates
         under_way += joined.under_way
         took_us.append(joined.took_us)
     all_us = np.concatenate(took_us)
@@ -85,6 +88,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
         times=Times.of(np.maximum(all_us, 0)),
         undelivered_at_end=undelivered_at_end,
         unwatched=unwatched,
+        duplicates=duplicates,
         under_way=under_way,
         early=len(early_us),
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
@@ -116,6 +120,7 @@ class _Joined:
     took_us: NDArray[np.int64]
     undelivered_at_end: int
     unwatched: int
+    duplicates: int
     under_way: NDArray[np.int64]
 
 
@@ -131,6 +136,7 @@ def _join(log: TimingLog, mails: Records, window_s: tuple[float, float], instant
         took_us=(mail.arrived_us - mail.accepted_us)[inside & mail.announced],
         undelivered_at_end=int(np.count_nonzero(~arrived & ~unwatched)),
         unwatched=int(np.count_nonzero(inside & ~arrived & unwatched)),
+        duplicates=int(np.maximum(mail.copies[inside] - 1, 0).sum()),
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
     )
 
@@ -140,12 +146,13 @@ class Journeys:
     """Messages that were accepted, once per recipient, in no order; instants in microseconds from the common start.
 
     `arrived_us` is when its recipient first had it in sight, NEVER if he did not; `announced`: his session was told of
-    it while it waited, so that the time between the two is a delivery time.
+    it while it waited, so that the time between the two is a delivery time. `copies`: how often it came into sight.
     """
 
     accepted_us: NDArray[np.int64]
     arrived_us: NDArray[np.int64]
     announced: NDArray[np.bool_]
+    copies: NDArray[np.int64]
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
@@ -157,15 +164,19 @@ def journeys(log: TimingLog) -> Iterator[Journeys]:
 def _journeys(mails: Records) -> tuple[NDArray[np.bytes_], Journeys]:
     """Each message and recipient as a key (see `_first`), and where it came to."""
     event = mails["event"]
-    accepted, accepted_us = _first(mails[event == EVENT["accepted"]])
-    arrived_us = np.full(len(accepted), NEVER)
+    accepted, accepted_us, _ = _first(mails[event == EVENT["accepted"]])
+    arrived_us = np.full(len(accepted), np.iinfo(np.int64).max)
     announced = np.zeros(len(accepted), np.bool_)
-    for name in ("found", "seen"):
-        keys, at_us = _first(mails[event == EVENT[name]])
+    copies = np.zeros(len(accepted), np.int64)
+    for name in ("seen", "found"):
+        keys, at_us, times = _first(mails[event == EVENT[name]])
         _, of_accepted, of_keys = np.intersect1d(accepted, keys, assume_unique=True, return_indices=True)
-        arrived_us[of_accepted] = at_us[of_keys]
-        announced[of_accepted] = name == "seen"
-    return accepted, Journeys(accepted_us, arrived_us, announced)
+        copies[of_accepted] += times[of_keys]
+        first = at_us[of_keys] < arrived_us[of_accepted]
+        arrived_us[of_accepted[first]] = at_us[of_keys[first]]
+        announced[of_accepted[first]] = name == "seen"
+    arrived_us[copies == 0] = NEVER
+    return accepted, Journeys(accepted_us, arrived_us, announced, copies)
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
@@ -195,11 +206,11 @@ def _in_any(users: NDArray[Any], hands: Sequence[Hand]) -> NDArray[np.bool_]:
     return found
 
 
-def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-    """Each message and recipient of a run once, as one sortable key of bytes, with the first instant."""
+def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64], NDArray[np.int64]]:
+    """Each message and recipient of a run once, as one sortable key of bytes, with the first instant and how often."""
     keys = np.zeros(len(records), _KEY)
     for name in _KEY.names or ():
         keys[name] = records[name]
     order = np.argsort(records["at_us"], kind="stable")
-    unique, first = np.unique(keys.view(f"S{_KEY.itemsize}")[order], return_index=True)
-    return unique, records["at_us"][order][first]
+    unique, first, times = np.unique(keys.view(f"S{_KEY.itemsize}")[order], return_index=True, return_counts=True)
+    return unique, records["at_us"][order][first], times
