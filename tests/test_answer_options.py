@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from timing_samples import done, skipped, write_sample, write_two_clients
 
 from loadsim.cli import parser
-from loadsim.errors import LogError
+from loadsim.cli.log import read_weights
+from loadsim.errors import ConfigError, LogError
 from loadsim.model.population import group_index
+from loadsim.model.scenario import load_scenario
 from loadsim.report.answer import summarise
 from loadsim.report.answer_text import ordinal
 from loadsim.results.groups import Groups
@@ -286,6 +288,7 @@ def test_parts_have_scores_of_their_own(tmp_path: Path, capsys: pytest.CaptureFi
             ("--percentile", value, f"expected a percentage above 0 and at most 100, found {value!r}")
             for value in ("0", "0.0", "100.1", "-5", "95%", "p95", "", "nan", "inf", "1e1", "9/10", "95.0000000001")
         ),
+        *(("--end", value, "expected h:mm, h:mm:ss or seconds") for value in ("9" * 400, "9" * 400 + ":00")),
         ("--by", "day", "invalid choice: 'day'"),
         ("--method", "average", "invalid choice: 'average'"),
     ],
@@ -300,3 +303,21 @@ def test_bad_options_are_one_line(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"argument {option}: {says}" in said
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_weight_beyond_all_numbers_is_one_line(tmp_path: Path, digits: int) -> None:
+    """It has more digits than a floating-point number can be large, or than Python reads."""
+    (tmp_path / "weights.yaml").write_text("READ: " + "9" * digits)
+    with pytest.raises(ConfigError) as refusal:
+        read_weights(tmp_path / "weights.yaml")
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(ConfigError, match=r"weights\.READ: expected a weight of at least 0"):
+        load_scenario("quickstart", ["weights.READ=" + "9" * 400])
+
+
+def test_a_window_of_less_than_a_microsecond_is_none(tmp_path: Path) -> None:
+    """Instants are whole microseconds: nothing can be due in it, and nothing is divided by its length."""
+    log = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 10)])
+    with pytest.raises(LogError, match="window: expected a begin before its end"):
+        summarise([log], begin_s=1.0, end_s=1.0000001)

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import HEADER, done, write_sample
 
+from loadsim.model.population import group_index
 from loadsim.report.answer import summarise
 from loadsim.results.records import OUTCOMES
 from loadsim.results.score import MEAN_OF_CLIENTS, MERGED
@@ -58,7 +59,11 @@ RECORDS = st.builds(
     outcome=st.just("ok") | st.sampled_from(OUTCOMES),
 )
 
+GROUPS = (5, 6, 7)
+"""The sizes of the scenario's groups: of 18 users in all."""
+
 VALUE: Mapping[str, Callable[[Record], str]] = {
+    "group": lambda record: f"{group_index(record.user + 6 * record.client, GROUPS) + 1}: any on any",
     "profile": lambda record: record.profile,
     "module": lambda record: record.module,
     "client": lambda record: f"c{record.client}",
@@ -155,7 +160,13 @@ def test_the_answer_is_what_the_definitions_say(
     with tempfile.TemporaryDirectory() as directory:
         for client in range(CLIENTS):
             tasks = [_as_written(record, number) for number, record in enumerate(records) if record.client == client]
-            header = {"client": f"c{client}", "window_s": list(WINDOW_S), "users": 18, "engine_users": 6}
+            header = {
+                "client": f"c{client}",
+                "window_s": list(WINDOW_S),
+                "users": 18,
+                "engine_users": 6,
+                "groups": [{"profile": "any", "module": "any", "users": users} for users in GROUPS],
+            }
             write_sample(Path(directory) / f"{client}.tlog", tasks, header=header)
         answer = summarise([directory], percent=percent, method=method, by=by, weights=weights).score
     inside = [record for record in records if record.inside]

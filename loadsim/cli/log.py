@@ -34,8 +34,8 @@ from loadsim.results.timinglog import TimingLog, read_each, read_log, write_log
 DAMAGED = 1
 """The exit status of `check` when a log is not whole."""
 
-_CLOCK = re.compile(r"(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
-_SECONDS = re.compile(r"\d+(?:\.\d+)?")
+_CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?")
 _PERCENT = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 
 _INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_us",), "commands": ("started_us",)}
@@ -262,14 +262,14 @@ def read_weights(path: Path) -> dict[str, float]:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as failure:
         raise ConfigError(f"{path}: expected a file of weights, found none ({failure.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as failure:
+    except (yaml.YAMLError, ValueError) as failure:  # of a number with thousands of digits, too
         raise ConfigError(f"{path}: expected YAML, found: {' '.join(str(failure).split())}") from None
     if not isinstance(found, dict) or not found:
         raise ConfigError(f"{path}: expected a mapping of tasks to weights, found {type(found).__name__}")
     for task, weight in found.items():
         if not isinstance(task, str):
             raise ConfigError(f"{path}: {task}: expected the name of a task, found {task!r}")
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
             raise ConfigError(f"{path}: {task}: expected a number of at least 0, found {weight!r}")
     return {task: float(weight) for task, weight in found.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -165,7 +166,7 @@ def _weights_of_kinds(value: object) -> dict[str, float]:
     for kind, weight in value.items():
         if kind not in KINDS:
             raise refused(f"one of the message kinds {', '.join(KINDS)}", show(kind), at=(str(kind),))
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
             raise refused("a weight of at least 0", show(weight), at=(kind,))
     if not any(value.values()):
         raise refused("a weight above 0", "none")
@@ -297,7 +298,7 @@ def read_weights(value: object) -> dict[str, float]:
     for task, weight in value.items():
         if not isinstance(task, str):
             raise refused("the name of a task", show(task))
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
             raise refused("a weight of at least 0", show(weight), at=(task,))
     return {task: float(weight) for task, weight in value.items()}
 

@@ -95,7 +95,7 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
     Rates over a window would count time in which there was no load.
     """
     begin_s, end_s = window_s
-    if not begin_s < end_s:
+    if not round(begin_s * 1_000_000) < round(end_s * 1_000_000):
         raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
     kept = log.header.get("truncated_s")
     if kept and (begin_s < kept[0] or end_s > kept[1]):
