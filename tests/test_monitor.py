@@ -99,7 +99,9 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
     async def watch(clock: LoopClock) -> None:
         log = TimingLogWriter(path, HEADER | {"engine": "machine", "engine_users": 0}, clock.now_ns())
         started: list[int] = []
-        async with watched_machine(log, clock, lambda: sum(started), {"server_here": True}):
+        async with watched_machine(
+            log, clock, lambda: sum(started), {"server_here": True}, lambda: {"at": len(started)}
+        ):
             await asyncio.sleep(2)
             started.append(clock.now_ns())
             await asyncio.sleep(3.5)
@@ -109,7 +111,7 @@ def test_a_machine_has_a_log_of_its_own(tmp_path: Path) -> None:
     log = read_log(path)
     (source,) = log.sources
     assert [sample["at_s"] for sample in log.health] == [-1, 0, 1, 2, 3]
-    assert source.facts == {"server_here": True, "start_ns": 2_000_000_000, "ended": "completed"}
+    assert source.facts == {"server_here": True, "start_ns": 2_000_000_000, "at": 1, "ended": "completed"}
     assert not source.simulates
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.machine import open_machine_log, watched_machine
+from loadsim.monitor.storage import server_storage
 from loadsim.report.answer import Summary, summarise
 from loadsim.results.hand import Hand, Slice, everybody
 from loadsim.results.logwriter import TimingLogWriter
@@ -141,7 +143,8 @@ class Run:
         with shown_run(self.scenario, quiet=self.quiet) as show:
             pool = Pool(begins, events, watch, agreed)
             with requests_are(pool.stop):
-                async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen):
+                look = partial(server_storage, self.services)
+                async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen, look):
                     await pool.run()
 
     def _agreed(self, give_up: Callable[[str], None]) -> Agreed | None:

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from loadsim.client.engine import RunLog
 from loadsim.model.ports import Clock
+from loadsim.monitor.storage import run_storage
 from loadsim.results.logwriter import TimingLogWriter
 
 LOG_NAME = "machine"
@@ -162,16 +163,22 @@ def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWri
     """The log of this machine, beside those of its engines; `header` is that of one of them. Raises `OSError`."""
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
-    return TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
+    log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
+    log.facts(run_storage(directory))
+    return log
 
 
 @asynccontextmanager
 async def watched_machine(
-    log: RunLog, clock: Clock, start_ns: Callable[[], int], facts: Mapping[str, Any]
+    log: RunLog,
+    clock: Clock,
+    start_ns: Callable[[], int],
+    facts: Mapping[str, Any],
+    look: Callable[[], Mapping[str, Any]],
 ) -> AsyncIterator[None]:
     """Write a sample of this machine into its log each second, as long as the block lasts, and `facts` about it.
 
-    `start_ns` says when the common start was, or 0 before it has come.
+    `start_ns` says when the common start was, or 0 before it has come; `look` finds facts that can be seen then only.
     """
     log.facts(facts)
     try:
@@ -179,20 +186,22 @@ async def watched_machine(
             with suppress(OSError):  # a machine that shows nothing of itself is not watched
                 machine = Machine(stack.enter_context(OpenFiles()))
                 group = await stack.enter_async_context(asyncio.TaskGroup())
-                stack.callback(group.create_task(_watch(machine, log, clock, start_ns)).cancel)
+                stack.callback(group.create_task(_watch(machine, log, clock, start_ns, look)).cancel)
             yield
     except BaseExceptionGroup as failures:  # what went wrong in the block is the block's, not the group's
         raise failures.exceptions[0] from None
     log.facts({"ended": "completed"})
 
 
-async def _watch(machine: Machine, log: RunLog, clock: Clock, start_ns: Callable[[], int]) -> None:
+async def _watch(
+    machine: Machine, log: RunLog, clock: Clock, start_ns: Callable[[], int], look: Callable[[], Mapping[str, Any]]
+) -> None:
     started = False
     while True:
         await asyncio.sleep(1)
         if start_ns() and not started:
             started = True
-            log.facts({"start_ns": start_ns()})
+            log.facts({"start_ns": start_ns(), **look()})
         log.health({"at_ns": clock.now_ns(), **machine.take()})
         log.gather()
         log.write()

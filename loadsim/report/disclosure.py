@@ -28,7 +28,7 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "IMAP server's identity", _words(facts.get("imap_identity"))
     yield "SMTP greeting", _words(facts.get("smtp_greeting"))
     yield "SMTP extensions before TLS and log-on", _words(facts.get("smtp_extensions"))
-    yield "Storage and file system", EMBEDDED_STORAGE if score["embedded"] else ""
+    yield "Storage and file system", EMBEDDED_STORAGE if score["embedded"] else _server_storage(facts)
     here = {True: "the generator's machine", False: "another machine than the generator's"}
     yield "Server runs on", here.get(facts.get("server_here", "unknown"), "")
 
@@ -66,6 +66,7 @@ def _generator(run: RecordedRun) -> Iterator[tuple[str, str]]:
     memory_bytes = facts.get("memory_bytes")
     yield "Memory", f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else ""
     yield "Operating system", _words(facts.get("system"))
+    yield "Run directory on", _file_system(facts["run_file_system"]) if facts.get("run_file_system") else ""
     yield "Cores kept apart", _apart(facts)
 
 
@@ -97,6 +98,19 @@ def _apart(facts: Mapping[str, Any]) -> str:
     if not facts["pinned"]:
         return "no"
     return f"generator on {_words(facts.get('generator_cpus'))}, server on {_words(facts.get('server_cpus'))}"
+
+
+def _server_storage(facts: Mapping[str, Any]) -> str:
+    """Where the server had files open when all users were logged on, as far as its processes could be seen."""
+    return "; ".join(
+        f"{_file_system(system)}: files that {_words(system['open_by'])} had open"
+        for system in facts.get("server_file_systems") or ()
+    )
+
+
+def _file_system(system: Mapping[str, Any]) -> str:
+    disk = f" ({system['model']})" if system["model"] else ""
+    return f"{system['type']} on {system['source']}{disk}, mounted at {system['mounted_at']} with {system['options']}"
 
 
 def _length(length_s: object) -> str:

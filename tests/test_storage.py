@@ -1,0 +1,76 @@
+"""What files lie on: as the kernel says it, held against df, of our own directories and of other processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loadsim.monitor.storage import FileSystem, file_system_of, mounts, open_file_systems, run_storage
+
+MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 0:99999 / / rw,noatime - ext4 /dev/root rw,data=ordered
+31 27 0:99998 / /var/mail\040store rw,relatime shared:1 master:2 - nfs4 filer:/mail\134box rw,vers=4.2
+"""
+
+
+def df(path: Path) -> tuple[str, str, str]:
+    """Type, source and place of the file system that a path lies on, as coreutils tell it."""
+    told = subprocess.run(
+        ["df", "--output=fstype,source,target", str(path)], capture_output=True, text=True, timeout=30, check=True
+    )
+    kind, source, *place = told.stdout.splitlines()[1].split()
+    return kind, source, " ".join(place)
+
+
+def test_mounts_are_read_as_the_kernel_writes_them() -> None:
+    """With and without tags before the dash, and with blanks and backslashes in names (proc_pid_mountinfo(5))."""
+    found = mounts(MOUNTINFO)
+    assert found[27] == FileSystem("ext4", "/dev/root", "/", "rw,noatime", None)
+    assert found[31] == FileSystem("nfs4", "filer:/mail\\box", "/var/mail store", "rw,relatime", None)
+    assert list(found) == [22, 27, 31]
+
+
+@pytest.mark.parametrize("path", [Path("/"), Path("/proc"), Path(__file__).parent])
+def test_a_directory_lies_where_df_says(path: Path) -> None:
+    """Of the root, of a file system of the kernel's, and of these tests."""
+    found = file_system_of(path)
+    assert found is not None
+    assert (found.type, found.source, found.mounted_at) == df(path)
+
+
+def test_what_is_not_there_lies_nowhere(tmp_path: Path) -> None:
+    """And is not said to lie where its parent does."""
+    assert file_system_of(tmp_path / "none") is None
+    assert run_storage(tmp_path / "none") == {}
+
+
+@contextmanager
+def holding(*files: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has these files open while the block lasts."""
+    code = "import sys; files = [open(name) for name in sys.argv[1:]]; print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *files],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # pytest's own is a file
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+
+
+def test_open_files_tell_what_a_process_stores_on(tmp_path: Path) -> None:
+    """Files and directories, also those that are deleted; none of /proc or /dev; of each name a few processes."""
+    (tmp_path / "mail").write_text("x")
+    with holding(str(tmp_path / "mail"), "/proc/self/stat", "/dev/null") as one, holding("/dev/null") as other:
+        (tmp_path / "mail").unlink()
+        found = open_file_systems({one.pid: "imap", other.pid: "anvil", 2**22 + 1: "gone"})
+    kind, source, place = df(tmp_path)
+    ((system, names),) = found.items()
+    assert (system.type, system.source, system.mounted_at, names) == (kind, source, place, {"imap"})
