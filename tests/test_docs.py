@@ -22,6 +22,7 @@ from loadsim.client.tasks import TASKS
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
+from loadsim.monitor.storage import server_storage
 from loadsim.report.answer import summarise
 from loadsim.report.answer_text import COLUMNS as TABLE_COLUMNS
 from loadsim.report.compare import UNDECIDED
@@ -283,7 +284,9 @@ def test_every_fact_of_the_timing_log_is_described():
         if isinstance(told, ast.Dict)
         for key in told.keys
     }
-    with seen_server(Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1)), engines=1, pin=False) as seen:
+    services = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1))
+    said |= server_storage(services).keys()
+    with seen_server(services, engines=1, pin=False) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said

@@ -369,6 +369,60 @@ def test_what_the_server_said_is_disclosed_and_notes_go_before_it(tmp_path: Path
     assert (told["Storage and file system"], told["Price"]) == ("NVMe, ext4", "none")
 
 
+def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
+    """Of the run directory and of the server's open files; of a server that cannot be seen, that it is not known."""
+    system = {"type": "ext4", "source": "/dev/vdb", "mounted_at": "/var/mail", "options": "rw,noatime", "model": None}
+    facts = {
+        "run_file_system": {**system, "mounted_at": "/", "model": "Fast Disk"},
+        "server_file_systems": [
+            {**system, "open_by": ["imap", "lmtp"]},
+            {**system, "type": "xfs", "open_by": ["qmgr"]},
+        ],
+    }
+    write_sample(tmp_path / "a.tlog", [done("READ", 500, 9)])
+    for name, told, wanted in (
+        (
+            "seen",
+            facts,
+            (
+                "ext4 on /dev/vdb, mounted at /var/mail (rw,noatime), where imap, lmtp had files open;"
+                " xfs on /dev/vdb, mounted at /var/mail (rw,noatime), where qmgr had files open",
+                "ext4 on /dev/vdb (Fast Disk), mounted at / (rw,noatime)",
+            ),
+        ),
+        ("unseen", {"server_file_systems": []}, ("not known to loadsim", "not known to loadsim")),
+    ):
+        header = {"engine": "machine", "engine_users": 0}
+        machine = tmp_path / f"{name}.tlog"
+        _write_health(machine, header, [], told)
+        (table,) = document_of([str(tmp_path)], {}).sections[-1].blocks
+        assert isinstance(table, Table)
+        rows = dict(table.rows)
+        assert (rows["Storage and file system"], rows["Run directory on"]) == wanted
+        machine.unlink()
+
+
+def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
+    """However well it did, the first line says that it is no measurement, and its colour is not that of success."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 500, 9)], header={"embedded": True})
+    document = document_of([str(tmp_path)], {})
+    assert (document.verdict, document.tone) == (
+        "Valid, criteria met; on the embedded server: no measurement",
+        "doubtful",
+    )
+
+
+def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
+    """Planned, done well or badly, still running, not begun; without log-ons, which have no window."""
+    tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost"), skipped("READ", 300), done("LOGON", 100, 5)]
+    tasks.append(done("READ", 400, 5, outcome="unfinished", ended_ns=None))
+    write_sample(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 2.0]})
+    (section,) = (one for one in document_of([str(tmp_path)], {}).sections if one.title == "Throughput")
+    table = section.blocks[-1]
+    assert isinstance(table, Table)
+    assert table.rows == (("READ", 4, 2, 50.0, 1, 1, 1, 1.0),)
+
+
 def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
     """Times from the log, the line from the events, in all engines; what broke between tasks from the events alone."""
     place = tmp_path / "run"
@@ -433,6 +487,23 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
     assert isinstance(differing, Table)
     assert [str(row[0]) for row in differing.rows] == ["Users"]
     assert document.tone == "doubtful"
+
+
+def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
+    """No line leads through a run that cannot be believed, nor does a median count it."""
+    for name, users, took_ms, hits in (("a", 10, 10, 1), ("b", 20, 30, 1), ("c", 20, 90, 5), ("d", 30, 70, 1)):
+        header = {"users": users, "engine_users": users, "run": f"run-{name}", "limits": {"hits": hits}}
+        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header=header)
+    document = document_of([str(tmp_path / name) for name in "abcd"], {})
+    assert document.verdict == "3 of 4 runs can be believed and met their criteria"
+    text, chart = document.sections[1].blocks
+    assert isinstance(chart, Chart)
+    assert text == "Runs that are invalid are points without a line."
+    times = {line.name: line for line in chart.panels[0].lines}
+    assert times["score"].values == (10.0, 30.0, None, 70.0)
+    assert times["score"].joined
+    assert times["score, invalid run"].values == (None, None, 90.0, None)
+    assert not times["score, invalid run"].joined
 
 
 def test_a_closed_loop_has_no_score(tmp_path: Path) -> None:
@@ -551,7 +622,7 @@ def test_mail_over_time(tmp_path: Path) -> None:
         ],
         header={"duration_s": 3.0},
     )
-    found = mail_series(log, bins_of(log))
+    found = mail_series(log, bins_of(log), (0.0, 3.0))
     assert found.due_per_s.tolist() == [2, 0, 1]
     assert found.sent_per_s.tolist() == [1, 1, 0]
     assert found.accepted_per_s.tolist() == [2, 1, 1]

@@ -34,6 +34,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.monitor.seen import seen_from_here
 from loadsim.monitor.server import find_server
+from loadsim.monitor.storage import server_storage
 from loadsim.topology.preflight import check_sources
 
 BEGIN_LIMIT_S = 60.0
@@ -175,8 +176,9 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
         watch = Watch(share, station.link, leader, pool, events)
         try:
             with requests_are(pool.stop):
+                look = partial(server_storage, share.services)
                 async with (
-                    watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, seen),
+                    watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, seen, look),
                     beside(watch.keep(), _listen(station, leader)),
                 ):
                     await pool.run()

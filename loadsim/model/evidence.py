@@ -11,6 +11,9 @@ from sys import intern
 from typing import NamedTuple
 
 HEADER = "X-LoadSim"
+NEW_MAIL = "n"
+"""What the ids of new messages begin with, and no others."""
+
 INITIAL_RUN = "initial"
 """The run of messages that `initialise` put there; they outlive a run."""
 
@@ -25,7 +28,7 @@ def body_digest(body: bytes | bytearray) -> str:
 
 def new_mail_id(sender: int, index: int) -> str:
     """The id of the `index`th new message (from 0) of user `sender`."""
-    return f"n{sender}.{index}"
+    return f"{NEW_MAIL}{sender}.{index}"
 
 
 def answer_id(sender: int, parent: str, kind: str) -> str:

@@ -7,7 +7,7 @@ drawn from the message's id, so it is as fixed as the plan, although nobody know
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from heapq import heapify, heappop, heapreplace
@@ -215,18 +215,21 @@ class Workload:
         kind = self.message_kind(user, self.profile(user), "initial.kind", address)
         return Initial(initial_id(user, folder, index), other + (other >= user), kind, folder != INBOX)
 
-    def user_digest(self, user: int) -> bytes:
-        """SHA-256 over the user's own plan: activities, due times in microseconds, recipients, kinds."""
+    def planned(self, user: int) -> Iterator[tuple[Activity, Addressing | None, str]]:
+        """Everything a user sets out to do until the end of the run: each with who a new message goes to, and
+        with the line that stands for it in the digest."""
         profile = self.profile(user)
-        digest = sha256()
         for activity in self.activities(user):
-            line = f"{activity.due_us} {activity.kind} {activity.number}"
+            line, to = f"{activity.due_us} {activity.kind} {activity.number}", None
             if activity.kind == NEW_MAIL:
                 to = self.addressing(user, profile, NEW_MAIL, activity.number)
                 kind = self.message_kind(user, profile, "new.kind", activity.number)
                 line += f" {kind} {' '.join(map(str, to.users))} {to.list_index}"
-            digest.update(line.encode() + b"\n")
-        return digest.digest()
+            yield activity, to, line
+
+    def user_digest(self, user: int) -> bytes:
+        """SHA-256 over the user's own plan: activities, due times in microseconds, recipients, kinds."""
+        return digest_of(line for _, _, line in self.planned(user))
 
     def start_state_digest(self) -> str:
         """SHA-256 over what the start state of every mailbox follows from; in hexadecimal.
@@ -248,6 +251,14 @@ def own_folders(profile: Profile) -> tuple[str, ...]:
 @lru_cache
 def _numbered(folders: int) -> tuple[str, ...]:
     return tuple(f"Folder {number:02d}" for number in range(1, folders + 1))
+
+
+def digest_of(lines: Iterable[str]) -> bytes:
+    """The digest of a user's plan, from its lines."""
+    digest = sha256()
+    for line in lines:
+        digest.update(line.encode() + b"\n")
+    return digest.digest()
 
 
 def plan_digest(workload: Workload) -> str:

@@ -164,7 +164,7 @@ def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWri
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
     log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
-    log.facts(run_storage(directory))
+    log.facts({"run_file_system": run_storage(directory)})
     return log
 
 
@@ -201,7 +201,8 @@ async def _watch(
         await asyncio.sleep(1)
         if start_ns() and not started:
             started = True
-            log.facts({"start_ns": start_ns(), **look()})
+            log.facts({"start_ns": start_ns()})
+            log.facts(look())
         log.health({"at_ns": clock.now_ns(), **machine.take()})
         log.gather()
         log.write()

@@ -74,10 +74,10 @@ def file_system_of(directory: Path) -> FileSystem | None:
     return None
 
 
-def run_storage(directory: Path) -> dict[str, Any]:
-    """The fact of the machine's log on where the run is written."""
+def run_storage(directory: Path) -> dict[str, Any] | None:
+    """What a directory lies on, for the machine's log; None where this system does not say it."""
     found = file_system_of(directory)
-    return {"run_file_system": asdict(found)} if found else {}
+    return asdict(found) if found else None
 
 
 def server_storage(services: Services) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from loadsim.errors import ConfigError
 from loadsim.report.document import Axis, Chart, Line, Panel
@@ -43,6 +43,12 @@ LEGEND_IN = 1.5
 
 MOST_ABOVE = 4
 
+SECOND_ROW_IN = 0.2
+"""What a legend takes that stands below a title, as there is no room beside it."""
+
+LETTER_IN, SAMPLE_IN = 0.062, 0.45
+"""About the width of a letter of title and legend, and of a line's sample with the room around it."""
+
 LEAST_MS = 0.001
 """The smallest figure on a logarithmic scale: logs have whole microseconds."""
 
@@ -61,6 +67,8 @@ STYLE: Any = {
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
     "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "legend.columnspacing": 1.2,
     "lines.linewidth": 1.3,
     "lines.markersize": 3.2,
     "svg.fonttype": "none",  # texts stay texts, to be found and read aloud
@@ -88,32 +96,53 @@ def svg(chart: Chart, number: int) -> str:
         across = min(chart.across, len(chart.panels))
         down = math.ceil(len(chart.panels) / across)
         figure = Figure()
-        axes = _places(figure, chart.panels, across, down)
+        crowded = _crowded(chart.panels, across)
+        axes = _places(figure, chart.panels, across, down, SECOND_ROW_IN if crowded else 0)
         for panel, place in zip(chart.panels, axes, strict=False):
             _draw(panel, chart, place)
+            if crowded:
+                place.set_title(panel.title, loc="left", pad=6 + 72 * SECOND_ROW_IN)
         for empty in axes[len(chart.panels) :]:
             empty.set_visible(False)
-        _add_legends(chart.panels, figure)
+        _add_legends(chart.panels, figure, crowded)
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata=NO_METADATA)
     return _inline(drawn.getvalue(), chart.caption)
 
 
-def _places(figure: Figure, panels: Sequence[Panel], across: int, down: int) -> list[Axes]:
-    """The places of the panels, row by row, in a figure that is made as large as they need."""
-    beside_in = RIGHT_IN + (LEGEND_IN if any(len(panel.lines) > MOST_ABOVE for panel in panels) else 0)
+def _beside_in(panels: Sequence[Panel]) -> float:
+    """The room to the right of a panel."""
+    return RIGHT_IN + (LEGEND_IN if any(len(panel.lines) > MOST_ABOVE for panel in panels) else 0)
+
+
+def _crowded(panels: Sequence[Panel], across: int) -> bool:
+    """Whether the legend of one of the panels has no room beside its title."""
+    if _have_one_legend(panels):
+        return False
+    room_in = WIDTH_IN / across - LEFT_IN - _beside_in(panels)
+    return any(
+        len(panel.title) * LETTER_IN + sum(SAMPLE_IN + len(line.name) * LETTER_IN for line in panel.lines) > room_in
+        for panel in panels
+        if 1 < len(panel.lines) <= MOST_ABOVE and panel.title
+    )
+
+
+def _places(figure: Figure, panels: Sequence[Panel], across: int, down: int, more_in: float) -> list[Axes]:
+    """The places of the panels, row by row, each with so much more room above it, in a figure as large as they need."""
+    beside_in = _beside_in(panels)
     above_in = ABOVE_IN if _have_one_legend(panels) else 0
     width_in = (WIDTH_IN - across * (LEFT_IN + beside_in)) / across
     each_in = ALONE_IN if len(panels) == 1 else HEIGHT_IN[across]
-    height_in = down * (ABOVE_IN + each_in + BELOW_IN) + above_in
+    own_in = ABOVE_IN + more_in
+    height_in = down * (own_in + each_in + BELOW_IN) + above_in
     figure.set_size_inches(WIDTH_IN, height_in)
     figure.subplots_adjust(
         left=LEFT_IN / WIDTH_IN,
         right=1 - beside_in / WIDTH_IN,
         bottom=BELOW_IN / height_in,
-        top=1 - (ABOVE_IN + above_in) / height_in,
+        top=1 - (own_in + above_in) / height_in,
         wspace=(LEFT_IN + beside_in) / width_in,
-        hspace=(ABOVE_IN + BELOW_IN) / each_in,
+        hspace=(own_in + BELOW_IN) / each_in,
     )
     return list(figure.subplots(down, across, squeeze=False).flat)
 
@@ -134,9 +163,12 @@ def _draw(panel: Panel, chart: Chart, place: Axes) -> None:
             limit.name,
             xy=(1, limit.value),
             xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
             ha="right",
             va="bottom",
             color="#444444",
+            bbox={"facecolor": "#ffffff", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
         )
 
 
@@ -200,7 +232,7 @@ def _have_one_legend(panels: Sequence[Panel]) -> bool:
     return len(panels) > 1 and all(each == names[0] for each in names)
 
 
-def _add_legends(panels: Sequence[Panel], figure: Figure) -> None:
+def _add_legends(panels: Sequence[Panel], figure: Figure, crowded: bool) -> None:
     """One for all panels where they have the same lines; otherwise each panel that has several has its own."""
     if _have_one_legend(panels):
         handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -210,7 +242,9 @@ def _add_legends(panels: Sequence[Panel], figure: Figure) -> None:
         if len(panel.lines) > MOST_ABOVE:
             place.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
         elif len(panel.lines) > 1 or len(panels) == 1:
-            place.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(panel.lines), borderaxespad=0.2)
+            at = 0.0 if crowded else 1.0
+            corner: Literal["lower left", "lower right"] = "lower left" if crowded else "lower right"
+            place.legend(loc=corner, bbox_to_anchor=(at, 1.0), ncols=len(panel.lines), borderaxespad=0.2)
 
 
 _OUTSIDE = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", re.DOTALL)

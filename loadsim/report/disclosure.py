@@ -28,7 +28,7 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "IMAP server's identity", _words(facts.get("imap_identity"))
     yield "SMTP greeting", _words(facts.get("smtp_greeting"))
     yield "SMTP extensions before TLS and log-on", _words(facts.get("smtp_extensions"))
-    yield "Storage and file system", EMBEDDED_STORAGE if score["embedded"] else _server_storage(facts)
+    yield "Storage and file system", EMBEDDED_STORAGE if score["embedded"] else _server_storage(run)
     here = {True: "the generator's machine", False: "another machine than the generator's"}
     yield "Server runs on", here.get(facts.get("server_here", "unknown"), "")
 
@@ -100,17 +100,18 @@ def _apart(facts: Mapping[str, Any]) -> str:
     return f"generator on {_words(facts.get('generator_cpus'))}, server on {_words(facts.get('server_cpus'))}"
 
 
-def _server_storage(facts: Mapping[str, Any]) -> str:
-    """Where the server had files open when all users were logged on, as far as its processes could be seen."""
+def _server_storage(run: RecordedRun) -> str:
+    """Where the server had files open when all users were logged on, as far as a machine of the run could see it."""
     return "; ".join(
-        f"{_file_system(system)}: files that {_words(system['open_by'])} had open"
-        for system in facts.get("server_file_systems") or ()
+        f"{_file_system(system)}, where {_words(system['open_by'])} had files open"
+        for source in run.log.sources
+        for system in source.facts.get("server_file_systems") or ()
     )
 
 
 def _file_system(system: Mapping[str, Any]) -> str:
     disk = f" ({system['model']})" if system["model"] else ""
-    return f"{system['type']} on {system['source']}{disk}, mounted at {system['mounted_at']} with {system['options']}"
+    return f"{system['type']} on {system['source']}{disk}, mounted at {system['mounted_at']} ({system['options']})"
 
 
 def _length(length_s: object) -> str:

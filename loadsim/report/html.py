@@ -18,6 +18,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SIGN}"}
 """Before the verdict, for those who do not see its colour."""
 
+SHORT_ROWS = 24
+"""So many rows of a table stay together on a printed page."""
+
 STYLE = """
 :root { color-scheme: light; }
 body { margin: 0 auto; max-width: 66rem; padding: 1.5rem; background: #fff; color: #1a1a1a;
@@ -38,15 +41,23 @@ table { border-collapse: collapse; font-size: .875rem; }
 caption { padding: .2rem 0; text-align: left; font-weight: 600; }
 th, td { padding: .22rem .5rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
 thead th { border-bottom: 2px solid #888; vertical-align: bottom; }
-tbody th { font-weight: 500; }
-td { overflow-wrap: anywhere; }
+tbody th { min-width: 7rem; font-weight: 500; }
+tbody th.figure { min-width: 0; }
+td { min-width: 5rem; overflow-wrap: anywhere; }
+td.figure { min-width: 0; }
 .figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+thead .figure { white-space: normal; }
 figure { margin: 1.2rem 0; }
 figcaption { font-weight: 600; font-size: .9rem; }
 svg { display: block; width: 100%; height: auto; }
+.drawing { overflow-x: auto; }
 svg * { stroke-linejoin: round; stroke-linecap: butt; }
 details { margin: .3rem 0; font-size: .9rem; }
 summary { cursor: pointer; color: #333; }
+@media screen and (max-width: 44rem) {
+  body { padding: 1rem; }
+  .drawing svg { width: 42rem; }
+}
 @page { margin: 15mm; }
 @media print {
   html { font-size: 9pt; }
@@ -55,10 +66,10 @@ summary { cursor: pointer; color: #333; }
   h2, h2 + p { break-after: avoid; }
   table { font-size: .875rem; }
   th, td { padding: .12rem .35rem; }
-  figure, p, tr, .verdict { break-inside: avoid; }
-  caption { break-after: avoid; }
+  figure, p, tr, .short, .verdict { break-inside: avoid; }
+  .listing, caption, thead, tbody tr:first-child { break-after: avoid; }
   thead { display: table-header-group; }
-  .scroll { overflow: visible; }
+  .scroll, .drawing { overflow: visible; }
   details { display: none; }
   .verdict { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
@@ -98,7 +109,9 @@ def _block(block: Block, numbers: Iterator[int]) -> str:
     if isinstance(block, Table):
         return _table(block)
     return (
-        f"<figure>\n<figcaption>{escape(block.caption)}</figcaption>\n{svg(block, next(numbers))}\n<details>"
+        f"<figure>\n<figcaption>{escape(block.caption)}</figcaption>\n"
+        f'<div class="drawing" role="group" aria-label="{escape(block.caption)}" tabindex="0">'
+        f"{svg(block, next(numbers))}</div>\n<details>"
         f"<summary>The figures of this chart</summary>\n{_table(block.table())}\n</details>\n</figure>"
     )
 
@@ -107,8 +120,10 @@ def _table(table: Table) -> str:
     heads = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>' for column in table.columns)
     rows = "\n".join(f"<tr>{_row(table.columns, row)}</tr>" for row in table.rows)
     caption = escape(table.caption)
+    short = " short" if len(table.rows) <= SHORT_ROWS else ""
     return (
-        f'<div class="scroll" role="region" aria-label="{caption}" tabindex="0"><table><caption>{caption}</caption>\n'
+        f'<div class="scroll{short}" role="region" aria-label="{caption}" tabindex="0">'
+        f"<table><caption>{caption}</caption>\n"
         f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
     )
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.model.evidence import NEW_MAIL
 from loadsim.report.series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.results.delivery import journeys
 from loadsim.results.gathering import compact
+from loadsim.results.merge import in_window
 from loadsim.results.records import NEVER, OUTCOME
 from loadsim.results.selection import selected
 from loadsim.results.timinglog import TimingLog
@@ -20,10 +22,22 @@ SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
 
 
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """Messages that were accepted in the window, once for each recipient; how many of them came into sight, and how
+    many of these were announced to a session that waited.
+    """
+
+    accepted: int
+    delivered: int
+    announced: int
+
+
+@dataclass(frozen=True, slots=True)
 class MailSeries:
     """Mail per second: messages that were due and those that were sent; then for each recipient, copies that the server
     accepted and copies that came into sight. `under_way` counts, at the end of each bin, what was accepted and not in
-    sight yet. Delivery times (ms) are of copies that were accepted then and announced.
+    sight yet. Delivery times (ms) are of copies that were accepted then and announced. `new` and `answers` are the
+    copies of the window: of new mail, of replies and forwards.
     """
 
     due_per_s: Floats
@@ -33,9 +47,11 @@ class MailSeries:
     under_way: Floats
     p50_ms: Floats
     p95_ms: Floats
+    new: Copies
+    answers: Copies
 
 
-def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
+def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> MailSeries:
     """The flow of mail over time. Of each copy that was announced, five bytes are kept."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, SENDING)
@@ -46,6 +62,7 @@ def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
     ends_us = np.rint((bins.starts_s + bins.lengths_s) * 1e6).astype(np.int64)
     under_way = np.zeros(len(bins), np.int64)
     took: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    copies = np.zeros((2, 3), np.int64)
     for mail in journeys(log):
         # before its sender has read the acceptance, a message may be there already: then it is never under way
         came_us = np.maximum(mail.arrived_us, mail.accepted_us)
@@ -53,6 +70,11 @@ def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
         accepted += bins.count(mail.accepted_us)
         arrived += bins.count(seen_us)
         under_way += np.searchsorted(np.sort(mail.accepted_us), ends_us) - np.searchsorted(np.sort(seen_us), ends_us)
+        inside, new = in_window(mail.accepted_us, window_s), mail.letter == ord(NEW_MAIL)
+        copies += [
+            [np.count_nonzero(inside & kind & which) for which in (True, mail.arrived_us != NEVER, mail.announced)]
+            for kind in (new, ~new)
+        ]
         number = np.where(mail.announced, bins.of(mail.accepted_us), -1)
         timed = number >= 0
         took.append((number[timed].astype(np.uint8), compact((came_us - mail.accepted_us)[timed])))
@@ -65,4 +87,6 @@ def mail_series(log: TimingLog, bins: Bins) -> MailSeries:
         under_way=under_way.astype(np.float64),
         p50_ms=p50_us / 1000,
         p95_ms=p95_us / 1000,
+        new=Copies(*copies[0].tolist()),
+        answers=Copies(*copies[1].tolist()),
     )

@@ -38,7 +38,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
     return Document(
         title=f"{len(runs)} runs: {scenarios}",
         subtitle="; ".join(sorted({str(run.score["server"]) for run in runs if run.score.get("server")})),
-        verdict=f"{len(runs) - bad} of {len(runs)} runs are not invalid and met their criteria",
+        verdict=f"{len(runs) - bad} of {len(runs)} runs can be believed and met their criteria",
         tone="bad" if bad == len(runs) else "good" if set(tones) == {"good"} else "doubtful",
         sections=(
             Section("Runs", (_table(runs, names), *_bounds(runs))),
@@ -119,38 +119,59 @@ def _bounds(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
 def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
     users = [run.score["users"] for run in runs]
     modules = sorted({name for run in runs for name in run.modules})
+    believed = [run.score["verdict"]["validity"] != "invalid" for run in runs]
     times: dict[str, Figures] = {}
     for name in modules:
         of = f" ({name})" if len(modules) > 1 else ""
         times[f"score{of}"] = [run.modules[name]["score_ms"] if name in run.modules else None for run in runs]
         times[f"READ, 95th{of}"] = [read_p95_ms(run.modules[name]) if name in run.modules else None for run in runs]
+    rates = {"done": [run.score["tasks_per_s"] for run in runs]}
     limits_ms = sorted({limit_ms for run in runs if (limit_ms := score_limit_ms(run)) is not None})
     limits = tuple(Limit(f"score below {limit_ms:g} ms", limit_ms) for limit_ms in limits_ms)
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))
     panels = (
-        Panel("Response time", "ms", _lines(times, users), "log", limits=limits),
-        Panel("Throughput", "tasks per second", _lines({"done": [run.score["tasks_per_s"] for run in runs]}, users)),
+        Panel("Response time", "ms", _lines(times, users, believed), "log", limits=limits),
+        Panel("Throughput", "tasks per second", _lines(rates, users, believed)),
     )
     chart = drawable(Chart("What the server did with so many users", axis, panels))
-    repeated = len(set(users)) < len(users)
-    text = "Each point is a run; lines join the medians of runs with as many users." if repeated else ""
-    return tuple(block for block in (text, chart) if block)
+    texts = []
+    if _repeated(users, believed):
+        texts.append("Each point is a run; lines join the medians of runs with as many users.")
+    if not all(believed):
+        texts.append("Runs that are invalid are points without a line.")
+    return tuple(block for block in (" ".join(texts), chart) if block)
 
 
-def _lines(series: Mapping[str, Figures], users: Sequence[int]) -> tuple[Line, ...]:
-    """A line through the runs; where some have as many users, their points and a line through the medians."""
-    if len(set(users)) == len(users):
-        return tuple(Line(name, tuple(values)) for name, values in series.items())
+def _lines(series: Mapping[str, Figures], users: Sequence[int], believed: Sequence[bool]) -> tuple[Line, ...]:
+    """A line through the runs that can be believed, the others as points; where some of the former have as many users,
+    their points and a line through the medians.
+    """
+    repeated = _repeated(users, believed)
     lines = []
     for name, values in series.items():
-        lines += [Line(name, tuple(values), joined=False), Line(f"{name}, median", _medians(values, users))]
-    return tuple(lines)
+        valid = [value if sure else None for value, sure in zip(values, believed, strict=True)]
+        invalid = [None if sure else value for value, sure in zip(values, believed, strict=True)]
+        if repeated:
+            lines += [Line(name, tuple(valid), joined=False), Line(f"{name}, median", _medians(valid, users))]
+        else:
+            lines.append(Line(name, tuple(valid)))
+        lines.append(Line(f"{name}, invalid run", tuple(invalid), joined=False))
+    return tuple(line for line in lines if line)
+
+
+def _repeated(users: Sequence[int], believed: Sequence[bool]) -> bool:
+    """Whether several runs that can be believed have as many users."""
+    known = [number for number, valid in zip(users, believed, strict=True) if valid]
+    return len(set(known)) < len(known)
 
 
 def _medians(values: Figures, users: Sequence[int]) -> tuple[float | None, ...]:
-    """At the first run of each number of users, the (lower) median of all of them; None at the others."""
+    """At the first run of each number of users with a figure, the (lower) median of all of them; None at the others."""
+    alike: defaultdict[int, list[float]] = defaultdict(list)
+    for value, number in zip(values, users, strict=True):
+        if value is not None:
+            alike[number].append(value)
     found: list[float | None] = []
-    for index, number in enumerate(users):
-        alike = [value for value, one in zip(values, users, strict=True) if one == number and value is not None]
-        found.append(median_low(alike) if alike and number not in users[:index] else None)
+    for value, number in zip(values, users, strict=True):
+        found.append(median_low(alike.pop(number)) if value is not None and number in alike else None)
     return tuple(found)

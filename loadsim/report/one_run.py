@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.report import run_charts
@@ -21,10 +23,9 @@ from loadsim.report.document import (
     drawable,
 )
 from loadsim.report.failures import failures
-from loadsim.report.mail_series import SENDING
+from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.recorded import RecordedRun
 from loadsim.report.series import Bins, bins_of
-from loadsim.results.merge import WITHOUT_WINDOW
 
 TIMES = (
     ("p50_ms", "50th"),
@@ -39,18 +40,19 @@ TIMES = (
 
 COMMAND_TIMES = tuple((key, title) for key, title in TIMES if not key.startswith("response"))
 
+FEW_IN_A_STRETCH = "of fewer than 20 hits in it, the 95th percentile is the longest."
+
 COMMAND_TEXT = (
     "Tasks are made of these. Times are milliseconds, of the commands that succeeded, until the last byte of the"
-    " answer; for IDLE, how long it took to begin or to end, not the waiting in between."
+    " answer; IDLE takes until the server says that it listens, DONE ends it."
 )
+
+NO_MEASUREMENT = "; on the embedded server: no measurement"
 
 EMBEDDED = "The embedded server shares the machine with the generator: this is no measurement of a server."
 
 FROM_BEGIN = "Times are milliseconds, of the tasks that succeeded, from when they began."
 FROM_DUE = "Due 95th is from when a task was due; what failed or did not end counts as infinite (inf)."
-
-
-DELIVERED = "Delivery takes from the server's acceptance of a message until its recipient's session is told of it."
 
 
 def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
@@ -59,13 +61,13 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
     return Document(
         title=f"{score['name'] or 'A run'}: {headline(score)}",
         subtitle=subtitle(run),
-        verdict=verdict_words(score),
+        verdict=verdict_words(score) + (NO_MEASUREMENT if score["embedded"] else ""),
         tone=verdict_tone(score),
         sections=(
             Section("Verdict", _verdict(run)),
             Section("Tasks" if run.stress else "Score", _score(run)),
             *_over_time(run, bins),
-            Section("Delivery of mail", _delivery(run, bins)),
+            Section("Delivery of mail", mail_blocks(run, bins)),
             Section("Errors", _errors(run)),
             Section("Disclosure", _disclosure(run, notes)),
         ),
@@ -88,6 +90,9 @@ def headline(score: Mapping[str, Any]) -> str:
 def subtitle(run: RecordedRun) -> str:
     """Which run it was, when, and on what."""
     begun = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
+    with suppress(ValueError):  # what somebody else wrote is shown as it is
+        at = datetime.fromisoformat(begun)
+        begun = f"{at.astimezone(UTC) if at.tzinfo else at:%Y-%m-%d %H:%M:%S} UTC"
     part = run.score["slice"] and f"slice {run.score['slice']} only"
     parts = (run.score["run"] and f"Run {run.score['run']}", part, begun and f"begun {begun}", run.score.get("server"))
     return "; ".join(filter(None, parts))
@@ -103,7 +108,7 @@ def verdict_tone(score: Mapping[str, Any]) -> Tone:
     validity, passed = score["verdict"]["validity"], score["verdict"]["passed"]
     if validity == "invalid" or passed is False:
         return "bad"
-    return "good" if validity == "valid" and passed else "doubtful"
+    return "good" if validity == "valid" and passed and not score["embedded"] else "doubtful"
 
 
 def _verdict(run: RecordedRun) -> tuple[Block, ...]:
@@ -200,7 +205,7 @@ def _task_table(run: RecordedRun, name: str, module: Mapping[str, Any]) -> Table
     times = [(key, title) for key, title in TIMES if any(key in task for task in tasks)]
     if run.stress:  # nothing is due in a closed loop
         times = [(key, title) for key, title in times if not key.startswith("response")]
-    weights = () if run.stress else (Column("Weight"),)
+    weights = () if run.stress else (Column("Weight", 0),)
     certain = any(task.get("interval_ms") for task in tasks)
     interval = (Column("95th, 95 % sure", 1),) if certain else ()
     counted = (Column("Hits", 0), *(Column(title, 1) for _, title in times), Column("Failed", 0), *interval)
@@ -250,7 +255,7 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
             "Response times over time",
             _charts(
                 [run_charts.times_over_time(run, bins, tasks)],
-                f"Each point is a stretch of {bins.width_s:g} s. {shaded}".strip(),
+                f"Each point is a stretch of {bins.width_s:g} s; {FEW_IN_A_STRETCH} {shaded}".strip(),
                 "No task has a hit: there is no time to show.",
             ),
         ),
@@ -265,7 +270,10 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
         ),
         Section(
             "Throughput",
-            _charts([run_charts.throughput(run, bins)], _planned(run), "The logs hold no task."),
+            (
+                *_charts([run_charts.throughput(run, bins)], _planned(run), "The logs hold no task."),
+                *(() if run.stress else _planned_tables(run)),
+            ),
         ),
         Section("Protocol commands", _commands(run)),
         Section("The generator", _generator(run, run_charts.generator(run, bins))),
@@ -285,6 +293,41 @@ def _planned(run: RecordedRun) -> str:
     return (
         f"Of {score['planned']} tasks that were due in the window, {score['done']} were done, {score['failed']} of them"
         f" failed; {score['unfinished']} still ran at the end, {score['skipped']} had not begun."
+    )
+
+
+def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
+    """For each client module, what came of everything that was due, task by task."""
+    columns = (
+        Column("Task"),
+        Column("Planned", 0),
+        Column("Done", 0),
+        Column("Done (%)", 1),
+        Column("Failed", 0),
+        Column("Still running", 0),
+        Column("Not begun", 0),
+        Column("Done per second", 2),
+    )
+    return tuple(
+        Table(
+            f"Planned against done, by task{_of(run, name)}",
+            columns,
+            tuple(
+                (
+                    task["task"],
+                    task["planned"],
+                    task["done"],
+                    100 * task["done"] / task["planned"],
+                    task["failed"],
+                    task["unfinished"],
+                    task["skipped"],
+                    task["done_per_s"],
+                )
+                for task in module["tasks"]
+                if task["done_per_s"] is not None
+            ),
+        )
+        for name, module in run.modules.items()
     )
 
 
@@ -333,39 +376,6 @@ def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
     blocks.append(Table("The worst of any engine in the window", (Column("Figure"), Column("Found", 1)), own))
     blocks += [chart for chart in map(drawable, charts) if chart is not None]
     return tuple(blocks)
-
-
-def _delivery(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
-    mail = run.score["delivery"]
-    sending = [
-        task
-        for module in run.modules.values()
-        for task in module["tasks"]
-        if task["task"] in SENDING and task["task"] not in WITHOUT_WINDOW
-    ]
-    sent = sum(task["hits"] for task in sending)
-    failed = sum(task["failed"] for task in sending)
-    left = sum(task["unfinished"] + task["skipped"] for task in sending)
-    rows: list[tuple[Cell, ...]] = [
-        *([] if run.stress else [("Messages due in the window", sent + failed + left)]),
-        ("Messages sent", sent),
-        ("Messages that failed", failed),
-        *([] if run.stress else [("Messages that users did not come to send", left)]),
-        ("Copies accepted, one for each recipient", mail["accepted"]),
-        ("Copies delivered", mail["delivered"]),
-        ("Copies not delivered", mail["undelivered"]),
-        ("Copies to users of engines that were lost", mail["unwatched"]),
-        ("Not delivered at the end of the run, of all copies", mail["undelivered_at_end"]),
-    ]
-    flow = Table("Mail flow in the window, against the plan", (Column("What"), Column("Count", 0)), tuple(rows))
-    times = tuple((title, mail.get(key)) for key, title in TIMES if key in mail)
-    took = Table(
-        "Time to delivery",
-        (Column("Statistic"), Column("Time (ms)", 1)),
-        times,
-    )
-    charts = [drawable(chart) for chart in run_charts.mail(run, bins)]
-    return (flow, took, DELIVERED, *(chart for chart in charts if chart is not None))
 
 
 def _errors(run: RecordedRun) -> tuple[Block, ...]:

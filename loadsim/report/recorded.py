@@ -16,6 +16,9 @@ from loadsim.results.timinglog import TimingLog
 
 SECRET, MASK = "password", "***"
 
+SCENARIO = "scenario.yaml"
+"""The file of a run directory that has the scenario."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
@@ -58,7 +61,7 @@ def read_run(place: str) -> RecordedRun:
         log=log,
         score=summarise([log], commands=True).score,
         events=_events(directory / "events.jsonl"),
-        scenario=_scenario(directory / "scenario.yaml"),
+        scenario=_scenario(directory / SCENARIO),
     )
 
 

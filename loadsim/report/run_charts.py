@@ -8,7 +8,8 @@ import numpy as np
 
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 from loadsim.report.health_series import engine_series, machine_cpu_series
-from loadsim.report.mail_series import mail_series
+from loadsim.report.mail_series import MailSeries
+from loadsim.report.planned_mail import PlannedMail
 from loadsim.report.recorded import RecordedRun
 from loadsim.report.series import (
     TAILS,
@@ -172,22 +173,22 @@ def _middle(each: Sequence[Floats]) -> Floats:
     return middle
 
 
-def mail(run: RecordedRun, bins: Bins) -> list[Chart]:
+def mail(run: RecordedRun, bins: Bins, found: MailSeries, planned: PlannedMail | None) -> list[Chart]:
     """Messages against the plan, copies for recipients, what is under way, and delivery times; none without mail."""
-    found = mail_series(run.log, bins)
     if not np.any(found.accepted_per_s > 0) and not np.any(found.due_per_s > 0):
         return []
     messages = [Line("sent", figures(found.sent_per_s))]
     if not run.stress:
-        messages.insert(0, Line("due by the plan", figures(found.due_per_s)))
+        messages.insert(0, Line("due", figures(found.due_per_s)))
+    copies = [Line("accepted", figures(found.accepted_per_s)), Line("delivered", figures(found.arrived_per_s))]
+    if planned is not None:
+        counted = np.bincount(
+            bins.of(planned.due_us) + 1, planned.copies, minlength=len(bins) + 1
+        )  # the first: outside of all
+        copies.insert(0, Line("planned, new mail", figures(counted[1:] / bins.lengths_s)))
     panels = [
         Panel("Messages", "per second", tuple(messages), digits=2),
-        Panel(
-            "Copies",
-            "per second",
-            (Line("accepted", figures(found.accepted_per_s)), Line("delivered", figures(found.arrived_per_s))),
-            digits=2,
-        ),
+        Panel("Copies", "per second", tuple(copies), digits=2),
         Panel("Accepted and not delivered yet", "copies", (Line("under way", figures(found.under_way)),), digits=0),
         Panel(
             "Delivery",

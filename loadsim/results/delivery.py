@@ -19,6 +19,9 @@ from loadsim.results.timinglog import WHOLE_RECORDS, TimingLog
 _KEY = np.dtype([("run", ">u2"), ("message", "S20"), ("user", ">u4")])
 """The run, too: ids of messages are the same in every run of a scenario."""
 
+_MESSAGE_AT = _KEY["run"].itemsize
+"""Where the id of the message begins in a key."""
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -147,12 +150,14 @@ class Journeys:
 
     `arrived_us` is when its recipient first had it in sight, NEVER if he did not; `announced`: his session was told of
     it while it waited, so that the time between the two is a delivery time. `copies`: how often it came into sight.
+    `letter` is the first of the message's id, in ASCII.
     """
 
     accepted_us: NDArray[np.int64]
     arrived_us: NDArray[np.int64]
     announced: NDArray[np.bool_]
     copies: NDArray[np.int64]
+    letter: NDArray[np.uint8]
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
@@ -176,7 +181,8 @@ def _journeys(mails: Records) -> tuple[NDArray[np.bytes_], Journeys]:
         arrived_us[of_accepted[first]] = at_us[of_keys[first]]
         announced[of_accepted[first]] = name == "seen"
     arrived_us[copies == 0] = NEVER
-    return accepted, Journeys(accepted_us, arrived_us, announced, copies)
+    letter = accepted.view(np.uint8).reshape(len(accepted), _KEY.itemsize)[:, _MESSAGE_AT]
+    return accepted, Journeys(accepted_us, arrived_us, announced, copies, letter)
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:

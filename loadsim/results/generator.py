@@ -202,7 +202,7 @@ def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, ND
     As tasks, ticks belong to where they were due. In a log that does not say when that was, they do to their sample.
     """
     lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
-    if "lags_from_ns" not in sample.found:
+    if "lags_from_ns" not in sample.found or not len(lags_us):
         return sample.begin_s, lags_us if sample.ended_in(window_s) else lags_us[:0]
     first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
     due_s = first_s + np.arange(len(lags_us)) * TICK_S

@@ -1,0 +1,154 @@
+"""Mail in a report: what the plan has of it against what came of it, new mail apart from what followed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from timing_samples import done, event, skipped, write_sample
+from virtual_runs import Lived, live, quiet, scenario_of
+
+from loadsim.cli.report import document_of
+from loadsim.model.workload import Workload, plan_digest
+from loadsim.report.answer import summarise
+from loadsim.report.document import Table
+from loadsim.report.mail_flow import mail_blocks
+from loadsim.report.mail_series import Copies, mail_series
+from loadsim.report.planned_mail import planned_mail
+from loadsim.report.recorded import RecordedRun, read_run
+from loadsim.report.series import bins_of
+from loadsim.results.hand import deal
+from loadsim.results.timinglog import Source
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+    """A day of twelve users who write to each other and to a list, and answer."""
+    profile = quiet(
+        new_mail={"per_day": 30, "recipients": 3, "list_chance": "50%"},
+        process_inbox={"per_day": 20},
+        after_reading={"reply": "10%", "reply_all": "2%", "forward": "5%"},
+    )
+    place = tmp_path_factory.mktemp("mail")
+    lists = {"count": 2, "size": {"min": 4, "average": 5, "max": 6}}
+    return live(scenario_of(place / "run", (profile, 12), lists=lists), place)
+
+
+def recorded(lived: Lived, header: Mapping[str, Any] | None = None, sources: tuple[Source, ...] = ()) -> RecordedRun:
+    """The run as it is read from its directory, with a header of its own scenario and plan."""
+    scenario = lived.scenario
+    digests = {"scenario_digest": scenario.digest(), "plan_digest": plan_digest(Workload(scenario))}
+    own = {**lived.log.header, **digests, "window_s": [0.0, 600.0], "duration_s": 600.0, **(header or {})}
+    log = replace(lived.log, header=own, sources=sources or lived.log.sources)
+    place = next(Path(group.reference or "").parent for group in scenario.topology)
+    return RecordedRun(str(place), log, summarise([log], commands=True).score)
+
+
+def new_mail(lived: Lived) -> list[dict[str, Any]]:
+    """Every copy of a new message that the mail system took, as the engine was told."""
+    sent = {(task["user"], task["ended_ns"]) for task in lived.tasks("SEND")}
+    return [mail for mail in lived.mails("accepted") if (mail["sender"], mail["at_ns"]) in sent]
+
+
+def test_the_plan_has_what_a_whole_run_sends(lived: Lived) -> None:
+    """All messages were sent and nobody was late at the end: as many messages and copies as the mail system took."""
+    found = planned_mail(recorded(lived))
+    assert found is not None
+    accepted = new_mail(lived)
+    assert len(accepted) > 500
+    assert lived.outcomes("SEND").count("ok") == len(lived.tasks("SEND"))
+    assert found.within((0.0, 600.0)) == (len(lived.tasks("SEND")), len(accepted))
+    half = [task for task in lived.tasks("SEND") if task["scheduled_ns"] - lived.tape.told["start_ns"] < 300e9]
+    assert found.within((0.0, 300.0))[0] == len(half)
+
+
+def test_only_the_users_whose_logs_there_are_count(lived: Lived) -> None:
+    """Of one engine of two, what its users were to send."""
+    hand = deal(12, 2)[1]
+    run = recorded(lived, sources=(replace(lived.log.sources[0], hand=hand),))
+    found = planned_mail(run)
+    assert found is not None
+    assert found.within((0.0, 600.0))[1] == sum(mail["sender"] in hand for mail in new_mail(lived))
+
+
+@pytest.mark.parametrize("header", [{"scenario_digest": "s1"}, {"plan_digest": "p1"}, {"mode": "stress"}])
+def test_another_plan_is_not_taken_for_this_ones(lived: Lived, header: dict[str, Any]) -> None:
+    """Where the scenario is not that of the log, or its plan another one, or nothing was planned: nothing is said."""
+    assert planned_mail(recorded(lived, header)) is None
+
+
+def test_without_its_scenario_nothing_is_said_of_the_plan(lived: Lived, tmp_path: Path) -> None:
+    """Nor with one that cannot be read; the text says what is missing."""
+    run = recorded(lived)
+    assert planned_mail(replace(run, place=str(tmp_path))) is None
+    (tmp_path / "scenario.yaml").write_text("name: [", encoding="utf-8")
+    lost = replace(run, place=str(tmp_path))
+    assert planned_mail(lost) is None
+    table, text, *_ = mail_blocks(lost, bins_of(run.log))
+    assert isinstance(table, Table) and isinstance(text, str)
+    assert not any("plan" in str(row[0]) for row in table.rows)
+    assert "is told where the run directory has the scenario" in text
+
+
+def test_the_table_of_a_whole_run(lived: Lived) -> None:
+    """New mail against the plan; replies and forwards beside it; together what the answer says of delivery."""
+    run = recorded(lived)
+    table, text, *_ = mail_blocks(run, bins_of(run.log))
+    assert isinstance(table, Table) and isinstance(text, str)
+    rows = {row[0]: row[1:] for row in table.rows}
+    sent, copies = len(lived.tasks("SEND")), len(new_mail(lived))
+    answers = sum(len(lived.tasks(name)) for name in ("REPLY", "REPLY ALL", "FORWARD"))
+    accepted = len(lived.mails("accepted"))
+    assert answers > 50
+    assert rows["Messages in the plan"] == (sent, None, None)
+    assert rows["Messages due"] == (sent, answers, sent + answers)
+    assert rows["Copies in the plan, one for each recipient"] == (copies, None, None)
+    assert rows["Copies accepted, one for each recipient"] == (copies, accepted - copies, accepted)
+    assert rows["Copies delivered"][2] == run.score["delivery"]["delivered"]
+    assert f"what was read, {len(lived.tasks('READ'))} messages here" in text
+
+
+def test_copies_are_parted_by_what_they_are_of(tmp_path: Path) -> None:
+    """By the message's id; those accepted in the window, in sight at any time, announced or found by looking."""
+    write_sample(
+        tmp_path / "run" / "a.tlog",
+        [done("SEND", 100, 50), done("REPLY", 500, 100), skipped("FORWARD", 900)],
+        [
+            event("accepted", "n1.0", 2, 150),
+            event("accepted", "n1.0", 256, 150),
+            event("seen", "n1.0", 2, 200),
+            event("found", "n1.0", 256, 1500),
+            event("accepted", "rnnnn", 3, 600),
+            event("accepted", "n1.1", 2, 1001),  # after the window
+            event("seen", "n1.1", 2, 1002),
+        ],
+        header={"window_s": [0.0, 1.0], "duration_s": 2.0},
+    )
+    log = read_run(str(tmp_path / "run")).log
+    found = mail_series(log, bins_of(log), (0.0, 1.0))
+    assert (found.new, found.answers) == (Copies(2, 2, 1), Copies(1, 0, 0))
+
+
+def test_planned_copies_are_drawn(lived: Lived) -> None:
+    """By the second in which their message was due: over the run, as many as the plan has."""
+    run = recorded(lived)
+    charts = [block for block in mail_blocks(run, bins_of(run.log)) if not isinstance(block, str | Table)]
+    (panels,) = (chart.panels for chart in charts)  # type: ignore[union-attr]
+    (line,) = (line for panel in panels for line in panel.lines if line.name == "planned, new mail")
+    bins = bins_of(run.log)
+    per_s = np.array(line.values, float)
+    assert (per_s * bins.lengths_s).sum() == pytest.approx(len(new_mail(lived)))
+
+
+def test_a_closed_loop_plans_nothing(tmp_path: Path) -> None:
+    """Its table has what was sent and what came of it."""
+    write_sample(tmp_path / "a.tlog", [done("SEND", 100, 50)], header={"mode": "stress"})
+    (section,) = (one for one in document_of([str(tmp_path)], {}).sections if one.title == "Delivery of mail")
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    assert [row[0] for row in table.rows][:2] == ["Messages sent", "Messages that failed"]
+    assert table.caption == "Mail flow in the window"

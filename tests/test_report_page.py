@@ -1,0 +1,214 @@
+"""The report's page in a browser: nothing is asked of any network, nothing complained of; and it is well-formed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from timing_samples import done, event, write_sample, write_two_clients
+
+from loadsim.cli.report import document_of
+from loadsim.report.html import to_html
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+"""HTML standard, section 13.1.2."""
+
+PHRASING_ONLY = ("p", "h1", "h2", "caption", "figcaption", "summary", "title", "text")
+"""Elements of these pages that have no blocks in them, and the blocks there are."""
+
+BLOCKS = ("p", "h1", "h2", "ul", "div", "table", "figure", "section", "main", "header", "details")
+
+PARENTS = {
+    "li": ("ul",),
+    "tr": ("thead", "tbody"),
+    "th": ("tr",),
+    "td": ("tr",),
+    "thead": ("table",),
+    "tbody": ("table",),
+    "caption": ("table",),
+    "figcaption": ("figure",),
+    "summary": ("details",),
+    "meta": ("head",),
+    "style": ("head",),
+    "title": ("head",),
+    "h2": ("section",),
+    "section": ("main",),
+}
+"""In what an element may stand, of those that may not stand anywhere."""
+
+
+class Checker(HTMLParser):
+    """Notes what is wrong with a page: nesting, attributes that come twice, references that lead nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong: list[str] = []
+        self._open: list[str] = []
+        self._columns: list[int] = []
+        self._cells = 0
+        self._ids: list[str] = []
+        self._references: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an element."""
+        self._look(tag, attrs)
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """An element that ends at once: only SVG's may."""
+        self._look(tag, attrs)
+        if "svg" not in self._open and tag not in VOID:
+            self.wrong.append(f"<{tag}/> is none of SVG")
+
+    def handle_endtag(self, tag: str) -> None:
+        """End the innermost element, which must be this one."""
+        if not self._open or self._open.pop() != tag:
+            self.wrong.append(f"</{tag}> ends another element")
+        if tag == "tr":
+            self._columns.append(self._cells)
+        if tag == "table" and len(set(self._columns)) > 1:
+            self.wrong.append(f"a table has rows of {self._columns} cells")
+
+    def _look(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        inside = self._open[-1] if self._open else ""
+        names = [name for name, _ in attrs]
+        found = dict(attrs)
+        if len(set(names)) < len(names):
+            self.wrong.append(f"<{tag}> has an attribute twice: {names}")
+        if inside not in PARENTS.get(tag, (inside,)) and "svg" not in self._open:
+            self.wrong.append(f"<{tag}> stands in <{inside}>")
+        if tag in BLOCKS and any(each in PHRASING_ONLY for each in self._open):
+            self.wrong.append(f"<{tag}> stands in one of {self._open}")
+        if tag == "img" and "alt" not in found:
+            self.wrong.append("<img> has no alt")
+        if (tag == "svg" or found.get("role") in ("img", "region", "group")) and not found.get("aria-label"):
+            self.wrong.append(f"<{tag}> has no name")
+        if tag == "th" and found.get("scope") not in ("col", "row"):
+            self.wrong.append("<th> has no scope")
+        if tag == "table":
+            self._columns = []
+        if tag == "tbody" and inside == "table" and not self._columns:
+            self.wrong.append("a table has no head")
+        if tag == "tr":
+            self._cells = 0
+        if tag in ("th", "td"):
+            self._cells += 1
+        self._ids += [value for name, value in attrs if name == "id" and value is not None]
+        self._references |= {value[1:] for name, value in attrs if name.endswith("href") and value}
+        self._references |= {name for value in found.values() for name in re.findall(r"url\(#([^)]*)\)", value or "")}
+
+    def done(self) -> list[str]:
+        """What is wrong, after the last tag."""
+        self.wrong += [f"<{tag}> has no end" for tag in self._open]
+        self.wrong += [f"id {name} comes twice" for name in {one for one in self._ids if self._ids.count(one) > 1}]
+        self.wrong += [f"#{name} is nowhere" for name in self._references - set(self._ids)]
+        return self.wrong
+
+
+def faults(page: str) -> list[str]:
+    """What is wrong with a page."""
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    return checker.done()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A page of a run with mail and failures, and one of several runs."""
+    place = tmp_path_factory.mktemp("page")
+    two = write_two_clients(place / "two")
+    tasks = [done("SEND", 500, 90), done("READ", 700, 20), done("READ", 900, 9, outcome="refused", error="NO FETCH")]
+    mails = [event("accepted", "n1.0", 2, 590), event("seen", "n1.0", 2, 640)]
+    one = write_sample(place / "one" / "a.tlog", tasks, mails).parent
+    return {
+        "one": to_html(document_of([str(one)], {"Storage": "<disk> & more"})),
+        "several": to_html(document_of([str(two), str(one)], {})),
+    }
+
+
+def test_pages_are_well_formed(pages: dict[str, str]) -> None:
+    """Each element ends where it must and stands where it may; names come once, and references lead to one."""
+    for name, page in pages.items():
+        assert page.startswith('<!DOCTYPE html>\n<html lang="en">')
+        assert page.count("<table>") == page.count("<caption>") > 0
+        assert page.count("<svg") > 0
+        assert faults(page) == [], name
+
+
+@pytest.mark.parametrize(
+    ("page", "wrong"),
+    [
+        ("<p>a<div></div></p>", "<div> stands in one of ['p']"),
+        ("<ul><p></p></ul></b>", "</b> ends another element"),
+        ("<div>", "<div> has no end"),
+        ("<td></td>", "<td> stands in <>"),
+        ('<img src="x">', "<img> has no alt"),
+        ('<b id="a"></b><i id="a"></i>', "id a comes twice"),
+        ('<i class="a" class="b"></i>', "<i> has an attribute twice: ['class', 'class']"),
+        ('<svg aria-label="x"><use href="#no"/></svg>', "#no is nowhere"),
+        ("<table><tbody></tbody></table>", "a table has no head"),
+        ("<table><thead><tr><th></th></tr><tr></tr></thead></table>", "a table has rows of [1, 0] cells"),
+        ("<div/>", "<div/> is none of SVG"),
+        ("<svg></svg>", "<svg> has no name"),
+    ],
+)
+def test_faults_are_found(page: str, wrong: str) -> None:
+    """The check itself: each kind of fault, in the smallest page that has it."""
+    assert wrong in faults(page)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+def test_a_browser_asks_nobody_and_complains_of_nothing(pages: dict[str, str], tmp_path: Path) -> None:
+    """Not one request for anything beside the page, and an empty console; a page that does ask is caught at both."""
+    for name, page in pages.items():
+        assert browsed(page, tmp_path / name) == ([], [])
+    asking = '<!DOCTYPE html><title>x</title><img alt="" src="http://127.0.0.1:1/pixel.png">'
+    asked, _ = browsed(asking, tmp_path / "asking")
+    assert asked == ["http://127.0.0.1:1/pixel.png"]
+    loads = pages["one"].replace("<main>", '<main><img alt="" src="http://127.0.0.1:1/pixel.png">')
+    asked, said = browsed(loads, tmp_path / "held")
+    assert asked == []  # its own policy holds it back
+    assert len(said) == 1 and "Content Security Policy" in said[0]
+
+
+def browsed(page: str, place: Path) -> tuple[list[str], list[str]]:
+    """The addresses that a page asks the network for (a browser's own errands are not the page's), and its console."""
+    place.mkdir()
+    (place / "page.html").write_text(page, encoding="utf-8")
+    assert BROWSER is not None
+    shown = subprocess.run(
+        [
+            BROWSER,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update"),
+            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+            f"--user-data-dir={place / 'profile'}",
+            f"--log-net-log={place / 'net.json'}",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=1000",
+            "--dump-dom",
+            (place / "page.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "</html>" in shown.stdout
+    log = json.loads((place / "net.json").read_text("utf-8"))
+    begun = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
+    asked = [
+        event["params"]["url"]
+        for event in log["events"]
+        if event["type"] == begun and event["params"].get("initiator", "not an origin") != "not an origin"
+    ]
+    return asked, [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
