@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -322,6 +323,23 @@ def test_figures_are_numpys(
         for limit, passed in limits:
             (result,) = hold({full: limit}, score)
             assert result.passed == passed, (name, limit)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 1000))
+@example(7)
+def test_a_share_in_percent_may_be_reached_exactly(failed: int) -> None:
+    """As many failures of 1000 as tenths of a percent that a scenario allows: none more is missed, that is met."""
+    file = {"server": "embedded", "topology": [{"profile": "loadsim-5.5/light", "users": 2}]}
+    setting = f"criteria.failed_share.max={failed // 10}.{failed % 10}%"
+    with TemporaryDirectory() as place:
+        path = Path(place) / "s.yaml"
+        path.write_text(yaml.safe_dump(file))
+        criteria = load_scenario(str(path), [setting]).criteria_document()
+    for share, passed in ((failed / 1000, True), ((failed + 1) / 1001, failed == 1000)):
+        results = {one.name: one for one in hold(criteria, score_of(failed_share=share))}
+        assert results["failed_share"].passed == passed
+        assert f"at most {failed / 10:g} %" in results["failed_share"].text
 
 
 def score_of(**found: Any) -> dict[str, Any]:

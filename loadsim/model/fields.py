@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AliasGenerator, ConfigDict, GetCoreSchemaHandler, PlainValidator
@@ -123,7 +124,7 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 def _share(value: object) -> float:
     percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
-    share = float(percent[1]) / 100 if percent else _number(value)
+    share = float(Fraction(percent[1]) / 100) if percent else _number(value)  # 0.7% is 0.007, as 7 of 1000 are
     if share is None or not 0 <= share <= 1:
         raise refused("a share such as 30% or 0.3, from 0% to 100%")
     return share
