@@ -274,6 +274,31 @@ def test_every_name_of_a_criterion_is_a_key_of_score_json(tmp_path: Path, mode: 
     )
 
 
+NO_FIGURES = {
+    *("runs", "users", "clients", "engines", "day_s", "compression", "load_equivalent_users", "percentile"),
+    "generator.lag_limit_ms",
+    *(f"tasks.READ.{key}" for key in ("weight", "percentile_ms")),
+}
+"""Numbers of score.json that say what was asked for, not what came of it; and a percentile that has two names."""
+
+
+@pytest.mark.parametrize("mode", ["canonical", "stress"])
+def test_every_figure_of_score_json_is_a_name_of_a_criterion(tmp_path: Path, mode: str) -> None:
+    """The other way round: whatever number score.json has can be asked for, unless it is no figure."""
+    tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost", error="x")]
+    mails = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 90)]
+    facts = ENDED | {"sessions_lost": 1, "sessions_restored": 1}
+    log = sample_log(tmp_path / "a.tlog", tasks, mails, header={"mode": mode}, facts=facts)
+    score = summarise([log]).score
+    score["tasks"] = {row["task"]: row for row in score["tasks"]}
+    there = {name for name in names(score) if isinstance(figure(score, name), float)}
+    there -= {name for name in there if name.startswith(("verdict.", "by_protocol.", "window_s"))}
+    asked = set(names(figures({"imap": ["READ"]}, mode == "stress")))
+    due = {"planned", "done_share", "unfinished", "skipped"}
+    undue = {*due, *(name for name in there if "response_" in name), *(f"tasks.READ.{key}" for key in due)}
+    assert there - asked == (NO_FIGURES & there) | (undue & there if mode == "stress" else set())
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     took_ms=st.lists(st.integers(1, 5000), min_size=1, max_size=60),

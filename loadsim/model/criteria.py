@@ -74,7 +74,7 @@ _TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": 
 _DELIVERY = dict.fromkeys(
     (
         *("accepted", "delivered", "undelivered", "unwatched", "undelivered_at_end"),
-        *("duplicates", "under_way_max", "under_way_at_end"),
+        *("duplicates", "early", "under_way_max", "under_way_at_end"),
     ),
     _COUNT,
 )
@@ -107,6 +107,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
         **dict.fromkeys(("tasks_per_s", "messages_per_s", "deliveries_per_s"), _PER_S),
         "by_task": dict.fromkeys((task for task in tasks if task not in _WITHOUT_RATE), _PER_S),
         "commands": dict.fromkeys(("IMAP", "SMTP"), _PER_S),
+        "silent_activities": _COUNT,
     }
     return {
         SCORE: _MS,
@@ -116,7 +117,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
         **dict.fromkeys(("sessions_lost", "sessions_restored"), _COUNT),
         "tasks": {task: of_task(task) for task in tasks},
         "by_protocol": modules,
-        "delivery": {**_DELIVERY, **_TIMES},
+        "delivery": {**_DELIVERY, "earliest_ms": _MS, **_TIMES},
         **({} if stress else {"lateness_p95_ms": dict.fromkeys(("busy", "down", "generator"), _MS)}),
         **({"throughput": throughput} if stress else {}),
         "generator": _GENERATOR,

@@ -95,7 +95,8 @@ def figure(score: Mapping[str, Any], name: str) -> float | None:
             found = next((row for row in found if row["task"] == key), None)
         else:
             found = found.get(key) if isinstance(found, Mapping) else None
-    return float(found) if isinstance(found, int | float) or found == "inf" else None
+    measured = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if measured or found == "inf" else None
 
 
 def _names(name: str, score: Mapping[str, Any]) -> list[str]:
