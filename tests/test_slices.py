@@ -118,9 +118,9 @@ def test_an_instant_is_the_same_on_all_machines(text: str, instant: str) -> None
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("13:49:58Z", r"expected an instant to come, found 2026-03-14T13:49:58Z, 2 s ago"),
-        ("00:30:00+14:00", r"expected an instant to come, found 2026-03-14T10:30:00Z, 12000 s ago"),
-        ("13:50:59Z", r"expected at least the ramp-up of 60 s before 2026-03-14T13:50:59Z, found 59 s"),
+        ("13:49:58Z", r"expected an instant to come, found 2026-03-14T13:49:58Z, 0:00:02 ago$"),
+        ("00:30:00+14:00", r"expected an instant to come, found 2026-03-14T10:30:00Z, 3:20:00 ago$"),
+        ("13:50:59Z", r"expected at least the ramp-up of 60 s before 2026-03-14T13:50:59Z, found 0:00:59$"),
         ("14:00:00", r"expected a time zone"),
         ("2026-03-20T09:00:00", r"expected a time zone"),
         ("2026-03-20", r"expected a time zone"),

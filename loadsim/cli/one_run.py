@@ -19,7 +19,7 @@ from typing import Any
 from loadsim import __version__
 from loadsim.cli.live import Watch, shown_run
 from loadsim.cli.progress import shown_progress
-from loadsim.cli.together import common_run, time_to_begin, told
+from loadsim.cli.together import common_run, expectation, time_to_begin, told
 from loadsim.client.agreed import Agreed
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine_process import Begin
@@ -82,7 +82,7 @@ class Run:
             print(prepared.describe(), file=sys.stderr)
         if self.start is not None:
             if not self.quiet:
-                print(f"Common start at {told(self.start)}", file=sys.stderr)
+                print(expectation(self.start), file=sys.stderr)
             await time_to_begin(self.start, self.scenario.run.ramp_up_s)
         begins = self._begins(prepared.start_state)
         try:

@@ -64,14 +64,25 @@ def _instant(text: str, now: datetime) -> datetime:
     return start if start.tzinfo is None else start + timedelta(days=round((now - start) / timedelta(days=1)))
 
 
-def check_ahead(start: datetime, ramp_up_s: float, now: datetime) -> None:
+def check_ahead(start: datetime, ramp_up_s: float, now: datetime, found_late: str = "") -> None:
     """Refuse a common start that cannot be kept: users must log on before. Raises `ConfigError`."""
-    ahead_s = (start - now).total_seconds()
-    if ahead_s < 0:
-        raise ConfigError(f"--start-at: expected an instant to come, found {told(start)}, {-ahead_s:.0f} s ago")
-    if ahead_s < ramp_up_s:
+    ahead = start - now
+    if ahead < timedelta(0):
+        ago = f"{told(start)}, {_length(-ahead)} ago"
+        raise ConfigError(f"--start-at: expected an instant to come, found {ago}{found_late}")
+    if ahead < timedelta(seconds=ramp_up_s):
         expected = f"expected at least the ramp-up of {ramp_up_s:g} s before {told(start)}"
-        raise ConfigError(f"--start-at: {expected}, found {ahead_s:.0f} s")
+        raise ConfigError(f"--start-at: {expected}, found {_length(ahead)}{found_late}")
+
+
+def _length(span: timedelta) -> str:
+    """h:mm:ss, in whole seconds."""
+    return str(timedelta(seconds=round(span.total_seconds())))
+
+
+def expectation(start: datetime) -> str:
+    """The line that says what is waited for."""
+    return f"Common start at {told(start)}, in {_length(start - datetime.now(UTC))}"
 
 
 def told(instant: datetime) -> str:
@@ -93,4 +104,4 @@ async def time_to_begin(start: datetime, ramp_up_s: float) -> None:
     begin = start - timedelta(seconds=ramp_up_s + LOG_ON_LIMIT_S + READY_S)
     while (left_s := (begin - datetime.now(UTC)).total_seconds()) > 0:  # noqa: ASYNC110 - time passes
         await asyncio.sleep(min(left_s, LOOK_S))
-    check_ahead(start, ramp_up_s, datetime.now(UTC))
+    check_ahead(start, ramp_up_s, datetime.now(UTC), ": looking into the mailboxes took too long")
