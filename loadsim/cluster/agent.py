@@ -7,6 +7,7 @@ whoever is agent next, on the same machine and with the same place for runs, fin
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import shutil
@@ -23,13 +24,17 @@ from distributed.core import Status
 from distributed.security import Security
 
 from loadsim import __version__
-from loadsim.cluster.place import connect, start_machine
+from loadsim.cluster.place import connect, digest_of, left_files, lives, start_machine
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
 from loadsim.errors import ConfigError
 
 ATTEND = "loadsim_attend"
 DESCRIBE = "loadsim_describe"
 READ_CLOCK = "loadsim_read_clock"
+LIST_FILES = "loadsim_list_files"
+READ_FILE = "loadsim_read_file"
+DIGEST_FILE = "loadsim_digest_file"
+DISCARD_RUN = "loadsim_discard_run"
 """What a station may ask for, beside what Dask's workers can do anyway."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -48,7 +53,17 @@ class Agent(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """As Dask calls it: from now on the worker answers to these."""
-        worker.handlers.update({ATTEND: self.attend, DESCRIBE: self.describe, READ_CLOCK: self.read_clock})
+        worker.handlers.update(
+            {
+                ATTEND: self.attend,
+                DESCRIBE: self.describe,
+                READ_CLOCK: self.read_clock,
+                LIST_FILES: self.list_files,
+                READ_FILE: self.read_file,
+                DIGEST_FILE: self.digest_file,
+                DISCARD_RUN: self.discard_run,
+            }
+        )
 
     def describe(self) -> dict[str, Any]:
         """What the station wants to know before it takes us."""
@@ -83,10 +98,57 @@ class Agent(WorkerPlugin):
     def _start_once(self, run: str) -> None:
         """Raises `ConfigError` where that is not possible."""
         self._started = [process for process in self._started if process.poll() is None]
+        directory = self._directory(run)
+        if not directory.exists():
+            self._started.append(start_machine(directory))
+
+    def _directory(self, run: str) -> Path:
+        """Of a run. Raises `ConfigError` for what cannot be one."""
         if not RUN_NAME.fullmatch(run):
             raise ConfigError(f"run: expected letters, digits and hyphens, found {run!r}")
-        if not (self._runs / run).exists():
-            self._started.append(start_machine(self._runs / run))
+        return self._runs / run
+
+    def _file(self, run: str, file: str) -> Path:
+        """One of those that are listed. Raises `ConfigError` for any other."""
+        directory = self._directory(run)
+        if file not in left_files(directory):
+            raise ConfigError(f"run {run}: expected a file that is listed, found {file!r}")
+        return directory / file
+
+    async def list_files(self, run: str) -> dict[str, Any] | None:
+        """What is left of a run: its files with their lengths, and whether its machine process lives. None: nothing."""
+        return await asyncio.to_thread(self._listed, self._directory(run))
+
+    def _listed(self, directory: Path) -> dict[str, Any] | None:
+        if not directory.exists():
+            return None
+        return {"files": left_files(directory), "lives": lives(directory)}
+
+    async def read_file(self, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
+        """A piece of a file, with its digest."""
+        return await asyncio.to_thread(self._read, run, file, offset, length)
+
+    def _read(self, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
+        with self._file(run, file).open("rb") as opened:
+            opened.seek(offset)
+            piece = opened.read(length)
+        return {"piece": piece, "sha256": hashlib.sha256(piece).hexdigest()}
+
+    async def digest_file(self, run: str, file: str, length: int) -> str:
+        """The digest of a file's beginning."""
+        return await asyncio.to_thread(lambda: digest_of(self._file(run, file), length))
+
+    async def discard_run(self, run: str) -> None:
+        """The station has it all. Raises `ConfigError` while the machine process lives."""
+        await asyncio.to_thread(self._discard, run)
+
+    def _discard(self, run: str) -> None:
+        directory = self._directory(run)
+        if not directory.exists():
+            return
+        if lives(directory):
+            raise ConfigError(f"run {run}: expected that it has ended, found its machine process at work")
+        shutil.rmtree(directory)
 
 
 async def _relay_up(reader: asyncio.StreamReader, comm: Comm) -> None:

@@ -51,12 +51,17 @@ class Station:
         self._stirred = asyncio.Event()
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """An agent has connected: it is the one now, to the end of its connection or until another one comes."""
-        self.leave()
-        self._agent = writer
-        self.link.attach(writer.write)
+        """An agent has connected: from its first word on it is the one, to its end or until another one speaks."""
+        spoken = False
         try:
-            while (line := await reader.readline()).endswith(b"\n") and self._agent is writer:
+            while (line := await reader.readline()).endswith(b"\n"):
+                if not spoken:
+                    spoken = True
+                    self.leave()
+                    self._agent = writer
+                    self.link.attach(writer.write)
+                if self._agent is not writer:
+                    break
                 self.link.receive(line)
                 self._stirred.set()
         except (ConnectionError, ValueError) as problem:
@@ -64,6 +69,7 @@ class Station:
         finally:
             if self._agent is writer:
                 self.leave()
+            writer.close()
 
     def leave(self) -> None:
         """End the connection that there is."""
@@ -198,9 +204,11 @@ async def live(directory: Path, heard: Callable[[], object]) -> None:
     nobody is there to hear it."""
     station = Station()
     async with asyncio.TaskGroup() as group:
+        agents: set[asyncio.Task[None]] = set()
 
         def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            group.create_task(station.attend(reader, writer))
+            agents.add(agent := group.create_task(station.attend(reader, writer)))
+            agent.add_done_callback(agents.discard)
 
         async with listening_at(directory, attend), beside(station.beat()):
             heard()
@@ -215,7 +223,8 @@ async def live(directory: Path, heard: Callable[[], object]) -> None:
                 except RunInvalid as reason:
                     leader.tell(failed=str(reason))
                 await station.until_heard(most_beats(share))
-        station.leave()
+        for agent in agents:
+            agent.cancel()
 
 
 async def _begin(station: Station) -> Share | None:

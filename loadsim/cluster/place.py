@@ -11,6 +11,7 @@ Nobody but its owner gets in. What the station tells by the socket holds passwor
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import socket
 import stat
@@ -29,6 +30,9 @@ EVENTS_NAME = "events.jsonl"
 LOGS_NAME = "logs"
 
 MACHINE = (sys.executable, "-m", "loadsim.cluster.machine")
+
+DIGEST_BYTES = 1 << 20
+"""Read at once for a digest."""
 
 Attend = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 """Told of a new connection."""
@@ -105,3 +109,29 @@ async def connect(directory: Path) -> tuple[asyncio.StreamReader, asyncio.Stream
     """To the machine process that lives in a directory. Raises `OSError` when none does."""
     with _socket_path(directory) as path:
         return await asyncio.open_unix_connection(path, limit=LONGEST_LINE_BYTES)
+
+
+def lives(directory: Path) -> bool:
+    """Whether a machine process lives there, or has just been started."""
+    with _socket_path(directory) as path, socket.socket(socket.AF_UNIX) as asked:
+        try:
+            asked.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
+def left_files(directory: Path) -> dict[str, int]:
+    """What a machine process has left: its files, by their path from the directory, and their lengths."""
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(directory)): path.stat().st_size for path in files}
+
+
+def digest_of(path: Path, length: int) -> str:
+    """SHA-256 of the beginning of a file, so many bytes long, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while length > 0 and (piece := file.read(min(DIGEST_BYTES, length))):
+            digest.update(piece)
+            length -= len(piece)
+    return digest.hexdigest()

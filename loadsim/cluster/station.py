@@ -25,7 +25,7 @@ from loadsim.cluster.link import BEAT_S
 from loadsim.cluster.offsets import read_clock
 from loadsim.errors import ConfigError
 
-ANSWER_LIMIT_S = 5.0
+ANSWER_LIMIT_S = 10.0
 """How long an agent may take to be reached, and to answer."""
 
 MOST_BEATS = 3
@@ -52,10 +52,10 @@ class Cluster:
         said = await asyncio.gather(*(self.ask(name, DESCRIBE) for name in names))
         return {name: about for name, about in zip(names, said, strict=True) if about is not None}
 
-    async def ask(self, name: str, what: str) -> Any:
+    async def ask(self, name: str, what: str, **about: Any) -> Any:
         """One question to an agent. Raises `OSError` or `TimeoutError`."""
         async with self.connected(name) as comm, asyncio.timeout(ANSWER_LIMIT_S):
-            return await send_recv(comm, op=what)
+            return await send_recv(comm, op=what, **about)
 
     @asynccontextmanager
     async def connected(self, name: str) -> AsyncIterator[Comm]:

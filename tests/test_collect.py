@@ -1,0 +1,221 @@
+"""Collecting what machine processes have left: whole, once, from where it was left off, and nothing but that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client as Control
+from distributed import Scheduler, Worker
+from distributed.comm.core import Comm
+from distributed.security import Security
+
+from loadsim.cluster import collect as collecting
+from loadsim.cluster.agent import QUIET, READ_FILE, Agent
+from loadsim.cluster.collect import CLIENTS_NAME, COMING, collect
+from loadsim.cluster.place import start_machine
+from loadsim.cluster.security import PAGES_ADDRESS
+from loadsim.cluster.station import Cluster
+from loadsim.errors import ConfigError, RunInvalid
+
+RUN = "run-1"
+PIECE_BYTES = 1000
+PATIENCE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pieces, and attempts that follow each other quickly."""
+    monkeypatch.setattr(collecting, "PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(collecting, "BEAT_S", 0.01)
+
+
+class Telling(Agent):
+    """An agent that notes which pieces it was asked for, and may fail in the middle."""
+
+    def __init__(self, runs: Path) -> None:
+        super().__init__(runs)
+        self.asked: list[tuple[str, int]] = []
+        self.cuts: set[int] = set()  # at which questions for a piece it cuts the connection
+        self.damages: set[int] = set()  # at which it sends something else
+
+    def setup(self, worker: Worker) -> None:
+        super().setup(worker)
+        worker.handlers[READ_FILE] = self.read_and_tell
+
+    async def read_and_tell(self, comm: Comm, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
+        """As an agent does, unless it fails."""
+        self.asked.append((file, offset))
+        if len(self.asked) in self.cuts:
+            comm.abort()
+        said = await self.read_file(run, file, offset, length)
+        if len(self.asked) in self.damages:
+            said["piece"] = bytes(len(said["piece"]))
+        return said
+
+
+@asynccontextmanager
+async def a_client(agent: Agent) -> AsyncIterator[Cluster]:
+    """A cluster of one client, `one`, whose agent this is."""
+    with dask.config.set(QUIET):
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            Scheduler(protocol="tcp", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
+            Worker(
+                scheduler.address,
+                name="one",
+                nthreads=1,
+                memory_limit=0,
+                host="127.0.0.1",
+                dashboard_address=PAGES_ADDRESS,
+                plugins=(agent,),
+            ),
+            Control(scheduler.address, asynchronous=True, set_as_default=False) as control,
+        ):
+            yield Cluster(control, Security())
+
+
+FILES = {
+    "events.jsonl": b"{}\n" * 7,
+    "complaints": b"",
+    "logs/one.1.tlog": os.urandom(10 * PIECE_BYTES),
+    "logs/one.machine.tlog": os.urandom(3 * PIECE_BYTES + 1),
+}
+
+
+def left_by_a_run(runs: Path) -> Path:
+    """What a machine process has left of a run."""
+    for file, content in FILES.items():
+        path = runs / RUN / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return runs / RUN
+
+
+def assert_collected(out: Path, files: list[Path]) -> None:
+    """All of it is in the run directory, each byte as it was, and nothing else."""
+    there = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert there == {
+        file if file.startswith("logs/") else f"{CLIENTS_NAME}/one/{file}": content for file, content in FILES.items()
+    }
+    assert {str(path.relative_to(out)) for path in files} == set(there)
+
+
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """For a client's runs, and for the station's run directory."""
+    runs, out = tmp_path / "runs", tmp_path / "out"
+    runs.mkdir()
+    out.mkdir()
+    return runs, out
+
+
+def test_all_is_collected_and_then_the_client_has_it_no_more(tmp_path: Path) -> None:
+    """Files of several pieces, of one, and of none."""
+    runs, out = places(tmp_path)
+    left = left_by_a_run(runs)
+
+    async def work() -> list[Path]:
+        async with a_client(Agent(runs)) as cluster:
+            return await collect(cluster, "one", RUN, out)
+
+    assert_collected(out, asyncio.run(work()))
+    assert not left.exists()
+
+
+def test_a_broken_connection_and_a_damaged_piece_cost_one_piece_each(tmp_path: Path) -> None:
+    """What did not come, or not as it was, is asked for once more, and nothing else is."""
+    runs, out = places(tmp_path)
+    left_by_a_run(runs)
+    agent = Telling(runs)
+    agent.cuts, agent.damages = {3}, {6}
+
+    async def work() -> list[Path]:
+        async with a_client(agent) as cluster:
+            return await collect(cluster, "one", RUN, out)
+
+    assert_collected(out, asyncio.run(work()))
+    pieces = sum(-(-len(content) // PIECE_BYTES) for content in FILES.values())
+    assert len(agent.asked) == pieces + 2
+    assert [agent.asked[at] == agent.asked[at + 1] for at in (2, 5)] == [True, True]
+
+
+def test_it_goes_on_where_it_was_left_off(tmp_path: Path) -> None:
+    """A client that is out of reach keeps everything; the next time only what is missing is asked for."""
+    runs, out = places(tmp_path)
+    left = left_by_a_run(runs)
+    agent = Telling(runs)
+    agent.cuts = set(range(6, 20))
+
+    async def work() -> list[Path]:
+        async with a_client(agent) as cluster:
+            with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, and are kept there: "):
+                await collect(cluster, "one", RUN, out)
+            assert {file: (left / file).read_bytes() for file in FILES} == FILES
+            assert not list(out.rglob("*.tlog"))
+            agent.cuts.clear()
+            del agent.asked[:]
+            return await collect(cluster, "one", RUN, out)
+
+    assert_collected(out, asyncio.run(work()))
+    offsets = [offset for file, offset in agent.asked if file == "logs/one.1.tlog"]
+    assert offsets == list(range(4 * PIECE_BYTES, 10 * PIECE_BYTES, PIECE_BYTES))  # the first piece was events.jsonl
+
+
+def test_what_had_come_is_checked_before_it_is_gone_on_with(tmp_path: Path) -> None:
+    """If it is not what the client has, or longer, the file comes from its beginning."""
+    runs, out = places(tmp_path)
+    left_by_a_run(runs)
+    (out / "logs").mkdir()
+    (out / f"logs/one.1.tlog{COMING}").write_bytes(os.urandom(2 * PIECE_BYTES))
+    (out / f"logs/one.machine.tlog{COMING}").write_bytes(FILES["logs/one.machine.tlog"] + b"more")
+    agent = Telling(runs)
+
+    async def work() -> list[Path]:
+        async with a_client(agent) as cluster:
+            return await collect(cluster, "one", RUN, out)
+
+    assert_collected(out, asyncio.run(work()))
+    assert ("logs/one.1.tlog", 0) in agent.asked
+    assert "logs/one.machine.tlog" not in {file for file, _ in agent.asked}
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    """A run that is not there or still goes on, names that lead elsewhere, and files that are no machine's."""
+    runs, out = places(tmp_path)
+    process = start_machine(runs / RUN)
+    (runs / "run-2" / "logs").mkdir(parents=True)
+    stranger = runs / "run-2" / "logs" / "other.1.tlog"
+    stranger.write_bytes(b"x")
+
+    async def refused(cluster: Cluster, run: str) -> str:
+        with pytest.raises(ConfigError) as refusal:
+            await collect(cluster, "one", run, out)
+        return str(refusal.value)
+
+    async def work() -> None:
+        async with a_client(Agent(runs)) as cluster:
+            assert await refused(cluster, "run-9") == "client one: expected run run-9, found none"
+            assert await refused(cluster, RUN) == (
+                f"client one: expected that run {RUN} has ended, found its machine process at work"
+            )
+            assert await refused(cluster, "../runs") == "run: expected letters, digits and hyphens, found '../runs'"
+            assert await refused(cluster, "run-2") == (
+                "client one: expected files of a machine process, found 'logs/other.1.tlog'"
+            )
+            for file in ("../run-2/logs/other.1.tlog", "/etc/passwd", "logs"):
+                with pytest.raises(ConfigError, match="expected a file that is listed"):
+                    await cluster.ask("one", READ_FILE, run="run-2", file=file, offset=0, length=1)
+
+    try:
+        asyncio.run(work())
+    finally:
+        process.kill()
+        process.wait()
+    assert stranger.exists()
+    assert not list(out.rglob("*"))
