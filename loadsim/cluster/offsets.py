@@ -15,8 +15,10 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from loadsim.results.clocks import MOST_RATE, Reading
+from loadsim.results.one_clock import station_clock_sample
 
 ROUND_TRIPS = 20
 """So many are asked for one reading: they take some milliseconds, and one of them is not disturbed."""
@@ -61,3 +63,19 @@ async def read_clock(
         there_ns = await ask()
         trips.append(RoundTrip(asked_ns, there_ns, clock_ns()))
     return shortest(trips)
+
+
+class NewestReading:
+    """On a client: hands each reading of the station's clock to the next sample of the machine's health, once."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Any] = {}
+
+    def tell(self, station: Reading, start_ns: int | None) -> None:
+        """The station's clock by ours; `start_ns` is the common start by the station's, None before it is known."""
+        self._told = station_clock_sample(station, start_ns)
+
+    def __call__(self) -> dict[str, Any]:
+        """What the next sample says beside."""
+        told, self._told = self._told, {}
+        return told

@@ -175,10 +175,12 @@ async def watched_machine(
     start_ns: Callable[[], int],
     facts: Mapping[str, Any],
     look: Callable[[], Mapping[str, Any]],
+    beside: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[None]:
     """Write a sample of this machine into its log each second, as long as the block lasts, and `facts` about it.
 
-    `start_ns` says when the common start was, or 0 before it has come; `look` finds facts that can be seen then only.
+    `start_ns` says when the common start was, or 0 before it has come; `look` finds facts that can be seen then only;
+    `beside` is asked what else stands in the next sample.
     """
     log.facts(facts)
     try:
@@ -186,7 +188,8 @@ async def watched_machine(
             with suppress(OSError):  # a machine that shows nothing of itself is not watched
                 machine = Machine(stack.enter_context(OpenFiles()))
                 group = await stack.enter_async_context(asyncio.TaskGroup())
-                stack.callback(group.create_task(_watch(machine, log, clock, start_ns, look)).cancel)
+                watching = _watch(machine, log, clock, start_ns, look, beside)
+                stack.callback(group.create_task(watching).cancel)
             yield
     except BaseExceptionGroup as failures:  # what went wrong in the block is the block's, not the group's
         raise failures.exceptions[0] from None
@@ -194,7 +197,12 @@ async def watched_machine(
 
 
 async def _watch(
-    machine: Machine, log: RunLog, clock: Clock, start_ns: Callable[[], int], look: Callable[[], Mapping[str, Any]]
+    machine: Machine,
+    log: RunLog,
+    clock: Clock,
+    start_ns: Callable[[], int],
+    look: Callable[[], Mapping[str, Any]],
+    beside: Callable[[], Mapping[str, Any]],
 ) -> None:
     started = False
     while True:
@@ -203,6 +211,6 @@ async def _watch(
             started = True
             log.facts({"start_ns": start_ns()})
             log.facts(look())
-        log.health({"at_ns": clock.now_ns(), **machine.take()})
+        log.health({"at_ns": clock.now_ns(), **machine.take(), **beside()})
         log.gather()
         log.write()

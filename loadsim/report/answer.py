@@ -279,6 +279,7 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "unwatched": delivered.unwatched,
         "early": delivered.early,
         "earliest_ms": delivered.earliest_ms,
+        "clock_error_ms": delivered.clock_error_ms,
         "undelivered_at_end": delivered.undelivered_at_end,
         "duplicates": delivered.duplicates,
         "under_way_max": delivered.under_way_max,

@@ -265,7 +265,7 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
         + (f"; {mail['unwatched']} to users of {_unwatched(score)}" if mail["unwatched"] else "")
         + (f"; {_count(mail['duplicates'], 'duplicate')}" if mail["duplicates"] else ""),
-        *_early(score),
+        *_clocks(score),
         *_lateness(score),
         *_generator(score["generator"], score["engines"]),
         *(_machine(machine) for machine in score["machines"]),
@@ -277,15 +277,17 @@ def _unwatched(score: Mapping[str, Any]) -> str:
     return "other slices" if score["slice"] else "engines that were lost"
 
 
-def _early(score: Mapping[str, Any]) -> list[str]:
-    """Of several machines: what their clocks say to have been seen before it was accepted."""
+def _clocks(score: Mapping[str, Any]) -> list[str]:
+    """Of several machines: how exact the times between them are, and what was seen before it was accepted."""
     mail = score["delivery"]
-    if score["clients"] == 1 or not mail["early"]:
+    if score["clients"] == 1 or mail["clock_error_ms"] == 0:
         return []
-    return [
-        f"Clocks: {_count(mail['early'], 'message')} seen before being accepted, by up to {_ms(mail['earliest_ms'])}"
-        " ms: their delivery counts as 0 ms; the clients' clocks may differ by as much, or more"
-    ]
+    early = f"{_count(mail['early'], 'message')} seen before being accepted, by up to {_ms(mail['earliest_ms'])} ms"
+    if mail["clock_error_ms"] is None:
+        doubt = "their delivery counts as 0 ms; the clients' clocks may differ by as much, or more"
+        return [f"Clocks: {early}: {doubt}"] if mail["early"] else []
+    exact = f"Clocks: compared; a delivery time between machines is wrong by {_ms(mail['clock_error_ms'])} ms at most"
+    return [exact + (f"; {early}, count as 0 ms" if mail["early"] else "")]
 
 
 def _tasks(score: Mapping[str, Any]) -> str:

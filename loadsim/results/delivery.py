@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loadsim.results.hand import CIRCLE, Hand
 from loadsim.results.merge import in_window
+from loadsim.results.one_clock import StationClock, station_clock
 from loadsim.results.records import EVENT, NEVER, Records
 from loadsim.results.score import Times
 from loadsim.results.timinglog import WHOLE_RECORDS, TimingLog
@@ -33,6 +34,8 @@ class Delivery:
     `duplicates` are copies that came into a recipient's sight beyond the first.
     `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
     that is the server's doing, of several the difference between their clocks, too.
+    `clock_error_ms` is how far any of the times may be wrong because two machines have two clocks: 0 on one machine,
+    None where the clocks were not compared. See `one_clock`.
     `undelivered_at_end` looks beyond the window: whatever the log knows to be accepted, and in nobody's sight.
     `under_way` is the server's queue as it is seen from outside: how many were accepted and not in sight yet, whenever
     that was, at each whole second of the window and at its end. Those that are unwatched are not among them.
@@ -46,6 +49,7 @@ class Delivery:
     duplicates: int = 0
     early: int = 0
     earliest_ms: float | None = None
+    clock_error_ms: float | None = 0.0
     under_way: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
     @property
@@ -74,8 +78,9 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     instants_us = _whole_seconds_us(window_s)
     under_way = np.zeros(len(instants_us), np.int64)
     took_us = []
+    clock, clock_error_us = station_clock(log), 0
     for mails in mails_by(log, "user"):
-        joined = _join(log, mails, window_s, instants_us)
+        joined = _join(log, clock, mails, window_s, instants_us)
         accepted += joined.accepted
         delivered += joined.delivered
         undelivered_at_end += joined.undelivered_at_end
@@ -83,6 +88,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
         duplicates += joined.duplicates
         under_way += joined.under_way
         took_us.append(joined.took_us)
+        clock_error_us = max(clock_error_us, joined.clock_error_us)
     all_us = np.concatenate(took_us)
     early_us = -all_us[all_us < 0]
     return Delivery(
@@ -95,6 +101,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
         under_way=under_way,
         early=len(early_us),
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
+        clock_error_ms=clock_error_us / 1000 if clock.compared else None,
     )
 
 
@@ -125,10 +132,17 @@ class _Joined:
     unwatched: int
     duplicates: int
     under_way: NDArray[np.int64]
+    clock_error_us: int
 
 
-def _join(log: TimingLog, mails: Records, window_s: tuple[float, float], instants_us: NDArray[np.int64]) -> _Joined:
-    keys, mail = _journeys(mails)
+def _join(
+    log: TimingLog,
+    clock: StationClock,
+    mails: Records,
+    window_s: tuple[float, float],
+    instants_us: NDArray[np.int64],
+) -> _Joined:
+    keys, mail = _journeys(log, clock, mails)
     inside, arrived, unwatched = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER, _unwatched(log, keys)
     came_us = np.maximum(mail.arrived_us, mail.accepted_us)
     known = arrived | ~unwatched
@@ -141,6 +155,7 @@ def _join(log: TimingLog, mails: Records, window_s: tuple[float, float], instant
         unwatched=int(np.count_nonzero(inside & ~arrived & unwatched)),
         duplicates=int(np.maximum(mail.copies[inside] - 1, 0).sum()),
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
+        clock_error_us=int(mail.clock_error_us[inside & mail.announced].max(initial=0)),
     )
 
 
@@ -151,6 +166,9 @@ class Journeys:
     `arrived_us` is when its recipient first had it in sight, NEVER if he did not; `announced`: his session was told of
     it while it waited, so that the time between the two is a delivery time. `copies`: how often it came into sight.
     `letter` is the first of the message's id, in ASCII.
+
+    Both instants are by the station's clock, where machines have compared theirs with it; the time between the two may
+    be wrong by `clock_error_us`, 0 on one machine.
     """
 
     accepted_us: NDArray[np.int64]
@@ -158,31 +176,38 @@ class Journeys:
     announced: NDArray[np.bool_]
     copies: NDArray[np.int64]
     letter: NDArray[np.uint8]
+    clock_error_us: NDArray[np.int64]
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
     """Where each accepted message came to, over all engines of the log; all of some recipients at a time."""
+    clock = station_clock(log)
     for mails in mails_by(log, "user"):
-        yield _journeys(mails)[1]
+        yield _journeys(log, clock, mails)[1]
 
 
-def _journeys(mails: Records) -> tuple[NDArray[np.bytes_], Journeys]:
-    """Each message and recipient as a key (see `_first`), and where it came to."""
+def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> tuple[NDArray[np.bytes_], Journeys]:
+    """Each message and recipient as a key (see `_First`), and where it came to."""
     event = mails["event"]
-    accepted, accepted_us, _ = _first(mails[event == EVENT["accepted"]])
-    arrived_us = np.full(len(accepted), np.iinfo(np.int64).max)
-    announced = np.zeros(len(accepted), np.bool_)
-    copies = np.zeros(len(accepted), np.int64)
+    accepted = _First(log, clock, mails[event == EVENT["accepted"]])
+    arrived_us = np.full(len(accepted.keys), np.iinfo(np.int64).max)
+    announced = np.zeros(len(accepted.keys), np.bool_)
+    copies = np.zeros(len(accepted.keys), np.int64)
+    clock_error_us = np.zeros(len(accepted.keys), np.int64)
     for name in ("seen", "found"):
-        keys, at_us, times = _first(mails[event == EVENT[name]])
-        _, of_accepted, of_keys = np.intersect1d(accepted, keys, assume_unique=True, return_indices=True)
-        copies[of_accepted] += times[of_keys]
-        first = at_us[of_keys] < arrived_us[of_accepted]
-        arrived_us[of_accepted[first]] = at_us[of_keys[first]]
-        announced[of_accepted[first]] = name == "seen"
+        came = _First(log, clock, mails[event == EVENT[name]])
+        _, of_accepted, of_came = np.intersect1d(accepted.keys, came.keys, assume_unique=True, return_indices=True)
+        copies[of_accepted] += came.times[of_came]
+        first = came.at_us[of_came] < arrived_us[of_accepted]
+        of_accepted, of_came = of_accepted[first], of_came[first]
+        arrived_us[of_accepted] = came.at_us[of_came]
+        announced[of_accepted] = name == "seen"
+        error_us = accepted.error_us[of_accepted] + came.error_us[of_came]
+        here = accepted.client[of_accepted] == came.client[of_came]
+        clock_error_us[of_accepted] = np.where(here, 0, error_us)
     arrived_us[copies == 0] = NEVER
-    letter = accepted.view(np.uint8).reshape(len(accepted), _KEY.itemsize)[:, _MESSAGE_AT]
-    return accepted, Journeys(accepted_us, arrived_us, announced, copies, letter)
+    letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, _MESSAGE_AT]
+    return accepted.keys, Journeys(accepted.at_us, arrived_us, announced, copies, letter, clock_error_us)
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
@@ -212,11 +237,20 @@ def _in_any(users: NDArray[Any], hands: Sequence[Hand]) -> NDArray[np.bool_]:
     return found
 
 
-def _first(records: Records) -> tuple[NDArray[np.bytes_], NDArray[np.int64], NDArray[np.int64]]:
-    """Each message and recipient of a run once, as one sortable key of bytes, with the first instant and how often."""
-    keys = np.zeros(len(records), _KEY)
-    for name in _KEY.names or ():
-        keys[name] = records[name]
-    order = np.argsort(records["at_us"], kind="stable")
-    unique, first, times = np.unique(keys.view(f"S{_KEY.itemsize}")[order], return_index=True, return_counts=True)
-    return unique, records["at_us"][order][first], times
+class _First:
+    """Each message and recipient of a run once, as one sortable key of bytes: at which instant first, on which machine,
+    how far that instant may be wrong, and how often it happened."""
+
+    def __init__(self, log: TimingLog, clock: StationClock, records: Records) -> None:
+        keys = np.zeros(len(records), _KEY)
+        for name in _KEY.names or ():
+            keys[name] = records[name]
+        at_us, error_us = clock.told(log, records)
+        order = np.argsort(at_us, kind="stable")
+        self.keys: NDArray[np.bytes_]
+        self.keys, first, self.times = np.unique(
+            keys.view(f"S{_KEY.itemsize}")[order], return_index=True, return_counts=True
+        )
+        which = order[first]
+        self.at_us, self.error_us = at_us[which], error_us[which]
+        self.client: NDArray[np.uint16] = records["client"][which]

@@ -1,0 +1,103 @@
+"""The instants of several client machines on one clock, that of their station: what delivery times are measured by.
+
+A client's records count from the common start by the client's own clock, which is what tasks were due and measured by,
+and they stay so. But a message that one machine sent and another saw lies between two clocks. While a run lasts, each
+client's clock is compared with the station's (`cluster.offsets`), and the log of its machine says what came of it. From
+that comes when, by the station's clock, anything was, and how far that may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.results.clocks import OtherClock, Reading
+from loadsim.results.records import Records
+from loadsim.results.timinglog import Source, TimingLog
+
+Machine = tuple[str, str]
+"""A run and a client."""
+
+
+STATION_CLOCK = "station_clock"
+"""The key of a sample of a machine's health that has a reading of the station's clock."""
+
+
+def station_clock_sample(station: Reading, start_ns: int | None) -> dict[str, Any]:
+    """A client's reading of the station's clock, to stand in the next sample of its machine's health.
+
+    `start_ns` is the common start by the station's clock, None before it is known.
+    """
+    told = {"at_ns": station.at_ns, "station_ns": station.there_ns, "error_ns": station.error_ns, "start_ns": start_ns}
+    return {STATION_CLOCK: told}
+
+
+@dataclass(frozen=True, slots=True)
+class StationClock:
+    """The station's clock by those of the machines that have read it.
+
+    `compared` is whether all machines of runs with several have; where it is not, nobody knows how far their clocks
+    are apart. `machines` are those whose instants are corrected.
+    """
+
+    machines: Mapping[Machine, OtherClock]
+    compared: bool
+
+    def told(
+        self, log: TimingLog, records: Records, field: str = "at_us"
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """An instant of each record of the log in microseconds from the common start, by the station's clock where that
+        was read, and how far it may be wrong, rounded up; 0 where nothing was corrected."""
+        at_us = records[field].astype(np.int64)
+        errors_us = np.zeros(len(records), np.int64)
+        numbers = {name: number for number, name in enumerate(log.strings)}
+        for (run, client), clock in self.machines.items():
+            mine = (records["run"] == numbers.get(run, -1)) & (records["client"] == numbers.get(client, -1))
+            first = clock.readings[0]
+            ahead_ns, wrong_ns = clock.ahead(at_us[mine] * 1000.0 - first.at_ns)
+            at_us[mine] += np.rint((first.ahead_ns + ahead_ns) / 1000).astype(np.int64)
+            errors_us[mine] = np.ceil(wrong_ns / 1000).astype(np.int64)
+        return at_us, errors_us
+
+
+def station_clock(log: TimingLog) -> StationClock:
+    """What the log knows of the station's clock."""
+    several = _machines_of_several(log.sources)
+    watched = {_machine_of(source): source for source in log.sources if not source.simulates and source.started}
+    samples: dict[Machine, list[Mapping[str, Any]]] = {machine: [] for machine in several & watched.keys()}
+    for sample in log.health:
+        machine = str(sample.get("run", "")), str(sample.get("client", ""))
+        if STATION_CLOCK in sample and machine in samples:
+            samples[machine].append(sample)
+    readings = {machine: _readings(found, watched[machine]) for machine, found in samples.items()}
+    machines = {machine: OtherClock.of(found) for machine, found in readings.items() if found}
+    return StationClock(machines, compared=several <= machines.keys())
+
+
+def _readings(samples: Sequence[Mapping[str, Any]], source: Source) -> list[Reading]:
+    """Readings in which both clocks count from where the log's records do; none when the start was never told."""
+    start_ns = next((told for each in samples if (told := each[STATION_CLOCK]["start_ns"]) is not None), None)
+    if start_ns is None:
+        return []
+    readings = []
+    for sample in samples:
+        read = sample[STATION_CLOCK]
+        since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
+        late_ns = (read["station_ns"] - start_ns) - (read["at_ns"] - int(source.facts["start_ns"]))
+        readings.append(Reading(since_ns, since_ns + late_ns, read["error_ns"]))
+    return readings
+
+
+def _machines_of_several(sources: Iterable[Source]) -> set[Machine]:
+    """The machines of runs whose users were simulated by several."""
+    machines = {_machine_of(source) for source in sources if source.simulates}
+    runs = [run for run, _ in machines]
+    return {machine for machine in machines if runs.count(machine[0]) > 1}
+
+
+def _machine_of(source: Source) -> Machine:
+    return source.run, source.client

@@ -1,0 +1,228 @@
+"""Delivery times between machines with clocks of their own, held against a simulation in which the truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from timing_samples import HEADER, event, write_sample
+
+from loadsim.cluster.offsets import NewestReading
+from loadsim.report.answer import summarise
+from loadsim.report.answer_text import answer_text
+from loadsim.results import container
+from loadsim.results.clocks import Reading
+from loadsim.results.delivery import delivery, journeys
+from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.merge import read_logs, truncate
+from loadsim.results.one_clock import station_clock
+from loadsim.results.timinglog import read_log, write_log
+
+SECOND_NS = 10**9
+STATION_START_NS = 5_000 * SECOND_NS
+LENGTH_S = 100
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A client whose clock shows `begin_ns` at the common start as the station means it, and gains `ppm` from then on.
+
+    What it takes for the common start is wrong by `start_error_ns`: it was told by a clock that was read only so well.
+    """
+
+    name: str
+    begin_ns: int
+    ppm: int
+    start_error_ns: int
+
+    def shows_ns(self, at_s: float) -> int:
+        """What its clock shows so long after the common start, by the station's clock."""
+        return self.begin_ns + round(at_s * (1000 + self.ppm / 1000) * 10**6)
+
+    @property
+    def start_ns(self) -> int:
+        """What it takes for the common start."""
+        return self.begin_ns + self.start_error_ns
+
+
+FIRST = Machine("c1", 10**15 + 7, 30, 400_000)
+SECOND = Machine("c2", 3 * 10**12 + 1, -55, -250_000)
+SAMPLE = {"core_shares": [0.5], "cpu_share": 0.5, "stolen_share": 0.0, "load_1min": 1.0} | dict.fromkeys(
+    ("memory_available_bytes", "tcp_sockets", "segments_sent", "segments_sent_again"), 1
+)
+HANDS = ({"users": 2, "step": 1, "begin": 1, "end": 2}, {"users": 2, "step": 1, "begin": 2, "end": 3})
+
+
+def write_machine(
+    directory: Path, machine: Machine, hand: dict[str, int], mails: list[dict[str, Any]], readings: list[Reading]
+) -> None:
+    """The logs of one machine: its engine's, and its own, which has the readings of the station's clock."""
+    facts = {"start_ns": machine.start_ns, "ended": "completed"}
+    epoch_ns = machine.begin_ns - 3 * SECOND_NS
+    header = HEADER | {"client": machine.name, "engine_users": 1, "hand": hand, "window_s": [0.0, LENGTH_S]}
+    engine = TimingLogWriter(directory / f"{machine.name}.0.tlog", header, epoch_ns)
+    for mail in mails:
+        engine.mail(**mail)
+    engine.facts(facts)
+    engine.close()
+    about = {"engine": "machine", "engine_users": 0, "hand": None}
+    own = TimingLogWriter(directory / f"{machine.name}.machine.tlog", header | about, epoch_ns + SECOND_NS)
+    newest = NewestReading()
+    own.facts(facts)
+    for reading in readings:
+        newest.tell(reading, STATION_START_NS if reading.there_ns >= STATION_START_NS else None)
+        for late_ns in (700_000_000, 1_700_000_000):
+            own.health({"at_ns": reading.at_ns + late_ns, **SAMPLE, **newest()})
+    own.close()
+
+
+def read_by(machine: Machine, error_ns: int, every_s: int = 10) -> list[Reading]:
+    """Readings of the station's clock, from before the start to the end, each wrong by all that it admits, in turns."""
+    instants_s = range(-every_s, LENGTH_S + every_s, every_s)
+    return [
+        Reading(
+            machine.shows_ns(at_s),
+            STATION_START_NS + at_s * SECOND_NS + (error_ns if turn % 2 else -error_ns),
+            error_ns,
+        )
+        for turn, at_s in enumerate(instants_s)
+    ]
+
+
+def sent_and_seen(count: int = 400) -> list[tuple[float, float, Machine, Machine]]:
+    """When messages were accepted and seen, truly, and on which machines: half of them on the same."""
+    random = np.random.default_rng(7)
+    sent_s = random.uniform(0, LENGTH_S - 1, count)
+    took_s = random.exponential(0.004, count)
+    return [
+        (sent, sent + took, (FIRST, SECOND)[number % 2], (FIRST, SECOND)[number // 2 % 2])
+        for number, (sent, took) in enumerate(zip(sent_s.tolist(), took_s.tolist(), strict=True))
+    ]
+
+
+def write_run(directory: Path, error_ns: int | None) -> list[tuple[float, float, Machine, Machine]]:
+    """The logs of both machines in a directory; without an error, clocks were not compared."""
+    journeys = sent_and_seen()
+    directory.mkdir(parents=True)
+    for machine, hand in zip((FIRST, SECOND), HANDS, strict=True):
+        mails = []
+        for number, (sent_s, seen_s, by, to) in enumerate(journeys):
+            user = 1 if to is FIRST else 2
+            for name, at_s, where in (("accepted", sent_s, by), ("seen", seen_s, to)):
+                if where is machine:
+                    mails.append(event(name, f"m{number}", user, 0) | {"at_ns": machine.shows_ns(at_s)})
+        write_machine(directory, machine, hand, mails, read_by(machine, error_ns) if error_ns is not None else [])
+    return journeys
+
+
+@pytest.mark.parametrize("error_ns", [0, 60_000])
+def test_delivery_times_between_machines_are_as_exact_as_is_said(tmp_path: Path, error_ns: int) -> None:
+    """Each is right to the error that is told for it, which is not much more than two clocks were read by."""
+    truth = write_run(tmp_path / "logs", error_ns)
+    log = read_logs([tmp_path / "logs"])
+    [found] = list(journeys(log))
+    told = np.sort(found.arrived_us - found.accepted_us)
+    wanted = np.sort([(seen_s - sent_s) * 1e6 for sent_s, seen_s, _, _ in truth])
+    assert np.abs(told - wanted).max() <= found.clock_error_us.max() + 3  # each instant is cut to a microsecond
+    assert np.count_nonzero(found.clock_error_us == 0) == 200  # sent and seen on one machine
+    at_most_us = 2 * (error_ns / 1000 + 100e-6 * 10e6 / 4) + 3
+    assert max(1, 2 * error_ns / 1000) <= found.clock_error_us.max() <= at_most_us  # those of both
+    assert delivery(log, (0, LENGTH_S)).clock_error_ms == found.clock_error_us.max() / 1000
+
+
+def test_every_message_is_placed_by_the_stations_clock(tmp_path: Path) -> None:
+    """Message for message: when it was accepted, and when it was seen."""
+    truth = write_run(tmp_path / "logs", 0)
+    [found] = list(journeys(read_logs([tmp_path / "logs"])))
+    order = np.argsort(found.accepted_us)
+    wanted = sorted((sent_s * 1e6, seen_s * 1e6) for sent_s, seen_s, _, _ in truth)
+    assert np.abs(found.accepted_us[order] - [sent for sent, _ in wanted]).max() <= 3
+    assert np.abs(found.arrived_us[order] - [seen for _, seen in wanted]).max() <= 3
+
+
+def test_without_readings_nobody_can_say(tmp_path: Path) -> None:
+    """Times are what the machines' own clocks make of them: wrong by milliseconds here, and no error is told."""
+    truth = write_run(tmp_path / "logs", None)
+    log = read_logs([tmp_path / "logs"])
+    [found] = list(journeys(log))
+    told = np.sort(found.arrived_us - found.accepted_us)
+    wanted = np.sort([(seen_s - sent_s) * 1e6 for sent_s, seen_s, _, _ in truth])
+    assert np.abs(told - wanted).max() > 1000
+    assert delivery(log, (0, LENGTH_S)).clock_error_ms is None
+
+
+def test_one_machine_without_readings_is_enough_not_to_know(tmp_path: Path) -> None:
+    """The other's are corrected all the same; what lies between the two has no error that could be told."""
+    write_run(tmp_path / "logs", 0)
+    (tmp_path / "logs" / "c2.machine.tlog").unlink()
+    clock = station_clock(read_logs([tmp_path / "logs"]))
+    assert not clock.compared
+    assert list(clock.machines) == [("run-1", "c1")]
+
+
+def test_one_machine_has_one_clock(tmp_path: Path) -> None:
+    """Nothing is corrected, whatever was read, and there is no error; so with several runs of one machine each."""
+    for directory, run in (("one", "run-1"), ("other", "run-2")):
+        path = tmp_path / directory / "c1.0.tlog"
+        write_sample(path, mails=[event("accepted", "m", 1, 10), event("seen", "m", 1, 30)], header={"run": run})
+    for logs in (["one"], ["one", "other"]):
+        found = delivery(read_logs([tmp_path / each for each in logs], rebase=True), (0, 100))
+        assert found.clock_error_ms == 0
+        assert found.times.max_ms == 20
+
+
+def test_tasks_stay_where_they_were_due(tmp_path: Path) -> None:
+    """Only what is compared between machines is moved: due times are those of the plan, on each machine's clock."""
+    write_run(tmp_path / "logs", 0)
+    merged = read_logs([tmp_path / "logs"])
+    for path in sorted((tmp_path / "logs").glob("*.0.tlog")):
+        alone = read_log(path)
+        mine = merged.names(merged.mails, "client") == alone.sources[0].client
+        assert np.array_equal(np.sort(merged.mails["at_us"][mine]), np.sort(alone.mails["at_us"]))
+
+
+def test_merged_and_truncated_logs_know_the_clocks(tmp_path: Path) -> None:
+    """The answer about a file of both machines' logs is that about the logs, and so is that about its window."""
+    write_run(tmp_path / "logs", 60_000)
+    log = read_logs([tmp_path / "logs"])
+    write_log(log, tmp_path / "merged.tlog")
+    again = read_log(tmp_path / "merged.tlog")
+    window_s = (10.0, 50.0)
+    assert delivery(again, (0, LENGTH_S)).times == delivery(log, (0, LENGTH_S)).times
+    assert delivery(again, window_s).clock_error_ms == delivery(log, window_s).clock_error_ms
+    assert delivery(truncate(again, window_s), window_s).times == delivery(log, window_s).times
+
+
+def test_two_runs_of_two_machines_keep_their_clocks_apart(tmp_path: Path) -> None:
+    """The same machines an hour later, placed by the wall clock: each run's readings are of its own instants."""
+    write_run(tmp_path / "logs", 60_000)
+    write_run(tmp_path / "later", 60_000)
+    one = read_logs([tmp_path / "logs"])
+    alone_ms = np.sort(np.concatenate([each.arrived_us - each.accepted_us for each in journeys(one)]))
+    for path in (tmp_path / "later").glob("*.tlog"):
+        path.write_bytes(of_later_run(path))
+    both = read_logs([tmp_path / "logs", tmp_path / "later"])
+    assert len({source.run for source in both.sources}) == 2
+    both_ms = np.sort(np.concatenate([each.arrived_us - each.accepted_us for each in journeys(both)]))
+    assert np.abs(both_ms - np.repeat(alone_ms, 2)).max() <= 2
+
+
+def of_later_run(path: Path) -> bytes:
+    """The same log of another run, an hour later by the wall clock."""
+    with path.open("rb") as file:
+        header, end = container.read_head(str(path), file)
+    header |= {"run": "run-2", "wall_clock_start": "2026-01-05T09:00:00+00:00"}
+    return container.encode_head(header) + path.read_bytes()[end:]
+
+
+def test_the_answer_says_how_exact_times_are(tmp_path: Path) -> None:
+    """A line where clocks were compared, with the figure of score.json."""
+    write_run(tmp_path / "logs", 60_000)
+    summary = summarise([tmp_path / "logs"])
+    error_ms = summary.score["delivery"]["clock_error_ms"]
+    assert 0.12 <= error_ms <= 0.63
+    [line] = [line for line in answer_text(summary.score).splitlines() if line.startswith("Clocks: ")]
+    assert line.startswith(f"Clocks: compared; a delivery time between machines is wrong by {error_ms:.1f} ms at most")
