@@ -1,4 +1,4 @@
-"""Timing logs of up to 100 million tasks: seconds and memory to merge, to truncate and to score them.
+"""Timing logs of up to 100 million tasks: seconds and memory to merge, to truncate, to score and to answer them.
 
 The logs are as eight engines would have written them in a working day: in order of completion, a block each second.
 Each step is a process of its own, started as `python -m bench.logs STEP DIRECTORY`; the percentiles are held against
@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 
 from bench.processes import LONGEST_S
 from loadsim.errors import ConfigError
+from loadsim.report.answer import summarise
 from loadsim.results import container
 from loadsim.results.merge import read_logs, truncate
-from loadsim.results.records import NEVER, OUTCOME, TASK, Records
+from loadsim.results.records import INSTANTS, NEVER, OUTCOME, TASK, Records
 from loadsim.results.score import DEFAULT_WEIGHTS, score_protocols
 from loadsim.results.timinglog import TimingLog, read_log, write_log
 
@@ -49,6 +50,9 @@ NAMES = ("other", *dict.fromkeys(TASKS), "medium", "imap", "refused: NO", "c1", 
 
 PERCENTS = (50, 95)
 
+START_US = 60_000_000
+"""The common start, on the engines' clocks: everybody was logged on by then."""
+
 
 def measure(sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
     """A row for each number of records. Raises `ConfigError` for too little room on the disk, or a wrong figure."""
@@ -66,9 +70,17 @@ def measure(sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
 
 def _measure(directory: Path, records: int) -> dict[str, Any]:
     written_bytes = _write_all(directory, records)
-    found = {step: _in_a_process(step, directory) for step in STEPS}
+    found = {}
+    for step in STEPS:
+        found[step] = one = _in_a_process(step, directory)
+        print(
+            f"logs: {records:,} tasks: {step}: {one['s']:.1f} s, {one['cpu_s']:.1f} s of CPU,"
+            f" {one['peak_kib'] / 1024:.0f} MiB",
+            file=sys.stderr,
+            flush=True,
+        )
     expected = _expected_us(directory)
-    for step in ("score", "at_once"):
+    for step in ("score", "at_once", "answer"):
         figures_us = found[step].pop("figures_us")
         if figures_us != expected:
             raise ConfigError(f"logs: {step}: expected the percentiles {expected}, found {figures_us}")
@@ -110,7 +122,19 @@ def _at_once(directory: Path) -> dict[str, list[int]]:
     return _figures_us(truncate(read_logs([directory / "logs"]), WINDOW_S))
 
 
-STEPS: dict[str, Callable[[Path], Any]] = {"merge": _merge, "truncate": _truncate, "score": _score, "at_once": _at_once}
+def _answer(directory: Path) -> dict[str, list[int]]:
+    """All that `loadsim log answer` says of these logs: with intervals, trends, lateness and the verdict."""
+    tasks = summarise([directory / "logs"]).score["tasks"]
+    return {task["task"]: [round(1000 * task[name]) for name in ("p50_ms", "p95_ms")] for task in tasks}
+
+
+STEPS: dict[str, Callable[[Path], Any]] = {
+    "merge": _merge,
+    "truncate": _truncate,
+    "score": _score,
+    "at_once": _at_once,
+    "answer": _answer,
+}
 
 
 def _in_a_process(step: str, directory: Path) -> dict[str, Any]:
@@ -129,7 +153,7 @@ def _in_a_process(step: str, directory: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Do a step; print its seconds and its peak of memory."""
+    """Do a step; print its seconds (by the clock, and of all processors) and its peak of memory."""
     step, directory = sys.argv[1], Path(sys.argv[2])
     began_s, began_cpu_s = time.monotonic(), time.process_time()
     figures_us = STEPS[step](directory)
@@ -176,8 +200,11 @@ def _log_of(directory: Path, engine: int, records: int) -> Iterator[bytes]:
         begin, end = (records * bound // CHUNKS for bound in (chunk, chunk + 1))
         tasks = _tasks(random, engine, begin, end, (chunk * DAY_S // CHUNKS, (chunk + 1) * DAY_S // CHUNKS))
         _keep_durations(directory, tasks)
+        for name in INSTANTS:
+            if name in (tasks.dtype.names or ()):
+                tasks[name][tasks[name] != NEVER] += START_US
         yield b"".join(_blocks(tasks))
-    yield container.encode_json(container.FACTS, [{"start_ns": 0, "ended": "completed"}])
+    yield container.encode_json(container.FACTS, [{"start_ns": 1000 * START_US, "ended": "completed"}])
 
 
 def _tasks(random: np.random.Generator, engine: int, begin: int, end: int, due_s: tuple[int, int]) -> Records:

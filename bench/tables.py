@@ -160,17 +160,20 @@ def _healthy(rows: Sequence[Row]) -> str:
 
 
 def _logs(rows: Sequence[Row]) -> str:
-    steps = ("merge", "truncate", "score", "at_once")
+    steps = ("merge", "truncate", "score", "at_once", "answer")
     body = [
         [
             f"{row['records']:,}",
             f"{row['bytes'] / 1e9:.1f}",
-            *(f"{row[step]['s']:.1f} s, {row[step]['peak_kib'] / 1024:.0f} MiB" for step in steps),
+            *(
+                f"{row[step]['s']:.1f} s ({row[step]['cpu_s']:.1f} s CPU), {row[step]['peak_kib'] / 1024:.0f} MiB"
+                for step in steps
+            ),
             *(f"{row[rate] / 1e9:.2f}" for rate in ("crc_bytes_per_s", "write_bytes_per_s")),
         ]
         for row in rows
     ]
-    head = ["tasks", "GB", "merge", "truncate", "score", "all at once", "CRC GB/s", "disk GB/s"]
+    head = ["tasks", "GB", "merge", "truncate", "score", "all three at once", "answer", "CRC GB/s", "disk GB/s"]
     return _table(head, body)
 
 
