@@ -50,7 +50,7 @@ def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
 
 def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
     """By `client.engine`, the placed samples of health with this key."""
-    samples = defaultdict(list)
+    samples: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for sample in log.health:
         if having in sample and "at_s" in sample:
             client = sample.get("client", log.sources[0].client)

@@ -26,6 +26,7 @@ from loadsim.results.records import (
     Kind,
     placed_us,
 )
+from loadsim.results.samples import Sample, Samples
 
 GROUP_RECORDS = 16_384
 """An engine writes blocks once a second, of few records: about so many are read together, or one block of more."""
@@ -79,7 +80,7 @@ class LogFile:
     header: dict[str, Any]
     strings: tuple[str, ...]
     facts: dict[str, Any]
-    health: list[dict[str, Any]]
+    health: list[Sample]
     indices: Mapping[str, Index]
     blocks: int
     end: int
@@ -115,7 +116,7 @@ def open_log(path: Path) -> LogFile:
 
 def _read(path: Path, file: BinaryIO) -> LogFile:
     header, end = container.read_head(str(path), file)
-    strings, facts, health = [""], dict[str, Any](), list[dict[str, Any]]()
+    strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
     gatherings = {kind.number: _Gathering(kind) for kind in KINDS.values()}
     blocks = 0
     for block in container.whole_blocks(file, end):
@@ -125,10 +126,10 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
         elif number == container.STRINGS:
             strings += _json(path, block)
         elif number == container.FACTS:
-            for fact in _json(path, block):
+            for fact in _objects(path, block):
                 facts.update(fact)
         elif number == container.HEALTH:
-            health += _json(path, block)
+            health += map(samples.add, _objects(path, block))
         blocks += 1
         end = block.end
     if "sources" not in header:
@@ -154,6 +155,13 @@ def _json(path: Path, block: container.Block) -> list[Any]:
         found = None
     if not isinstance(found, list):
         raise LogError(f"{path}: byte {block.begin}: expected a JSON array in a block of kind {block.kind}")
+    return found
+
+
+def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
+    found = _json(path, block)
+    if not all(isinstance(one, dict) for one in found):
+        raise LogError(f"{path}: byte {block.begin}: expected objects in a block of kind {block.kind}")
     return found
 
 

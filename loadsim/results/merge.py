@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from loadsim.errors import LogError
 from loadsim.results.columns import Columns, together
 from loadsim.results.logwriter import MOST_NAMES, OTHER
 from loadsim.results.records import KINDS, MAKERS, NAMES, Kind, Records, chosen, placed_us
+from loadsim.results.samples import Sample
 from loadsim.results.slices import check_slices
 from loadsim.results.streams import EVER, Span, Stream
 from loadsim.results.timinglog import Source, TimingLog, read_each
@@ -286,14 +286,13 @@ def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
     return found
 
 
-def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[dict[str, Any], ...]:
+def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sample, ...]:
     """All samples, each saying whose it is, moved as the records are, in time order as far as they say it."""
     samples = []
     for log, shift_us in zip(logs, shifts_us, strict=True):
         whose = {maker: getattr(log.sources[0], maker) for maker in MAKERS}
         for sample in log.health:
-            placed = {"at_s": sample["at_s"] + shift_us / 1e6} if "at_s" in sample else {}
-            samples.append({**whose, **sample, **placed})
+            samples.append(sample.placed(sample["at_s"] + shift_us / 1e6 if "at_s" in sample else None, whose))
     return tuple(sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"])))
 
 

@@ -24,9 +24,11 @@ from loadsim.results.hand import Hand, Slice, slice_of
 from loadsim.results.logfile import GROUP_RECORDS, LogFile, open_log
 from loadsim.results.newfile import new_file
 from loadsim.results.records import KINDS, MAKERS, Records, block_of
+from loadsim.results.samples import Sample
 from loadsim.results.streams import EVER, FileStream, Span, Stream, ahead
 
 _BLOCK_RECORDS = 16_384
+_BLOCK_SAMPLES = 1024
 
 WHOLE_RECORDS = 1 << 21
 """So many records of a kind are read into memory as a whole and stay there; of more, only a part is, at any time."""
@@ -80,7 +82,7 @@ class TimingLog:
     sources: tuple[Source, ...]
     strings: tuple[str, ...]
     streams: Mapping[str, Stream]
-    health: tuple[Mapping[str, Any], ...] = ()
+    health: tuple[Sample, ...] = ()
     damages: tuple[str, ...] = ()
 
     @cached_property
@@ -166,11 +168,11 @@ def log_of(file: LogFile) -> TimingLog:
     )
 
 
-def _placed(file: LogFile, sample: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(file: LogFile, sample: Sample) -> Sample:
     """A sample of an engine's health with `at_s`, seconds from the common start, if it says when it was."""
     if "at_ns" not in sample:
-        return dict(sample)
-    return {**sample, "at_s": (sample["at_ns"] - file.header["epoch_ns"]) / 1e9 - file.origin_us / 1e6}
+        return sample
+    return sample.placed((sample["at_ns"] - file.header["epoch_ns"]) / 1e9 - file.origin_us / 1e6)
 
 
 def read_each(paths: Sequence[Path]) -> list[TimingLog]:
@@ -232,5 +234,6 @@ def write_log(log: TimingLog, path: Path) -> None:
             for part in log.parts(name):
                 for block in np.array_split(part, -(-len(part) // _BLOCK_RECORDS)) if len(part) else ():
                     file.writelines(block_of(kind, block))
-        if log.health:
-            file.write(container.encode_json(container.HEALTH, list(log.health)))
+        for begin in range(0, len(log.health), _BLOCK_SAMPLES):
+            samples = [dict(sample) for sample in log.health[begin : begin + _BLOCK_SAMPLES]]
+            file.write(container.encode_json(container.HEALTH, samples))

@@ -1,0 +1,84 @@
+"""Samples of health by columns: each is the mapping that it was, in a fraction of the memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_samples import START_NS, write_sample
+
+from loadsim.errors import LogError
+from loadsim.results import container, timinglog
+from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.merge import merge
+from loadsim.results.samples import Samples
+from loadsim.results.timinglog import read_log, write_log
+
+NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-3, 3) | st.floats(allow_nan=False)
+VALUES = NUMBERS | st.none() | st.booleans() | st.text(max_size=3) | st.lists(NUMBERS | st.booleans(), max_size=4)
+SAMPLES = st.lists(st.dictionaries(st.sampled_from(["at_s", "client", "lags_us", "cpu"]), VALUES), max_size=8)
+
+
+@settings(deadline=None)
+@given(
+    samples=SAMPLES, at_s=st.none() | st.floats(0, 9), whose=st.dictionaries(st.sampled_from(["client", "run"]), VALUES)
+)
+def test_a_sample_is_what_it_was(samples: list[dict[str, Any]], at_s: float | None, whose: dict[str, Any]) -> None:
+    """Whole numbers stay whole, however large, and true stays true; makers are added, and the time is replaced."""
+    kept = Samples()
+    for was, found in zip(samples, [kept.add(sample) for sample in samples], strict=True):
+        assert json.dumps(dict(found), sort_keys=True) == json.dumps(was, sort_keys=True)
+        expected = {**whose, **was, **({} if at_s is None else {"at_s": at_s})}
+        placed = found.placed(at_s, whose)
+        assert json.dumps(dict(placed), sort_keys=True) == json.dumps(expected, sort_keys=True)
+        assert len(placed) == len(expected) and all(key in placed for key in expected)
+        assert [key in placed for key in ("at_s", "run", "?")] == [key in expected for key in ("at_s", "run", "?")]
+        with pytest.raises(KeyError):
+            placed["?"]
+
+
+def test_samples_take_little_memory(tmp_path: Path) -> None:
+    """Of an engine's, each with a hundred lags: two kilobytes at most, where lists of Python's numbers take four."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", {"run": "r", "client": "c", "engine": "0"}, START_NS)
+    for second in range(2000):
+        lags_us = [300 + (second * tick) % 1000 for tick in range(100)]
+        writer.health({"at_ns": START_NS + second * 10**9, "lags_us": lags_us, "cpu_share": second / 7000})
+    writer.close()
+    tracemalloc.start()
+    try:
+        log = merge([read_log(tmp_path / "a.tlog")])
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(log.health) == 2000 and log.health[7]["lags_us"][3] == 321
+    assert taken_bytes < 2000 * 2000
+
+
+def test_many_samples_are_written_in_several_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they need not be in memory as text all at once."""
+    writer = TimingLogWriter(tmp_path / "a.tlog", {"run": "r", "client": "c", "engine": "0"}, START_NS)
+    for second in range(10):
+        writer.health({"at_ns": START_NS + second * 10**9, "cpu_share": 0.5})
+    writer.close()
+    log = merge([read_log(tmp_path / "a.tlog")])
+    monkeypatch.setattr(timinglog, "_BLOCK_SAMPLES", 4)
+    write_log(log, tmp_path / "merged.tlog")
+    assert read_log(tmp_path / "merged.tlog").health == log.health
+    with (tmp_path / "merged.tlog").open("rb") as file:
+        _, begin = container.read_head("", file)
+        kinds = [block.kind for block in container.whole_blocks(file, begin)]
+    assert kinds.count(container.HEALTH) == 3
+
+
+def test_samples_that_are_none_are_refused(tmp_path: Path) -> None:
+    """A block of health whose checksum is right, and which holds something else."""
+    path = write_sample(tmp_path / "a.tlog")
+    with path.open("ab") as file:
+        file.write(container.encode_json(container.HEALTH, [1]))
+    with pytest.raises(LogError, match="expected objects in a block of kind 6"):
+        read_log(path)
