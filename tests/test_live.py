@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from virtual_runs import QUIET, scenario_of
 
-from loadsim.cli.live import screen, sentence
+from loadsim.cli.live import Screenful, sentence
 from loadsim.client.snapshot import LiveSnapshot, Stretch
 from loadsim.model.scenario import Scenario
 
@@ -70,7 +70,7 @@ def drawn(
     """The lines of the screen on a terminal that is so wide."""
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
-    Console(file=out, width=columns, height=50).print(screen(snapshot, lately, scenario))
+    Console(file=out, width=columns, height=50).print(Screenful(snapshot, lately, scenario))
     out.flush()
     return [line.rstrip() for line in raw.getvalue().decode(encoding).splitlines()]
 
@@ -123,7 +123,42 @@ def test_no_line_is_wider_than_the_terminal(scenario: Scenario, columns: int, en
     """However narrow it is; at most 110 columns are taken, and a terminal that knows only ASCII gets no other sign."""
     lines = drawn(WORK, Stretch(BEFORE, WORK), scenario, columns, encoding)
     assert max(map(len, lines)) <= min(columns, 110)
-    assert columns < 44 or cells(lines)["READ"] == ["2113", "0", "17.3", "22 ms"]
+
+
+@given(columns=st.integers(10, 200))
+def test_no_figure_is_ever_cut(scenario: Scenario, columns: int) -> None:
+    """A narrow terminal has fewer columns on the tasks, down to what was done: 12 for 1234 would be a wrong figure."""
+    lines = cells(drawn(WORK, Stretch(BEFORE, WORK), scenario, columns))
+    whole = {"done": ("2113", "420"), "failed": ("0", "3"), "lately/s": ("17.3", "3.3")}
+    whole["95th, about"] = ("22 ms", "over 100000 ms")
+    headings = lines["Task"]
+    assert headings[0] == "done" and set(headings) <= set(whole)
+    assert lines["READ"] == [whole[heading][0] for heading in headings]
+    assert lines["SEND"] == [whole[heading][1] for heading in headings]
+    assert columns < 48 or headings == list(whole)
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_narrow_terminal_gets_fewer_words(scenario: Scenario, columns: int) -> None:
+    """The same figures, in lines that are short enough to leave room for the tasks."""
+    lines = drawn(WORK, Stretch(BEFORE, WORK), scenario, columns)
+    text = re.sub(r"\s+", " ", " ".join(lines))
+    for told in (
+        "0:02:56 left",
+        "199 of 200 on, 1 lost, 3 mails under way",
+        "2533 done, 3 failed; 20.7/s, 0.2%",
+        "busy 8.1 ms, down 0.0 ms, ours 0.2 ms",
+        "0.4 ms late, 12% of a core, 96 MiB",
+    ):
+        assert told in text
+    assert lines.index(next(line for line in lines if line.startswith("Task "))) <= 11
+
+
+def test_log_ons_stand_below_the_work(scenario: Scenario) -> None:
+    """Where there are too few lines, the tasks of the day are seen."""
+    tasks = {"LOGON": {"ok": 200}, "LOGOFF": {"ok": 1}} | dict(WORK.tasks)
+    names = [line.split()[0] for line in drawn(replace(WORK, tasks=tasks), None, scenario)][-4:]
+    assert names == ["READ", "SEND", "LOGON", "LOGOFF"]
 
 
 def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> None:

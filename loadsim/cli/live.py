@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from math import floor, log10
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
 from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -19,10 +20,12 @@ from rich.text import Text
 
 from loadsim.cli.progress import watched_terminal
 from loadsim.client.service_times import BOUNDS_MS
-from loadsim.client.snapshot import FAILED, LiveSnapshot, Recent, Stretch
+from loadsim.client.snapshot import LiveSnapshot, Recent, Stretch
 from loadsim.client.tasks import TASKS
 from loadsim.model.bounds import GeneratorLimits
 from loadsim.model.scenario import Scenario
+from loadsim.results.merge import WITHOUT_WINDOW
+from loadsim.results.records import FAILURES
 
 Watch = Callable[[LiveSnapshot], None]
 """Is shown where a run stands, once a second."""
@@ -34,6 +37,16 @@ LATELY_S = 60.0
 
 WIDEST = 110
 """Columns that the screen takes at most."""
+
+NARROW = 64
+"""With fewer columns than this, fewer words are used."""
+
+HEADINGS = ("Task", "done", "failed", "lately/s", "95th, about")
+FITTING = (HEADINGS, ("Task", "done", "failed", "95th, about"), ("Task", "done", "95th, about"), ("Task", "done"))
+"""The columns on the tasks; and the fewer of them, the narrower the terminal is."""
+
+GAP = 2
+"""Blanks between columns."""
 
 KINDS = 6
 """How many kinds of failure the screen names."""
@@ -103,29 +116,40 @@ class _Screen:
             if self._console.size != self._size:  # what was drawn lies about in pieces
                 self._size = self._console.size
                 self._console.clear()
-            self._live.update(screen(snapshot, lately, self._scenario), refresh=True)
+            self._live.update(Screenful(snapshot, lately, self._scenario), refresh=True)
 
 
-def screen(snapshot: LiveSnapshot, lately: Stretch | None, scenario: Scenario) -> Constrain:
+@dataclass(frozen=True, slots=True)
+class Screenful:
     """All that is to be seen at once; `lately` is what rates, lateness and service times are taken from.
 
-    What matters most stands on top: where there are too few lines, the last tasks are not seen.
+    What matters most stands on top: where there are too few lines, the last tasks are not seen. A narrow terminal gets
+    fewer words and columns, but never a part of a figure.
     """
-    figures = Table.grid(padding=(0, 2))
-    figures.add_column(style="bold", no_wrap=True, overflow="crop")
-    figures.add_column(overflow="fold")
-    for name, figure in (
-        ("Users", _users(snapshot)),
-        ("Tasks", _tasks(snapshot, lately)),
-        ("Late", _late(snapshot, lately)),
-        ("Generator", _generator(snapshot, scenario.limits.generator)),
-        ("Failures", _failures(snapshot)),
-    ):
-        figures.add_row(name, figure)
-    return Constrain(Group(_head(snapshot, scenario.duration_s), figures, *_by_task(snapshot, lately)), WIDEST)
+
+    snapshot: LiveSnapshot
+    lately: Stretch | None
+    scenario: Scenario
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        snapshot, lately, columns = self.snapshot, self.lately, min(options.max_width, WIDEST)
+        narrow = columns < NARROW
+        figures = Table.grid(padding=(0, 2))
+        figures.add_column(style="bold", no_wrap=True, overflow="crop")
+        figures.add_column(overflow="fold")
+        for name, figure in (
+            ("Users", _users(snapshot, narrow)),
+            ("Tasks", _tasks(snapshot, lately, narrow)),
+            ("Late", _late(snapshot, lately, narrow)),
+            ("Generator", _generator(snapshot, self.scenario.limits.generator, narrow)),
+            ("Failures", _failures(snapshot)),
+        ):
+            figures.add_row(name, figure)
+        head = _head(snapshot, self.scenario.duration_s, narrow)
+        yield Constrain(Group(head, figures, *_by_task(snapshot, lately, columns)), WIDEST)
 
 
-def _head(snapshot: LiveSnapshot, duration_s: float) -> Table:
+def _head(snapshot: LiveSnapshot, duration_s: float, narrow: bool) -> Table:
     """The phase, how much of it is over, and how long it takes."""
     share = 1.0
     if snapshot.phase == "log-on":
@@ -134,7 +158,8 @@ def _head(snapshot: LiveSnapshot, duration_s: float) -> Table:
     elif snapshot.phase == "work":
         at_s = min(max(snapshot.at_s or 0.0, 0.0), duration_s)
         share = at_s / duration_s
-        told = f"{_clock(at_s)} of {_clock(duration_s)}, {_clock(duration_s - at_s)} left"
+        left = f"{_clock(duration_s - at_s)} left"
+        told = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
     else:
         told = WAITING[snapshot.phase]
     head = Table.grid(padding=(0, 2), expand=True)
@@ -149,38 +174,38 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _users(snapshot: LiveSnapshot) -> Text:
-    under_way = f"{snapshot.accepted_undelivered} messages under way"
-    return Text(
-        f"{snapshot.users_on} of {snapshot.users} on, {snapshot.sessions_lost} sessions lost, {under_way}",
-        style="red" if snapshot.sessions_lost else "",
-    )
+def _users(snapshot: LiveSnapshot, narrow: bool) -> Text:
+    on, lost = f"{snapshot.users_on} of {snapshot.users} on", snapshot.sessions_lost
+    under_way = f"{snapshot.accepted_undelivered} {'mails' if narrow else 'messages'} under way"
+    told = f"{on}, {lost} lost, {under_way}" if narrow else f"{on}, {lost} sessions lost, {under_way}"
+    return Text(told, style="red" if lost else "")
 
 
-def _tasks(snapshot: LiveSnapshot, lately: Stretch | None) -> Text:
+def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
     text = Text(f"{snapshot.done} done, ")
     text.append(f"{snapshot.failed} failed", style="red" if snapshot.failed else "")
-    if lately is not None and (ended := lately.ended("ok", *FAILED)):
-        text.append(f"; lately {_rate(ended, lately)} a second, {lately.ended(*FAILED) / ended:.1%} failed")
+    if lately is not None and (ended := lately.ended("ok", *FAILURES)):
+        rate, share = _rate(ended, lately), f"{lately.ended(*FAILURES) / ended:.1%}"
+        text.append(f"; {rate}/s, {share}" if narrow else f"; lately {rate} a second, {share} failed")
     return text
 
 
-def _late(snapshot: LiveSnapshot, lately: Stretch | None) -> Text:
+def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
     """How late tasks began on average, by cause."""
     most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms at most"
-    if lately is None or not (ended := lately.ended("ok", *FAILED)):
+    if lately is None or not (ended := lately.ended("ok", *FAILURES)):
         return Text(most)
     before, after = lately.before, lately.after
     causes = (
-        ("user busy", after.late_busy_s - before.late_busy_s),
-        ("session down", after.late_down_s - before.late_down_s),
-        ("generator", after.late_generator_s - before.late_generator_s),
+        ("busy" if narrow else "user busy", after.late_busy_s - before.late_busy_s),
+        ("down" if narrow else "session down", after.late_down_s - before.late_down_s),
+        ("ours" if narrow else "generator", after.late_generator_s - before.late_generator_s),
     )
     means = ", ".join(f"{cause} {late_s / ended * 1000:.1f} ms" for cause, late_s in causes)
-    return Text(f"{means} a task lately; {most}")
+    return Text(means if narrow else f"{means} a task lately; {most}")
 
 
-def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits) -> Text:
+def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits, narrow: bool) -> Text:
     """How the worst engine was in the last second."""
     if snapshot.cpu_share is None:
         return Text("")
@@ -188,10 +213,11 @@ def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits) -> Text:
     if snapshot.lag_p99_ms is not None:
         bad = limits.lag_p99_ms is not None and snapshot.lag_p99_ms > limits.lag_p99_ms
         most = "" if limits.lag_p99_ms is None else f", at most {limits.lag_p99_ms:g}"
-        told = f"event loop {snapshot.lag_p99_ms:.1f} ms late (99th percentile{most}), "
+        late = f"{snapshot.lag_p99_ms:.1f} ms late"
+        told = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
         text.append(told, style="red" if bad else "")
     bad = limits.cpu is not None and snapshot.cpu_share > limits.cpu
-    most = "" if limits.cpu is None else f" (at most {limits.cpu:.0%})"
+    most = "" if limits.cpu is None or narrow else f" (at most {limits.cpu:.0%})"
     text.append(f"{snapshot.cpu_share:.0%} of a core{most}", style="red" if bad else "")
     return text.append(f", {(snapshot.rss_bytes or 0) / 2**20:.0f} MiB")
 
@@ -206,22 +232,31 @@ def _failures(snapshot: LiveSnapshot) -> Text:
     return Text("; ".join(told) or "none", style="red" if told else "")
 
 
-def _by_task(snapshot: LiveSnapshot, lately: Stretch | None) -> list[Table]:
-    """Each task that has come to an end."""
-    names = [task for task in TASKS if task in snapshot.tasks]
+def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int) -> list[Table]:
+    """Each task that has come to an end, log-ons and log-offs last; with as much of each as fits."""
+    names = sorted((task for task in TASKS if task in snapshot.tasks), key=WITHOUT_WINDOW.__contains__)
     if not names:
         return []
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("Task", no_wrap=True, overflow="crop")
-    for column in ("done", "failed", "lately/s", "95th, about"):
-        table.add_column(column, justify="right", no_wrap=True, overflow="crop")
+    cells = {heading: [heading] for heading in HEADINGS}
     for name in names:
         outcomes = snapshot.tasks[name]
-        failed = sum(outcomes.get(outcome, 0) for outcome in FAILED)
-        figures = ["", ""]
+        told = dict.fromkeys(HEADINGS, "")
+        told["Task"], told["done"] = name, f"{outcomes.get('ok', 0)}"
+        told["failed"] = f"{sum(outcomes.get(outcome, 0) for outcome in FAILURES)}"
         if lately is not None and (done := lately.done(name)):
-            figures = [_rate(done, lately), _about(lately.about_ms(name, 95))]
-        table.add_row(Text(name), f"{outcomes.get('ok', 0)}", f"{failed}", *figures)
+            told["lately/s"], told["95th, about"] = _rate(done, lately), _about(lately.about_ms(name, 95))
+        for heading, cell in told.items():
+            cells[heading].append(cell)
+    widths = {heading: max(map(len, of_heading)) for heading, of_heading in cells.items()}
+    kept = next(
+        (each for each in FITTING if sum(widths[heading] + GAP for heading in each) - GAP <= columns), FITTING[-1]
+    )
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    for heading in kept:
+        justify: JustifyMethod = "left" if heading == "Task" else "right"
+        table.add_column(heading, justify=justify, no_wrap=True, overflow="crop", min_width=widths[heading])
+    for row in range(1, len(names) + 1):
+        table.add_row(*(Text(cells[heading][row]) for heading in kept))
     return [table]
 
 

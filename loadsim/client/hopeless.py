@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from loadsim.client.snapshot import FAILED, LiveSnapshot, Recent, Stretch
+from loadsim.client.snapshot import LiveSnapshot, Recent, Stretch
 from loadsim.model.abort import AbortOn
+from loadsim.results.records import FAILURES
 
 FEWEST_TASKS = 20
 """The share that failed of fewer says nothing."""
@@ -31,7 +32,7 @@ class Hopeless:
         return self._failed(lately) or self._lost_users() or self._sessions_lost(lately)
 
     def _failed(self, lately: Stretch) -> str | None:
-        failed, ended = lately.ended(*FAILED), lately.ended("ok", *FAILED)
+        failed, ended = lately.ended(*FAILURES), lately.ended("ok", *FAILURES)
         most = self._abort_on.failed_share
         if most is None or ended < FEWEST_TASKS or failed <= most * ended:
             return None

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from loadsim.client.service_times import about_ms
+from loadsim.results.records import FAILURES
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine's life, in their order."""
-
-FAILED = ("refused", "lost", "timeout")
-"""The outcomes of tasks that failed."""
 
 Counts = Mapping[str, Mapping[str, int]]
 """How many, by the name of the task and then by something else."""
@@ -57,7 +55,7 @@ class LiveSnapshot:
     @property
     def failed(self) -> int:
         """How many were refused, lost or timed out."""
-        return self.ended(*FAILED)
+        return self.ended(*FAILURES)
 
     @property
     def skipped(self) -> int:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from loadsim.report.recorded import RecordedRun
-from loadsim.results.gathering import FAILURES
 from loadsim.results.merge import in_window
-from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
+from loadsim.results.records import FAILURES, NEVER, OUTCOME, OUTCOMES
 from loadsim.results.timinglog import TimingLog
 
 Kind = tuple[str, str, str]

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.results.columns import Columns
-from loadsim.results.gathering import FAILURES
 from loadsim.results.lateness import LATENESS, TIMED
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER, OUTCOME
+from loadsim.results.records import FAILURES, NEVER, OUTCOME
 from loadsim.results.selection import Pass, selected
 from loadsim.results.timinglog import TimingLog
 

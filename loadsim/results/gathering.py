@@ -17,12 +17,9 @@ from loadsim.errors import LogError
 from loadsim.results.columns import Columns
 from loadsim.results.groups import Groups
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER, OUTCOME, OUTCOMES
+from loadsim.results.records import FAILURES, NEVER, OUTCOME, OUTCOMES
 from loadsim.results.slots import Hits, in_order, slot_of
 from loadsim.results.timinglog import TimingLog
-
-FAILURES = ("refused", "lost", "timeout")
-"""The outcomes of what was begun and came to a bad end."""
 
 MINUTE = "minute"
 """A field that records do not have: the minute, from the common start, in which they were due."""

@@ -24,6 +24,9 @@ NEVER = np.iinfo(np.int64).min
 OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped")
 """How a task ended. The last two: it was still running, or had not started, when the run ended."""
 
+FAILURES = ("refused", "lost", "timeout")
+"""The outcomes of what was begun and came to a bad end."""
+
 OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
 
 TASK = np.dtype(

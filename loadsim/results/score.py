@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.results.gathering import FAILURES, Growing, ModuleRecords, Part, TaskRecords, gather
+from loadsim.results.gathering import Growing, ModuleRecords, Part, TaskRecords, gather
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import OUTCOME, OUTCOMES
+from loadsim.results.records import FAILURES, OUTCOME, OUTCOMES
 from loadsim.results.timinglog import TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
