@@ -495,16 +495,16 @@ def test_another_scenario_asks_each_module_what_it_has_done(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "limits", "found", "text"),
     [
-        ("score_ms", {"below": 1000}, 1000.0, "score_ms 1000 ms, below 1000 ms wanted"),
+        ("score_ms", {"below": 1000}, 1000.0, "score_ms 1000.0 ms, below 1000 ms wanted"),
         ("tasks.READ.p95_ms", {"max": 500}, 612.3456, "tasks.READ.p95_ms 612.3 ms, at most 500 ms wanted"),
         ("tasks.READ.p95_ms", {"max": 500}, 500.0004, "tasks.READ.p95_ms 500.0004 ms, at most 500 ms wanted"),
-        ("lateness_p95_ms.busy", {"max": 5.5}, 6, "lateness_p95_ms.busy 6 ms, at most 5.5 ms wanted"),
+        ("lateness_p95_ms.busy", {"max": 5.5}, 6, "lateness_p95_ms.busy 6.0 ms, at most 5.5 ms wanted"),
         ("failed_share", {"max": 0.01}, 11 / 1000, "failed_share 1.1 %, at most 1 % wanted"),
         ("failed_share", {"max": 0.01}, 0.010000004, "failed_share 1.0000004 %, at most 1 % wanted"),
         ("done_share", {"min": 0.07}, 0.069, "done_share 6.9 %, at least 7 % wanted"),
         ("done_per_s", {"min": 5, "max": 6}, 7.23, "done_per_s 7.2 per s, at least 5 per s and at most 6 per s wanted"),
-        ("throughput.by_task.READ", {"min": 5}, 4, "throughput.by_task.READ 4 per s, at least 5 per s wanted"),
-        ("generator.rss_bytes", {"max": 2**29}, 700.04 * 2**20, "generator.rss_bytes 700 MiB, at most 512 MiB wanted"),
+        ("throughput.by_task.READ", {"min": 5}, 4, "throughput.by_task.READ 4.0 per s, at least 5 per s wanted"),
+        ("generator.rss_bytes", {"max": 2**29}, 7.04 * 2**27, "generator.rss_bytes 901.1 MiB, at most 512 MiB wanted"),
         ("delivery.undelivered_at_end", {"max": 0}, 3, "delivery.undelivered_at_end 3, at most 0 wanted"),
         ("tasks.READ.response_max_ms", {"max": 9}, math.inf, "tasks.READ.response_max_ms inf, at most 9 ms wanted"),
         ("score_ms", {"max": 9}, None, "score_ms was not measured, at most 9 ms wanted"),
@@ -539,10 +539,10 @@ def test_the_answer_tells_every_criterion(tmp_path: Path) -> None:
     at = next(number for number, line in enumerate(lines) if line.startswith("Criterion"))
     assert [line.split() for line in lines[at : at + 3]] == [
         ["Criterion", "Found", "Wanted"],
-        ["tasks.READ.p95_ms", "10", "ms", "at", "most", "9", "ms", "missed"],
-        ["score_ms", "10", "ms", "at", "most", "10", "ms", "met"],
+        ["tasks.READ.p95_ms", "10.0", "ms", "at", "most", "9", "ms", "missed"],
+        ["score_ms", "10.0", "ms", "at", "most", "10", "ms", "met"],
     ]
-    assert lines[-2:] == ["Verdict: valid, criteria missed", "  tasks.READ.p95_ms 10 ms, at most 9 ms wanted"]
+    assert lines[-2:] == ["Verdict: valid, criteria missed", "  tasks.READ.p95_ms 10.0 ms, at most 9 ms wanted"]
     assert summary.exit_status == 1
 
 

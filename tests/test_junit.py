@@ -58,7 +58,7 @@ def test_the_file_says_what_the_exit_status_says(
     if validity == "error":
         assert cases["loadsim.validity/validity"][1] == "READ has too few hits: 1, at least 99 needed"
     if read == "failure":
-        assert cases["loadsim.criteria/tasks.READ.p95_ms"][1] == "10 ms, at most 9 ms wanted"
+        assert cases["loadsim.criteria/tasks.READ.p95_ms"][1] == "10.0 ms, at most 9 ms wanted"
 
 
 def test_what_was_said_of_a_run_that_passed(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_was_said_of_a_run_that_passed(tmp_path: Path) -> None:
     assert {outcome for outcome, _ in cases_of(file).values()} == {"passed"}
     said = file.read_text()
     assert "the run is degraded" in said and "has no end: its 2 users count as lost" in said
-    assert "score_ms: 10 ms, at most 90 ms wanted" in said
+    assert "score_ms: 10.0 ms, at most 90 ms wanted" in said
 
 
 @pytest.mark.parametrize(

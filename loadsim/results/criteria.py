@@ -51,7 +51,9 @@ class Result:
         if math.isinf(self.figure):
             return "inf"
         rounded = _rounded(self.name, self.figure)
-        return _in_words(self.name, rounded if _keeps(rounded, self.limits) == self.passed else self.figure)
+        if _keeps(rounded, self.limits) != self.passed:
+            return _in_words(self.name, self.figure)
+        return _in_words(self.name, rounded, decimals=1)
 
     @property
     def wanted(self) -> str:
@@ -123,9 +125,13 @@ def _rounded(name: str, figure: float) -> float:
     return float(f"{figure:.4g}") if scale > 1 else round(figure * scale, 1) / scale
 
 
-def _in_words(name: str, figure: float) -> str:
+def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
+    """With its unit; of a count or a share as many decimals as it has."""
     unit = _unit(name)
-    return f"{figure * _SCALES.get(unit, 1):.15g} {unit}".rstrip()
+    figure *= _SCALES.get(unit, 1)
+    return (
+        f"{figure:.15g} {unit}".rstrip() if decimals is None or unit in ("", "%") else f"{figure:.{decimals}f} {unit}"
+    )
 
 
 def _unit(name: str) -> str:
