@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -169,6 +170,7 @@ def test_the_answer_is_what_the_definitions_say(
             }
             write_sample(Path(directory) / f"{client}.tlog", tasks, header=header)
         answer = summarise([directory], percent=percent, method=method, by=by, weights=weights).score
+    assert json.dumps(answer, allow_nan=False)
     inside = [record for record in records if record.inside]
     windowed = [record for record in inside if record.task != "LOGON"]
     assert answer["planned"] == len(windowed)

@@ -10,6 +10,7 @@ import pytest
 from test_generator import CALM, sample
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, skipped, write_sample
 
+from loadsim.errors import LogError
 from loadsim.report.answer import summarise
 from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.merge import merge
@@ -96,6 +97,20 @@ def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None
         ["run run-4 by itself is invalid: 60 of 90 planned tasks were done (66.67 %), at least 90 % needed"],
     )
     assert summarise([*logs[:4], *logs[5:]], rebase=True).score["verdict"]["validity"] == "valid"
+
+
+def test_no_window_reaches_beyond_the_runs(tmp_path: Path) -> None:
+    """Rates would count time without load. Of runs that lie apart in time nobody knows that: theirs may be longer."""
+    logs = [
+        write_sample(tmp_path / f"{run}.tlog", [done("READ", 1000, 10)], header={"run": run, "duration_s": 100})
+        for run in ("first", "second")
+    ]
+    with pytest.raises(LogError, match="window: expected an end within the run's 100 s, found 200 s"):
+        summarise(logs, end_s=200, rebase=True)
+    write_log(merge([read_log(path) for path in logs], rebase=True), tmp_path / "merged.tlog")
+    with pytest.raises(LogError, match="window: expected an end within"):
+        summarise([tmp_path / "merged.tlog"], end_s=200)
+    assert summarise(logs, end_s=200).score["window_s"] == [0, 200]
 
 
 def watched(place: Path, run: str, samples: Sequence[dict[str, Any]], hour: int) -> Path:
