@@ -54,6 +54,14 @@ def with_facts(**fields: Any) -> Callable[[Facts], Facts]:
     return lambda facts: replace(facts, **fields)
 
 
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_a_share_of_lost_users_that_is_the_limit_is_within_it(percent: int) -> None:
+    """As 29 of 100 are 29 %, also where floating-point numbers multiplied would say that they are more."""
+    limits = LIMITS | {"lost_users": percent / 100}
+    assert judge(replace(FINE, lost_users=percent), (MET,), limits).validity == "degraded"
+    assert judge(replace(FINE, lost_users=percent + 1), (MET,), limits).validity == "invalid"
+
+
 def test_a_fine_run_is_valid_and_passes() -> None:
     """No reason, exit status 0."""
     verdict = judge(FINE, (MET,), LIMITS)

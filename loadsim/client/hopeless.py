@@ -40,7 +40,7 @@ class Hopeless:
 
     def _lost_users(self) -> str | None:
         lost, most = self._users - self._recent.most_users_on, self._abort_on.lost_users
-        if most is None or lost <= most * self._users:
+        if most is None or lost / self._users <= most:
             return None
         share = _percent(lost / self._users)
         return f"{share} of the users without a session over {self._period}, at most {_percent(most)}"

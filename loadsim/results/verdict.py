@@ -161,7 +161,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     reasons = []
     if facts.ended_early:
         reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else "the run was ended early")
-    if facts.lost_users > limits["lost_users"] * facts.users:
+    # Divided, for what a share is multiplied by is rounded: 29 of 100 would be more than 29 %.
+    if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         reasons.append(
             f"{facts.lost_users} of {facts.users} users were lost, at most {_percent(limits['lost_users'])} allowed"
         )
