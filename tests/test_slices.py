@@ -24,6 +24,7 @@ from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.cli.together import common_run, start_from, told
 from loadsim.client.agreed import Agreed
+from loadsim.client.control import Alone
 from loadsim.client.engine import Engine
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.scenario import Scenario, load_scenario
@@ -158,9 +159,9 @@ def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, par
 
 
 def test_engines_start_at_the_instant_of_the_wall_clock(tmp_path: Path) -> None:
-    """Told on their own clock; a part waits until everybody's tasks have ended, and nobody says that all is seen."""
+    """Told on their own clock; a part waits until everybody's tasks have ended on all machines."""
     at = datetime.now(UTC) + timedelta(seconds=2)
-    alone = ON + FINISHED + "snapshot('drain'); say(over=True)"
+    alone = ON + FINISHED + "say(event=dict(event='drains', at=time.monotonic_ns())); snapshot('drain'); say(over=True)"
     done_ = Conducted(tmp_path, alone, alone)
     done_.run(control=lambda: agreed_on(at, done_, work_s=0.5))
     first, second = dict(done_.heard(1)), dict(done_.heard(2))
@@ -168,7 +169,19 @@ def test_engines_start_at_the_instant_of_the_wall_clock(tmp_path: Path) -> None:
     assert first["start"] == second["start"]
     by_wall_clock = first["start"] - time.monotonic_ns() + time.time_ns()
     assert abs(by_wall_clock - at.timestamp() * 1e9) < 50e6
+    assert min(line["at"] for line in done_.said("drains")) >= first["start"] + 0.5e9
     assert not done_.gave_up
+
+
+@pytest.mark.parametrize("part", [True, False])
+def test_no_machine_says_that_all_is_delivered_where_others_send(part: bool) -> None:
+    """By itself it knows when its own users have seen everything."""
+
+    async def ask() -> tuple[bool, bool]:
+        agreed = Agreed(NOW, work_s=0, part=part, give_up=lambda _: None)
+        return agreed.all_delivered(0), agreed.all_delivered(1)
+
+    assert asyncio.run(ask()) == (not part, False)
 
 
 def test_all_of_a_run_can_have_an_agreed_start(tmp_path: Path) -> None:
@@ -253,6 +266,26 @@ def test_users_do_the_same_in_a_slice_as_in_the_whole(tmp_path: Path) -> None:
         together |= planned(lived)
     assert sum(map(len, whole.values())) > 100
     assert together == whole
+
+
+def test_mail_of_other_machines_is_not_kept_account_of(tmp_path: Path) -> None:
+    """Nobody will tell that it was accepted, nor hears that it was; mail between users of this machine is as ever."""
+    elsewhere: list[tuple[str, int]] = []
+
+    class Hears(Alone):
+        def accepted_elsewhere(self, message: str, user: int) -> None:
+            elsewhere.append((message, user))
+
+    engine = live(scenario_of(tmp_path, (quiet(), 4)), tmp_path, users=[1, 2], here=[1, 2, 3], control=Hears).engine
+    engine.mail_seen("x", 1, sender=4)
+    engine.mail_accepted("x", 1)
+    assert engine.outstanding == 1
+    engine.mail_seen("y", 1, sender=3)
+    engine.mail_accepted("y", 1)
+    assert engine.outstanding == 1
+    for user in (1, 3, 4):
+        engine.mail_accepted("z", user)
+    assert (elsewhere, engine.outstanding) == ([("z", 3)], 2)
 
 
 # --- their logs ---------------------------------------------------------------------------------------------------
