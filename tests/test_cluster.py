@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,7 +22,7 @@ import pytest
 from distributed import Client as Control
 from distributed import Scheduler
 from distributed.security import Security
-from test_machine import Agreed, Client, on_fake, parent, wait_for_end
+from test_machine import Agreed, Client, on_fake, wait_for_end
 from virtual_runs import NOWHERE
 
 from loadsim import __version__
@@ -31,9 +32,12 @@ from loadsim.client.events import Events
 from loadsim.client.pool import Pool
 from loadsim.client.snapshot import LiveSnapshot
 from loadsim.cluster.agent import QUIET
+from loadsim.cluster.collect import collect
 from loadsim.cluster.security import PAGES_ADDRESS
 from loadsim.cluster.station import Cluster
 from loadsim.errors import ConfigError
+from loadsim.model.workload import Workload
+from loadsim.results.merge import read_logs
 
 PATIENCE_S = 90
 RUN = "run-1"
@@ -124,20 +128,24 @@ def conduct(
     clients: Sequence[Client],
     watch: Callable[[LiveSnapshot, Agents], None] = lambda *_: None,
     spare: Sequence[str] = (),
+    out: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """A whole run of these over a cluster of their agents; the station's events."""
-    out = io.StringIO()
+    """A whole run of these over a cluster of their agents, collected into `out`; the station's events."""
+    told = io.StringIO()
 
     async def main() -> None:
         names = [client.share.name for client in clients]
-        async with cluster(place, *names) as (station, agents), station.machines(RUN) as open_channel:
+        shares = [client.share for client in clients]
+        async with cluster(place, *names) as (station, agents):
             agents.prepare(*spare)
-            shares = [client.share for client in clients]
             shown = partial(watch_with, watch, agents)
-            await Pool(shares, Events(out), shown, Alone(MonotonicClock(), 0.5), open_channel).run()
+            async with station.machines(RUN) as open_channel:
+                await Pool(shares, Events(told), shown, Alone(MonotonicClock(), 0.5), open_channel).run()
+            if out is not None:
+                await asyncio.gather(*(collect(station, name, RUN, out) for name in names))
 
     asyncio.run(main())
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+    return [json.loads(line) for line in told.getvalue().splitlines()]
 
 
 def watch_with(watch: Callable[[LiveSnapshot, Agents], None], agents: Agents, snapshot: LiveSnapshot) -> None:
@@ -154,8 +162,16 @@ def shared(place: Path, *names: str) -> list[Client]:
     return clients
 
 
+def parent(process: int) -> int:
+    """The process that it descends from (proc_pid_stat(5))."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_run_over_agents_of_which_one_is_killed(tmp_path: Path) -> None:
-    """Its successor, a process of the same name, goes on with it: no user is lost, one start, all is logged."""
+    """Its successor, a process of the same name, goes on with it: no user is lost, and there is one start for all.
+
+    What was measured is collected into one run directory, and is the run that was planned.
+    """
     clients = shared(tmp_path, "one", "two")
     killed: list[str] = []
 
@@ -165,15 +181,25 @@ def test_a_run_over_agents_of_which_one_is_killed(tmp_path: Path) -> None:
             agents.signal("two", signal.SIGKILL)
             agents.start("two")
 
-    events = conduct(tmp_path, clients, watch, spare=["two"])
+    out = tmp_path / "out"
+    out.mkdir()
+    events = conduct(tmp_path, clients, watch, spare=["two"], out=out)
     assert killed
     assert not [event for event in events if event["event"].endswith("lost")]
-    sources = [log.sources[0] for client in clients for log in client.logs.values()]
-    assert [source.facts["ended"] for source in sources] == ["completed"] * 4
-    starts_ns = {source.facts["start_ns"] for source in sources}
+    assert not any(client.place.exists() for client in clients)
+    log = read_logs([out])
+    assert Counter((source.client, source.facts["ended"]) for source in log.sources) == {
+        ("one", "completed"): 2,
+        ("two", "completed"): 2,
+    }
+    starts_ns = [source.facts["start_ns"] for source in log.sources]
     assert max(starts_ns) - min(starts_ns) < 10e6  # one clock, read over a network
-    for client in clients:
-        assert (client.place / "complaints").read_text() == ""
+    workload = Workload(clients[0].share.scenario)
+    due = Counter((user, activity.due_us) for user in range(1, 5) for activity in workload.activities(user))
+    browsed = log.tasks[log.tasks["task"] == log.strings.index("BROWSE")]
+    assert Counter(zip(browsed["user"].tolist(), browsed["scheduled_us"].tolist(), strict=True)) == due
+    assert due
+    assert [path.read_text() for path in out.rglob("complaints")] == ["", ""]
 
 
 def test_an_agent_that_freezes_for_ever(tmp_path: Path) -> None:
@@ -198,7 +224,7 @@ def test_an_agent_that_freezes_for_ever(tmp_path: Path) -> None:
 
 
 def test_a_machine_process_that_is_gone(tmp_path: Path) -> None:
-    """The agent finds nobody, and says so: the client is lost at once, and why is told."""
+    """It is killed: its engine ends with it, and the agent finds nobody, and says so. What was written can be read."""
     (client,) = shared(tmp_path, "one")
     killed = []
 
@@ -212,6 +238,8 @@ def test_a_machine_process_that_is_gone(tmp_path: Path) -> None:
     (lost,) = [event for event in events if event["event"] == "client lost"]
     assert lost["why"].startswith("no machine process: ")
     wait_for_end(killed[0])
+    assert not client.logs["machine"].sources[0].ended
+    assert client.logs["1"].sources[0].started
 
 
 def test_who_is_there(tmp_path: Path) -> None:

@@ -200,11 +200,6 @@ def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -
     return load_scenario(str(place / "scenario.yaml"))
 
 
-def parent(process: int) -> int:
-    """The process that it descends from (proc_pid_stat(5))."""
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def wait_for_end(process: int) -> None:
     """Wait until a process is no more, whoever its parent is."""
     with suppress(ProcessLookupError):
@@ -312,24 +307,6 @@ def test_a_machine_without_a_station(
         assert planned == (engine.tasks["task"] == engine.strings.index("BROWSE")).sum() > 0
     assert (client.place / COMPLAINTS_NAME).read_text() == ""
     assert not (client.place / SOCKET_NAME).exists()
-
-
-def test_a_machine_that_is_killed(tmp_path: Path) -> None:
-    """Its engine ends with it; the station counts it as lost, with its users. What was written can be read."""
-    (client,) = Agreed(tmp_path, on_fake(tmp_path), NOWHERE, {"one": 1}).clients
-    processes: dict[str, int] = {}
-
-    def watch(snapshot: LiveSnapshot) -> None:
-        if snapshot.at_s is not None and snapshot.at_s > 1 and not processes:
-            (engine,) = client.events("engine ready")
-            processes.update(engine=engine["pid"], machine=parent(engine["pid"]))
-            os.kill(processes["machine"], signal.SIGKILL)
-
-    events = station([client], watch)
-    assert [event["client"] for event in events if event["event"] == "client lost"] == ["one"]
-    wait_for_end(processes["engine"])
-    assert not client.logs["machine"].sources[0].ended
-    assert client.logs["1"].sources[0].started
 
 
 def test_a_machine_that_cannot_begin(tmp_path: Path) -> None:

@@ -64,7 +64,9 @@ class Station:
                     break
                 self.link.receive(line)
                 self._stirred.set()
-        except (ConnectionError, ValueError) as problem:
+        except ConnectionError:
+            pass  # the next agent will come
+        except ValueError as problem:
             print(f"loadsim: agent's connection cut: {problem}", file=sys.stderr)  # noqa: T201
         finally:
             if self._agent is writer:
