@@ -7,11 +7,12 @@ import io
 import json
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from distributed.security import Security
 from test_machine import Agreed, Client, on_fake, wait_for_end
 from virtual_runs import NOWHERE
 
+from bench.hosts import Host, hosts
 from loadsim import __version__
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.control import Alone
@@ -34,10 +36,11 @@ from loadsim.client.snapshot import LiveSnapshot
 from loadsim.cluster.agent import QUIET
 from loadsim.cluster.collect import collect
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.cluster.station import Cluster
+from loadsim.cluster.station import MISSES, Cluster
 from loadsim.errors import ConfigError
 from loadsim.model.workload import Workload
 from loadsim.results.merge import read_logs
+from loadsim.results.timinglog import read_log
 
 PATIENCE_S = 90
 RUN = "run-1"
@@ -48,18 +51,22 @@ from distributed.security import Security
 from loadsim.cluster.agent import serve
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 sys.stdin.readline()
-asyncio.run(serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Security(), "127.0.0.1"))
+asyncio.run(serve(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Security(), sys.argv[4]))
 """
+
+NO_LAB: Mapping[str, Host] = {}
 
 pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
 class Agents:
-    """Processes of agents, on this host, for a scheduler here; each has a place for runs of its own."""
+    """Processes of agents, on this host or others, for a scheduler here; each has a place for runs of its own."""
 
-    def __init__(self, scheduler: Scheduler, place: Path) -> None:
+    def __init__(self, scheduler: Scheduler, place: Path, lab: Mapping[str, Host]) -> None:
+        """`lab` says which agent is on which host; those that are not in it are on this one, on loopback."""
         self._scheduler = scheduler
         self._place = place
+        self._lab = lab
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._spare: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -68,9 +75,10 @@ class Agents:
         for name in names:
             runs = self._place / name
             runs.mkdir(exist_ok=True)
-            self._spare[name] = subprocess.Popen(
-                [sys.executable, "-c", AGENT, self._scheduler.address, name, runs], stdin=subprocess.PIPE
-            )
+            host = self._lab.get(name)
+            address = host.address if host else "127.0.0.1"
+            command = [sys.executable, "-c", AGENT, self._scheduler.address, name, str(runs), address]
+            self._spare[name] = subprocess.Popen(host.command(command) if host else command, stdin=subprocess.PIPE)
 
     def start(self, *names: str) -> None:
         """Let what was prepared become agents."""
@@ -104,16 +112,18 @@ def quiet_dask() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def cluster(place: Path, *names: str) -> AsyncIterator[tuple[Cluster, Agents]]:
+async def cluster(
+    place: Path, *names: str, address: str = "127.0.0.1", lab: Mapping[str, Host] = NO_LAB
+) -> AsyncIterator[tuple[Cluster, Agents]]:
     """A scheduler here, agents of these names, and the station's view of them."""
     security = Security()
     with dask.config.set(QUIET):
         async with (
             asyncio.timeout(PATIENCE_S),
-            Scheduler(protocol="tcp", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
+            Scheduler(protocol="tcp", host=address, port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
             Control(scheduler.address, asynchronous=True, set_as_default=False) as control,
         ):
-            agents = Agents(scheduler, place)
+            agents = Agents(scheduler, place, lab)
             try:
                 agents.prepare(*names)
                 agents.start(*names)
@@ -129,6 +139,8 @@ def conduct(
     watch: Callable[[LiveSnapshot, Agents], None] = lambda *_: None,
     spare: Sequence[str] = (),
     out: Path | None = None,
+    address: str = "127.0.0.1",
+    lab: Mapping[str, Host] = NO_LAB,
 ) -> list[dict[str, Any]]:
     """A whole run of these over a cluster of their agents, collected into `out`; the station's events."""
     told = io.StringIO()
@@ -136,11 +148,11 @@ def conduct(
     async def main() -> None:
         names = [client.share.name for client in clients]
         shares = [client.share for client in clients]
-        async with cluster(place, *names) as (station, agents):
+        async with cluster(place, *names, address=address, lab=lab) as (station, agents):
             agents.prepare(*spare)
             shown = partial(watch_with, watch, agents)
             async with station.machines(RUN) as open_channel:
-                await Pool(shares, Events(told), shown, Alone(MonotonicClock(), 0.5), open_channel).run()
+                await Pool(shares, Events(told), shown, Alone(MonotonicClock(), 0.5), open_channel, MISSES).run()
             if out is not None:
                 await asyncio.gather(*(collect(station, name, RUN, out) for name in names))
 
@@ -153,9 +165,9 @@ def watch_with(watch: Callable[[LiveSnapshot, Agents], None], agents: Agents, sn
     watch(snapshot, agents)
 
 
-def shared(place: Path, *names: str) -> list[Client]:
+def shared(place: Path, *names: str, seconds: int = 6) -> list[Client]:
     """Clients with one engine each, two users a client; an agent's runs are in a directory of the client's name."""
-    scenario = on_fake(place, users=2 * len(names))
+    scenario = on_fake(place, users=2 * len(names), seconds=seconds)
     clients = Agreed(place, scenario, NOWHERE, dict.fromkeys(names, 1)).clients
     for client in clients:
         client.place = place / client.share.name / RUN
@@ -216,7 +228,7 @@ def test_an_agent_that_freezes_for_ever(tmp_path: Path) -> None:
     (lost,) = [event for event in events if event["event"] == "client lost"]
     assert (lost["client"], lost["users"]) == ("two", 2)
     assert lost["why"].startswith("not heard of for")
-    assert 0 < lost["at_s"] - frozen_s[0] < 10
+    assert lost["at_s"] > frozen_s[0]
     (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "two"]
     wait_for_end(pid)
     for client in clients:
@@ -260,3 +272,56 @@ def test_who_is_there(tmp_path: Path) -> None:
 
     (tmp_path / "shares").mkdir()
     asyncio.run(work())
+
+
+ON_A_HOST = """
+import json, pickle, sys
+from test_cluster import conduct_and_cut
+print(json.dumps(conduct_and_cut(*pickle.load(sys.stdin.buffer))))
+"""
+
+
+def conduct_and_cut(place: Path, lab: Sequence[Host], seconds: int | None) -> list[dict[str, Any]]:
+    """A run of two machines on hosts of their own, by a station on the first, where this is called.
+
+    From its second second on, the last host is cut off for so many seconds, or for ever; the station's events.
+    """
+    since: list[float] = []
+    _, one, two = lab
+
+    def watch(snapshot: LiveSnapshot, _: Agents) -> None:
+        if snapshot.at_s is not None and snapshot.at_s > 1:
+            since.append(snapshot.at_s)
+            if len(since) == 1:
+                two.cut()
+            elif seconds is not None and len(since) == 1 + seconds:  # shown once a second
+                two.mend()
+
+    clients = shared(place, "one", "two", seconds=14)
+    return conduct(place, clients, watch, address=lab[0].address, lab={"one": one, "two": two})
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("seconds", [5, None], ids=["for five seconds", "for ever"])
+def test_a_network_that_is_cut(tmp_path: Path, seconds: int | None) -> None:
+    """For five seconds: nothing is lost. For ever: the station does without the client, whose machine goes on."""
+    with hosts(3) as lab:
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""), *sys.path])
+        done = subprocess.run(
+            lab[0].command([sys.executable, "-c", ON_A_HOST]),
+            input=pickle.dumps((tmp_path, lab, seconds)),
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        events = json.loads(done.stdout.splitlines()[-1])
+        (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "two"]
+        wait_for_end(pid)
+    lost = [event["client"] for event in events if event["event"] == "client lost"]
+    assert lost == (["two"] if seconds is None else [])
+    for name in ("one", "two"):
+        logs = [read_log(path) for path in (tmp_path / name / RUN / "logs").iterdir()]
+        assert [log.sources[0].facts["ended"] for log in logs] == ["completed"] * 2
+        assert not [damage for log in logs for damage in log.damages]

@@ -263,11 +263,13 @@ def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) 
     assert not [text for text in (*files, *command_lines) if PASSWORD.encode() in text]
 
 
-def on_fake(place: Path, users: int = 4, ramp_up: str = "0s", **client: Any) -> Scenario:
-    """Users who browse every other second for six seconds, in an engine's memory."""
+def on_fake(place: Path, users: int = 4, ramp_up: str = "0s", seconds: int = 6, **client: Any) -> Scenario:
+    """Users who browse three times in so many seconds, in an engine's memory."""
     limits = {"drain": "1s", "grace": "1s"}
     profile = quiet(browse={"per_day": 3})
-    return scenario_of(place / "scenario", (profile, users), day="6s", ramp_up=ramp_up, limits=limits, client=client)
+    return scenario_of(
+        place / "scenario", (profile, users), day=f"{seconds}s", ramp_up=ramp_up, limits=limits, client=client
+    )
 
 
 @pytest.mark.parametrize(

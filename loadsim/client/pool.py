@@ -1,7 +1,7 @@
 """The engines of one machine, or the machines of a run: started together, kept in step, watched, and given up one by
 one when they fail.
 
-A member that dies, or is not heard of for five seconds, is lost, and its users with it. The others go on; what it has
+A member that dies, or is not heard of for some seconds, is lost, and its users with it. The others go on; what it has
 measured is in its log, and the verdict counts its users as lost.
 """
 
@@ -29,7 +29,7 @@ USERS_PER_ENGINE = 15_000
 
 HEARTBEAT_S = 1.0
 MISSES = 5
-"""A member that is not heard of so many times in a row is lost."""
+"""An engine that is not heard of so many times in a row is lost."""
 
 READY_LIMIT_S = 300.0
 """How long a member may take to begin: an engine makes the contents of its messages first."""
@@ -119,8 +119,8 @@ class Pool:
     """Runs the members that have these `parts`. What happens to them, and what they say happened, goes to `events`.
 
     `watch` hears where all of them together stand, once a second. `control` keeps the pool in step with others, when
-    there are any. `open_channel` starts a member, by default an engine. `start_ns` is the common start, 0 before it is
-    known.
+    there are any. `open_channel` starts a member, by default an engine; one that is not heard of more than `misses`
+    times in a row is lost. `start_ns` is the common start, 0 before it is known.
     """
 
     def __init__(
@@ -130,11 +130,13 @@ class Pool:
         watch: Callable[[LiveSnapshot], None],
         control: Control | None = None,
         open_channel: Callable[[Part], Awaitable[Channel]] = start_engine,
+        misses: int = MISSES,
     ) -> None:
         self._parts = parts
         self._watch = watch
         self._control = control or Alone(MonotonicClock(), START_AHEAD_S)
         self._open_channel = open_channel
+        self._misses = misses
         self._members: list[_Member] = []
         self._changed = asyncio.Event()
         self.start_ns = 0
@@ -312,7 +314,7 @@ class Pool:
                 elif "over" in member.said or (member.snapshot and member.snapshot.phase == "over"):
                     gone = quiet_s > CLOSE_LIMIT_S
                 else:
-                    gone = member.misses > MISSES
+                    gone = member.misses > self._misses
                 if gone:
                     self._lose(member, f"not heard of for {quiet_s:.0f} s")
                     member.channel.kill()

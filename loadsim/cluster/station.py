@@ -31,6 +31,10 @@ ANSWER_LIMIT_S = 10.0
 MOST_BEATS = 3
 """A connection by which nothing came for so many beats is cut, and another one is tried."""
 
+MISSES = 8
+"""For the station's pool: a client that is not heard of for more seconds is lost. It takes some to find a machine again
+whose network was cut for five."""
+
 FAREWELL_S = 10.0
 """How long a machine may take to hear that its last word was heard."""
 
