@@ -200,8 +200,10 @@ def _certainty(protocol: Mapping[str, Any]) -> list[str]:
         )
     elif protocol["score_ms"] is not None:
         lines.append(f"No interval of the score: {protocol['no_score_interval']}.")
-    between = (protocol["repeats"] or {}).get("score")
-    if between:
+    repeats = protocol["repeats"] or {}
+    if repeats.get("no_score"):
+        lines.append(f"No spread of the score between {len(repeats['runs'])} runs: {repeats['no_score']}.")
+    if between := repeats.get("score"):
         each = ", ".join(_ms(score_ms) for score_ms in between["each"])
         lines.append(
             f"Between {len(between['each'])} runs: score {each}; mean {_ms(between['mean'])}, std. dev."

@@ -22,12 +22,13 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure of several runs: each run's own, their mean, standard deviation, and the t-interval of the mean.
+    """A figure of several runs: each run's own (None where it has none), their mean, standard deviation, and the
+    t-interval of the mean.
 
     With one run only there is neither deviation nor interval.
     """
 
-    each: tuple[float, ...]
+    each: tuple[float | None, ...]
     mean: float
     stddev: float | None = None
     low: float | None = None
@@ -38,23 +39,26 @@ class Spread:
 class Repeats:
     """What several runs of one client module came to, in ms; None, and not there, where fewer than two have a figure.
 
-    `runs` are their names; `tasks` have the percentile that the score is made of.
+    `runs` are their names; `tasks` have the percentile that the score is made of. Scores over different tasks are no
+    figure of several runs: then `no_score` says so.
     """
 
     runs: tuple[str, ...]
     score: Spread | None
     tasks: Mapping[str, Spread]
+    no_score: str | None = None
 
 
-def spread(figures: Sequence[float]) -> Spread:
-    """The spread of one figure over runs. Raises `ValueError` when there is no run."""
-    if not figures:
+def spread(figures: Sequence[float | None]) -> Spread:
+    """The spread of one figure over the runs that have it. Raises `ValueError` when there is none."""
+    known = [figure for figure in figures if figure is not None]
+    if not known:
         raise ValueError("no runs")
-    mean = fmean(figures)
-    if len(figures) < 2:
+    mean = fmean(known)
+    if len(known) < 2:
         return Spread(tuple(figures), mean)
-    deviation = stdev(figures)
-    reach = one_critical_t(1 - LEVEL, len(figures) - 1) * deviation / math.sqrt(len(figures))
+    deviation = stdev(known)
+    reach = one_critical_t(1 - LEVEL, len(known) - 1) * deviation / math.sqrt(len(known))
     return Spread(tuple(figures), mean, deviation, mean - reach, mean + reach)
 
 
@@ -77,22 +81,23 @@ def repeats(
 
 def _repeats(runs: Sequence[tuple[str, ProtocolStatistics]]) -> Repeats:
     statistics = [of_run for _, of_run in runs]
+    alike = len({frozenset(of_run.scored) for of_run in statistics}) == 1
     return Repeats(
         runs=tuple(run for run, _ in runs),
-        score=_between([of_run.score_ms for of_run in statistics]),
+        score=_between([of_run.score_ms for of_run in statistics]) if alike else None,
         tasks=_tasks(statistics),
+        no_score=None if alike else "the runs' scores are over different tasks",
     )
 
 
 def _between(figures: Sequence[float | None]) -> Spread | None:
-    known = [figure for figure in figures if figure is not None]
-    return spread(known) if len(known) > 1 else None
+    return spread(figures) if len(figures) - figures.count(None) > 1 else None
 
 
 def _tasks(runs: Sequence[ProtocolStatistics]) -> dict[str, Spread]:
     figures: dict[str, list[float | None]] = {}
-    for run in runs:
+    for number, run in enumerate(runs):
         for task in run.tasks:
-            figures.setdefault(task.task, []).append(task.percentile_ms)
+            figures.setdefault(task.task, [None] * len(runs))[number] = task.percentile_ms
     spreads = {task: _between(each) for task, each in sorted(figures.items())}
     return {task: found for task, found in spreads.items() if found is not None}
