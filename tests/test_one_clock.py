@@ -73,7 +73,7 @@ def write_machine(
     newest = NewestReading()
     own.facts(facts)
     for reading in readings:
-        newest.tell(reading, STATION_START_NS if reading.there_ns >= STATION_START_NS else None)
+        newest.tell(reading, machine.start_ns - STATION_START_NS)
         for late_ns in (700_000_000, 1_700_000_000):
             own.health({"at_ns": reading.at_ns + late_ns, **SAMPLE, **newest()})
     own.close()

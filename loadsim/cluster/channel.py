@@ -6,16 +6,18 @@ import asyncio
 
 from loadsim.client.control import decode, encode
 from loadsim.cluster.link import Link
+from loadsim.results.clocks import Reading
 
 
 class MachineChannel:
     """To one machine (`client.channel.Channel`); whoever has a connection to it attaches that to `link`.
 
-    Its monotonic clock is `ahead_ns` ahead of ours.
+    Its monotonic clock is as `clock` says, which was read before.
     """
 
-    def __init__(self, ahead_ns: int = 0) -> None:
-        self._ahead_ns = ahead_ns
+    def __init__(self, clock: Reading | None = None) -> None:
+        self._ahead_ns = 0 if clock is None else clock.ahead_ns
+        self._untold = clock
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._over = asyncio.Event()
         self.link = Link(self._hear)
@@ -27,8 +29,16 @@ class MachineChannel:
         return self._ahead_ns
 
     def tell(self, line: bytes) -> None:
-        """By the link: it arrives when there is a way."""
+        """By the link: it arrives when there is a way. What its clock was follows the word with which it begins."""
         self.link.tell(line)
+        if (clock := self._untold) is not None:
+            self._untold = None
+            self.tell_clock(clock)
+
+    def tell_clock(self, clock: Reading) -> None:
+        """What its clock showed at an instant of ours, for its log; turned, as it would say it of our clock."""
+        ours = clock.turned()
+        self.link.tell(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
 
     async def hear(self) -> bytes:
         """What came by the link, to the machine's last word."""

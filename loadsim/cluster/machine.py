@@ -28,6 +28,7 @@ from loadsim.client.open_files import allow_open_files
 from loadsim.client.pool import Pool
 from loadsim.cluster.beside import beside
 from loadsim.cluster.link import BEAT_S, Link
+from loadsim.cluster.offsets import NewestReading
 from loadsim.cluster.place import EVENTS_NAME, LOGS_NAME, check_private, listening_at
 from loadsim.cluster.share import Share
 from loadsim.errors import ConfigError, RunInvalid
@@ -35,6 +36,7 @@ from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.monitor.seen import seen_from_here
 from loadsim.monitor.server import find_server
 from loadsim.monitor.storage import server_storage
+from loadsim.results.clocks import Reading
 from loadsim.topology.preflight import check_sources
 
 BEGIN_LIMIT_S = 60.0
@@ -182,12 +184,13 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
         pool = Pool(begins, events, leader.watch, leader)
         leader.led = pool
         watch = Watch(share, station.link, leader, pool, events)
+        clock = NewestReading()
         try:
             with requests_are(pool.stop):
                 look = partial(server_storage, share.services)
                 async with (
-                    watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, seen, look),
-                    beside(watch.keep(), _listen(station, leader)),
+                    watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, seen, look, clock),
+                    beside(watch.keep(), _listen(station, leader, clock)),
                 ):
                     await pool.run()
         finally:
@@ -195,10 +198,16 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
                 machine_log.close()
 
 
-async def _listen(station: Station, leader: Leader) -> None:
-    """Do as the station says."""
+async def _listen(station: Station, leader: Leader, clock: NewestReading) -> None:
+    """Do as the station says, and note what it says of its clock (`MachineChannel.tell_clock`)."""
     while True:
-        leader.hear(await station.lines.get())
+        line = await station.lines.get()
+        kind, about = decode(line)
+        if kind == "clock":
+            at_ns, station_ns, error_ns, ahead_ns = about
+            clock.tell(Reading(at_ns, station_ns, error_ns), ahead_ns)
+        else:
+            leader.hear(line)
 
 
 async def live(directory: Path, heard: Callable[[], object]) -> None:

@@ -71,9 +71,9 @@ class NewestReading:
     def __init__(self) -> None:
         self._told: dict[str, Any] = {}
 
-    def tell(self, station: Reading, start_ns: int | None) -> None:
-        """The station's clock by ours; `start_ns` is the common start by the station's, None before it is known."""
-        self._told = station_clock_sample(station, start_ns)
+    def tell(self, station: Reading, ahead_ns: int) -> None:
+        """The station's clock by ours, which was taken to be so far ahead of it when the common start was told."""
+        self._told = station_clock_sample(station, ahead_ns)
 
     def __call__(self) -> dict[str, Any]:
         """What the next sample says beside."""

@@ -24,9 +24,13 @@ from loadsim.cluster.channel import MachineChannel
 from loadsim.cluster.link import BEAT_S
 from loadsim.cluster.offsets import read_clock
 from loadsim.errors import ConfigError
+from loadsim.results.clocks import Reading
 
 ANSWER_LIMIT_S = 10.0
 """How long an agent may take to be reached, and to answer."""
+
+CLOCK_EVERY_S = 10.0
+"""How often the clock of each client is read while a run lasts."""
 
 MOST_BEATS = 3
 """A connection by which nothing came for so many beats is cut, and another one is tried."""
@@ -91,7 +95,7 @@ class Cluster:
             async with asyncio.TaskGroup() as group:
 
                 async def open_channel(part: Part) -> Channel:
-                    channel = MachineChannel(await self._ahead_ns(part.name))
+                    channel = MachineChannel(await self._first_reading(part.name))
                     attended.append(group.create_task(self._attend(part.name, run, channel)))
                     return channel
 
@@ -105,19 +109,29 @@ class Cluster:
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
-    async def _ahead_ns(self, name: str) -> int:
-        """How far a client's monotonic clock is ahead of ours. Raises `ConfigError` when the client is not there."""
+    async def _first_reading(self, name: str) -> Reading:
+        """Raises `ConfigError` when the client is not there."""
+        try:
+            return await self._read_clock(name)
+        except (OSError, TimeoutError) as failure:
+            raise ConfigError(f"client {name}: expected an agent, found: {failure or 'no answer'}") from None
+
+    async def _read_clock(self, name: str) -> Reading:
+        """A client's monotonic clock by ours. Raises `OSError` or `TimeoutError`."""
 
         async def ask() -> int:
             there_ns: int = await send_recv(comm, op=READ_CLOCK)
             return there_ns
 
-        try:
-            async with self.connected(name) as comm, asyncio.timeout(ANSWER_LIMIT_S):
-                reading = await read_clock(ask)
-        except (OSError, TimeoutError) as failure:
-            raise ConfigError(f"client {name}: expected an agent, found: {failure or 'no answer'}") from None
-        return reading.ahead_ns
+        async with self.connected(name) as comm, asyncio.timeout(ANSWER_LIMIT_S):
+            return await read_clock(ask)
+
+    async def _follow_clock(self, name: str, channel: MachineChannel) -> None:
+        """Read a client's clock again and again, as long as it is there: clocks drift, and its log shall say how."""
+        while True:
+            await asyncio.sleep(CLOCK_EVERY_S)
+            with suppress(OSError, TimeoutError):
+                channel.tell_clock(await self._read_clock(name))
 
     async def _attend(self, name: str, run: str, channel: MachineChannel) -> None:
         """Keep a channel attached to its machine, by one connection after the other, until it has ended."""
@@ -131,7 +145,7 @@ class Cluster:
                     for comm in comms:
                         comm.abort()
 
-        async with beside(beat()):
+        async with beside(beat(), self._follow_clock(name, channel)):
             while channel.ended is None:
                 with suppress(OSError, TimeoutError):
                     async with self.connected(name) as comm:

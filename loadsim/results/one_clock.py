@@ -8,7 +8,7 @@ that comes when, by the station's clock, anything was, and how far that may be w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +27,12 @@ STATION_CLOCK = "station_clock"
 """The key of a sample of a machine's health that has a reading of the station's clock."""
 
 
-def station_clock_sample(station: Reading, start_ns: int | None) -> dict[str, Any]:
+def station_clock_sample(station: Reading, ahead_ns: int) -> dict[str, Any]:
     """A client's reading of the station's clock, to stand in the next sample of its machine's health.
 
-    `start_ns` is the common start by the station's clock, None before it is known.
+    `ahead_ns` is how far ahead of the station's clock the client's was taken to be when the common start was told.
     """
-    told = {"at_ns": station.at_ns, "station_ns": station.there_ns, "error_ns": station.error_ns, "start_ns": start_ns}
+    told = {"at_ns": station.at_ns, "station_ns": station.there_ns, "error_ns": station.error_ns, "ahead_ns": ahead_ns}
     return {STATION_CLOCK: told}
 
 
@@ -67,29 +67,20 @@ class StationClock:
 def station_clock(log: TimingLog) -> StationClock:
     """What the log knows of the station's clock."""
     several = _machines_of_several(log.sources)
-    watched = {_machine_of(source): source for source in log.sources if not source.simulates and source.started}
-    samples: dict[Machine, list[Mapping[str, Any]]] = {machine: [] for machine in several & watched.keys()}
+    readings: dict[Machine, list[Reading]] = {}
     for sample in log.health:
         machine = str(sample.get("run", "")), str(sample.get("client", ""))
-        if STATION_CLOCK in sample and machine in samples:
-            samples[machine].append(sample)
-    readings = {machine: _readings(found, watched[machine]) for machine, found in samples.items()}
-    machines = {machine: OtherClock.of(found) for machine, found in readings.items() if found}
+        if STATION_CLOCK in sample and machine in several:
+            readings.setdefault(machine, []).append(_reading(sample))
+    machines = {machine: OtherClock.of(found) for machine, found in readings.items()}
     return StationClock(machines, compared=several <= machines.keys())
 
 
-def _readings(samples: Sequence[Mapping[str, Any]], source: Source) -> list[Reading]:
-    """Readings in which both clocks count from where the log's records do; none when the start was never told."""
-    start_ns = next((told for each in samples if (told := each[STATION_CLOCK]["start_ns"]) is not None), None)
-    if start_ns is None:
-        return []
-    readings = []
-    for sample in samples:
-        read = sample[STATION_CLOCK]
-        since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
-        late_ns = (read["station_ns"] - start_ns) - (read["at_ns"] - int(source.facts["start_ns"]))
-        readings.append(Reading(since_ns, since_ns + late_ns, read["error_ns"]))
-    return readings
+def _reading(sample: Mapping[str, Any]) -> Reading:
+    """A reading in which both clocks count from the common start, where the log's records do."""
+    read = sample[STATION_CLOCK]
+    since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
+    return Reading(since_ns, since_ns + read["station_ns"] - read["at_ns"] + read["ahead_ns"], read["error_ns"])
 
 
 def _machines_of_several(sources: Iterable[Source]) -> set[Machine]:
