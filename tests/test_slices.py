@@ -32,6 +32,8 @@ from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload, plan_di
 from loadsim.protocols.fake import FakeModule
 from loadsim.report.answer import summarise
 from loadsim.report.compare import compare_runs
+from loadsim.report.mail_series import mail_series
+from loadsim.report.series import bins_of
 from loadsim.results.hand import Slice, everybody
 from loadsim.results.merge import merge, read_logs
 from loadsim.results.timinglog import read_log, write_log
@@ -341,6 +343,8 @@ def test_a_slice_by_itself_judges_its_machine_only(tmp_path: Path) -> None:
     assert (verdict, summary.exit_status) == ({"validity": "valid", "passed": None, "reasons": [], "criteria": []}, 0)
     assert (delivery["accepted"], delivery["delivered"], delivery["unwatched"]) == (2, 1, 1)
     assert (delivery["undelivered"], delivery["undelivered_at_end"]) == (0, 0)
+    log = read_logs([tmp_path / "1of3-host1"])
+    assert mail_series(log, bins_of(log), (0, 100)).under_way.tolist()[-1] == 0
     assert "Slice 1/3: a part of the run" in summary.text
     assert "1 to users of other slices" in summary.text
     assert "Verdict: valid, criteria not judged by a slice" in summary.text

@@ -28,6 +28,7 @@ from loadsim.results.check import LogCheck, check_log
 from loadsim.results.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.results.records import KINDS, NEVER
 from loadsim.results.score import MERGED, METHODS, SCORED_PERCENT
+from loadsim.results.slices import part_of
 from loadsim.results.streams import EVER
 from loadsim.results.timinglog import TimingLog, read_each, read_log, write_log
 
@@ -154,11 +155,12 @@ def _times(log: TimingLog) -> str:
     begin_s, end_s = window_of(log)
     who = ", ".join(f"{source.client}.{source.engine}" for source in log.sources)
     runs = ", ".join(sorted({source.run for source in log.sources}))
+    part = f", slice {only}" if (only := part_of(log)) else ""
     span = f"{min(instants_us) / 1e6:.6f} s to {max(instants_us) / 1e6:.6f} s" if instants_us else "no records"
     start = "" if log.started else " from the log's own beginning (the common start never came)"
     wall_clock = next((source.wall_clock_start for source in log.sources if source.wall_clock_start), "unknown")
     return (
-        f"run {runs}, engines {who}, begun {wall_clock}, {span}{start}, window {begin_s:g} s to {end_s:g} s,"
+        f"run {runs}{part}, engines {who}, begun {wall_clock}, {span}{start}, window {begin_s:g} s to {end_s:g} s,"
         f" {_counted(counts)}"
     )
 

@@ -265,7 +265,7 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
-        + (f"; {mail['unwatched']} to users of {_unwatched(score)}" if mail["unwatched"] else "")
+        + (f"; {mail['unwatched']} to users of {who_is_unwatched(score)}" if mail["unwatched"] else "")
         + (f"; {_count(mail['duplicates'], 'duplicate')}" if mail["duplicates"] else ""),
         *_clocks(score),
         *_lateness(score),
@@ -275,7 +275,8 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _unwatched(score: Mapping[str, Any]) -> str:
+def who_is_unwatched(score: Mapping[str, Any]) -> str:
+    """Whose users' mail nobody can tell of."""
     return "other slices" if score["slice"] else "engines that were lost"
 
 

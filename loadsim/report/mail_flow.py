@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadsim.report import run_charts
+from loadsim.report.answer_text import who_is_unwatched
 from loadsim.report.document import Block, Cell, Column, Table, drawable
 from loadsim.report.mail_series import SENDING, MailSeries, mail_series
 from loadsim.report.planned_mail import PlannedMail, planned_mail
@@ -70,7 +71,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
         rows.append((title, of_new, of_answers, of_new + of_answers))
     rows += [
         ("Copies not delivered", None, None, mail["undelivered"]),
-        ("Copies to users of engines that were lost", None, None, mail["unwatched"]),
+        (f"Copies to users of {who_is_unwatched(run.score)}", None, None, mail["unwatched"]),
         ("Not delivered at the end of the run, of all copies", None, None, mail["undelivered_at_end"]),
     ]
     columns = (Column("What"), Column("New mail", 0), Column("Replies and forwards", 0), Column("Together", 0))

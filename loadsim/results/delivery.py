@@ -142,17 +142,16 @@ def _join(
     window_s: tuple[float, float],
     instants_us: NDArray[np.int64],
 ) -> _Joined:
-    keys, mail = _journeys(log, clock, mails)
-    inside, arrived, unwatched = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER, _unwatched(log, keys)
+    mail = _journeys(log, clock, mails)
+    inside, arrived = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER
     came_us = np.maximum(mail.arrived_us, mail.accepted_us)
-    known = arrived | ~unwatched
-    sent_us, seen_us = np.sort(mail.accepted_us[known]), np.sort(came_us[arrived])
+    sent_us, seen_us = np.sort(mail.accepted_us[~mail.unwatched]), np.sort(came_us[arrived])
     return _Joined(
         accepted=int(np.count_nonzero(inside)),
         delivered=int(np.count_nonzero(inside & arrived)),
         took_us=(mail.arrived_us - mail.accepted_us)[inside & mail.announced],
-        undelivered_at_end=int(np.count_nonzero(~arrived & ~unwatched)),
-        unwatched=int(np.count_nonzero(inside & ~arrived & unwatched)),
+        undelivered_at_end=int(np.count_nonzero(~arrived & ~mail.unwatched)),
+        unwatched=int(np.count_nonzero(inside & mail.unwatched)),
         duplicates=int(np.maximum(mail.copies[inside] - 1, 0).sum()),
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
         clock_error_us=int(mail.clock_error_us[inside & mail.announced].max(initial=0)),
@@ -165,7 +164,7 @@ class Journeys:
 
     `arrived_us` is when its recipient first had it in sight, NEVER if he did not; `announced`: his session was told of
     it while it waited, so that the time between the two is a delivery time. `copies`: how often it came into sight.
-    `letter` is the first of the message's id, in ASCII.
+    `letter` is the first of the message's id, in ASCII. `unwatched`: nobody can tell whether it arrived.
 
     Both instants are by the station's clock, where machines have compared theirs with it; the time between the two may
     be wrong by `clock_error_us`, 0 on one machine.
@@ -176,6 +175,7 @@ class Journeys:
     announced: NDArray[np.bool_]
     copies: NDArray[np.int64]
     letter: NDArray[np.uint8]
+    unwatched: NDArray[np.bool_]
     clock_error_us: NDArray[np.int64]
 
 
@@ -183,11 +183,11 @@ def journeys(log: TimingLog) -> Iterator[Journeys]:
     """Where each accepted message came to, over all engines of the log; all of some recipients at a time."""
     clock = station_clock(log)
     for mails in mails_by(log, "user"):
-        yield _journeys(log, clock, mails)[1]
+        yield _journeys(log, clock, mails)
 
 
-def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> tuple[NDArray[np.bytes_], Journeys]:
-    """Each message and recipient as a key (see `_First`), and where it came to."""
+def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
+    """Where each message came to, of these recipients."""
     event = mails["event"]
     accepted = _First(log, clock, mails[event == EVENT["accepted"]])
     arrived_us = np.full(len(accepted.keys), np.iinfo(np.int64).max)
@@ -207,7 +207,8 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> tuple[NDAr
         clock_error_us[of_accepted] = np.where(here, 0, error_us)
     arrived_us[copies == 0] = NEVER
     letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, _MESSAGE_AT]
-    return accepted.keys, Journeys(accepted.at_us, arrived_us, announced, copies, letter, clock_error_us)
+    unwatched = _unwatched(log, accepted.keys) & (copies == 0)
+    return Journeys(accepted.at_us, arrived_us, announced, copies, letter, unwatched, clock_error_us)
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
