@@ -66,13 +66,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_scenario(args: argparse.Namespace) -> int:
     """Run, and tell of it; the exit status is the verdict's."""
     with junit_file(args.junit, "run") as write_junit:
-        summary = answered(args)
+        summary, out = answered(args)
         write_junit(verdict_junit(summary.score))
+    tell(summary, out, args)
     return summary.exit_status
 
 
-def answered(args: argparse.Namespace) -> Summary:
-    """Run, print the answer and where everything lies."""
+def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
+    """Run: the answer, and the run directory."""
     scenario = load_scenario(args.scenario, args.overrides)
     check_protocols(scenario)
     workload = Workload(scenario)
@@ -112,6 +113,11 @@ def answered(args: argparse.Namespace) -> Summary:
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out, made)
+    return summary, out
+
+
+def tell(summary: Summary, out: Path, args: argparse.Namespace) -> None:
+    """Print the answer and where everything lies, and make the report."""
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
         print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
         sys.stdout.flush()  # making the report takes a moment
@@ -120,7 +126,6 @@ def answered(args: argparse.Namespace) -> Summary:
         with suppress(BrokenPipeError):
             if not args.quiet:
                 print(told, file=sys.stderr if args.json else sys.stdout)
-    return summary
 
 
 def report_on(out: Path) -> str:
