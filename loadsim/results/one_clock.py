@@ -68,7 +68,7 @@ def station_clock(log: TimingLog) -> StationClock:
     """What the log knows of the station's clock."""
     several = _machines_of_several(log.sources)
     readings: dict[Machine, list[Reading]] = {}
-    for sample in log.health:
+    for sample in log.health if several else ():  # there may be many
         machine = str(sample.get("run", "")), str(sample.get("client", ""))
         if STATION_CLOCK in sample and machine in several:
             readings.setdefault(machine, []).append(_reading(sample))
