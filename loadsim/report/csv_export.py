@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from typing import Any, TextIO
+from io import StringIO
+from typing import TextIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loadsim.results.records import NEVER, OUTCOMES, Records
 from loadsim.results.timinglog import TimingLog
@@ -28,38 +31,46 @@ COLUMNS = (
 
 _CHUNK = 8192
 
+_LINE = "%.6f,%.6f,%.3f,%.3f,%s,%s,%d,%s,%s,%s,%s,%s,%d\n"
+
 
 def export_csv(log: TimingLog, file: TextIO) -> None:
     """Write a header line and one line per task record, in the log's order, to the full microsecond."""
-    lines = csv.writer(file, lineterminator="\n")
-    lines.writerow(COLUMNS)
+    file.write(",".join(COLUMNS) + "\n")
+    names = np.array([_quoted(name) for name in log.strings], np.object_)
     for tasks in log.parts("tasks"):
         for begin in range(0, len(tasks), _CHUNK):
-            lines.writerows(_rows(log, tasks[begin : begin + _CHUNK]))
+            file.writelines(_lines(names, tasks[begin : begin + _CHUNK]))
 
 
-def _rows(log: TimingLog, tasks: Records) -> Iterator[tuple[Any, ...]]:
-    name = log.strings
-    instants = (tasks[instant].tolist() for instant in ("scheduled_us", "started_us", "ended_us"))
-    rest = (
-        tasks[field].tolist()
-        for field in ("client", "engine", "user", "profile", "protocol", "task", "outcome", "error", "bytes")
-    )
-    for due_us, started_us, ended_us, client, engine, user, profile, protocol, task, outcome, error, size in zip(
-        *instants, *rest, strict=True
-    ):
-        yield (
-            f"{due_us / 1e6:.6f}",
-            "" if started_us == NEVER else f"{started_us / 1e6:.6f}",
-            "" if NEVER in (started_us, ended_us) else f"{(ended_us - started_us) / 1e3:.3f}",
-            "" if ended_us == NEVER else f"{(ended_us - due_us) / 1e3:.3f}",
-            name[client],
-            name[engine],
-            user,
-            name[profile],
-            name[protocol],
-            name[task],
-            OUTCOMES[outcome],
-            name[error],
-            size,
-        )
+def _quoted(name: str) -> str:
+    """A name as it stands in a line: between quotation marks, where it must."""
+    line = StringIO()
+    csv.writer(line, lineterminator="").writerow([name, ""])
+    return line.getvalue()[:-1]
+
+
+def _lines(names: NDArray[np.object_], tasks: Records) -> list[str]:
+    """The lines of some tasks: first as if all had begun and ended, which most have."""
+    due_us, started_us, ended_us = (tasks[instant] for instant in ("scheduled_us", "started_us", "ended_us"))
+    columns = [
+        due_us / 1e6,
+        started_us / 1e6,
+        (ended_us - started_us) / 1e3,
+        (ended_us - due_us) / 1e3,
+        *(names[tasks[field]] for field in ("client", "engine")),
+        tasks["user"],
+        *(names[tasks[field]] for field in ("profile", "protocol", "task")),
+        np.array(OUTCOMES, np.object_)[tasks["outcome"]],
+        names[tasks["error"]],
+        tasks["bytes"],
+    ]
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    lines = [_LINE % row for row in rows]
+    unstarted, unended = started_us == NEVER, ended_us == NEVER
+    for at in np.flatnonzero(unstarted | unended).tolist():
+        due_s, started_s, _, response_ms, *others = _LINE.split(",")
+        cells = [due_s, "" if unstarted[at] else started_s, "", "" if unended[at] else response_ms]
+        values = [value for value, cell in zip(rows[at], [*cells, *others], strict=True) if cell]
+        lines[at] = ",".join([*cells, *others]) % tuple(values)
+    return lines

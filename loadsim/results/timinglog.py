@@ -31,7 +31,7 @@ _BLOCK_RECORDS = 16_384
 _BLOCK_SAMPLES = 1024
 
 WHOLE_RECORDS = 1 << 21
-"""So many records of a kind are read into memory as a whole and stay there; of more, only a part is, at any time."""
+"""So many records of a kind are kept in memory for the next question; of more, only a part is there, at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,17 @@ class TimingLog:
     def parts(self, kind: str, span: Span = EVER) -> Iterator[Records]:
         """The records of a kind, or of a span of time, in the order of the log; not to be changed.
 
-        Few are one part, all in memory; of many, two parts at a time are, the second of which is being made.
+        If they are all in memory, they are one part; else two parts are at a time, the second of which is being made.
         """
-        if span == EVER and self.streams[kind].count <= WHOLE_RECORDS:
+        if span == EVER and kind in vars(self):
             return iter((getattr(self, kind),))
         return ahead(part.records() for part in self.streams[kind].parts(span))
 
     def pieces(self, kind: str) -> Iterator[Columns]:
-        """The same by their columns, and in any order: what depends on neither order nor whole records is faster so."""
+        """The same by their columns, and in any order: what depends on neither order nor whole records is faster so.
+
+        Few are all in memory from then on, for there will be other questions; of many, two pieces at a time are.
+        """
         if self.streams[kind].count > WHOLE_RECORDS:
             return ahead(self.streams[kind].pieces())
         whole: Records = getattr(self, kind)
