@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.results.columns import together
 from loadsim.results.hand import CIRCLE, Hand
 from loadsim.results.merge import in_window
 from loadsim.results.one_clock import StationClock, station_clock
-from loadsim.results.records import EVENT, NEVER, Records
+from loadsim.results.records import EVENT, EVENTS, KINDS, NEVER, Records
 from loadsim.results.score import Times
 from loadsim.results.timinglog import WHOLE_RECORDS, TimingLog
 
@@ -112,13 +113,15 @@ def _whole_seconds_us(window_s: tuple[float, float]) -> NDArray[np.int64]:
 
 
 def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
-    """The events of messages in as many parts as memory asks for; those that agree in the field are in one part."""
-    parts = math.ceil(log.streams["mails"].count / WHOLE_RECORDS)
-    if parts <= 1:
-        yield log.mails
-        return
+    """The acceptances and arrivals of messages, in as many parts as memory asks for: each has all that agree in the
+    field.
+    """
+    telling = np.isin(EVENTS, ("accepted", "seen", "found"))
+    many = sum(int(np.count_nonzero(telling[mails["event"]])) for mails in log.pieces("mails"))
+    parts = max(1, math.ceil(many / WHOLE_RECORDS))
     for part in range(parts):
-        yield np.concatenate([mails.kept(mails[field] % parts == part).records() for mails in log.pieces("mails")])
+        some = (mails.kept(telling[mails["event"]] & (mails[field] % parts == part)) for mails in log.pieces("mails"))
+        yield together(some, KINDS["mails"], many)
 
 
 @dataclass(frozen=True, slots=True)
