@@ -349,3 +349,11 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     assert PASSWORD not in repr(one)
     assert [begin.name for begin in one.begins(tmp_path)] == ["1", "2", "3"]
     assert {begin.header["client"] for begin in one.begins(tmp_path)} == {"one"}
+
+
+def test_nothing_of_dask_is_where_load_is_made() -> None:
+    """Machine processes and engines do without it: its loop, its threads and its memory are the agent's."""
+    modules = "loadsim.cluster.machine, loadsim.cluster.channel, loadsim.client.engine_process, loadsim.cli.run"
+    said = subprocess.check_output([sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"], text=True)
+    assert "loadsim.cluster.machine" in said.split()
+    assert not {"dask", "distributed", "tornado"} & set(said.split())

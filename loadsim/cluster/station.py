@@ -27,7 +27,10 @@ from loadsim.errors import ConfigError
 from loadsim.results.clocks import Reading
 
 ANSWER_LIMIT_S = 10.0
-"""How long an agent may take to be reached, and to answer."""
+"""How long an agent may take to answer."""
+
+CONNECT_LIMIT_S = 5.0
+"""How long it may take to be reached: Dask tries again within this time, at first after a fifth of it."""
 
 CLOCK_EVERY_S = 10.0
 """How often the clock of each client is read while a run lasts."""
@@ -72,7 +75,7 @@ class Cluster:
             address = (await self._addresses()).get(name)
             if address is None:
                 raise ConnectionError(f"no client {name}")
-            comm = await connect(address, timeout=ANSWER_LIMIT_S, **self._security)
+            comm = await connect(address, timeout=CONNECT_LIMIT_S, **self._security)
         try:
             yield comm
         finally:
