@@ -214,44 +214,35 @@ def test_a_run_over_agents_of_which_one_is_killed(tmp_path: Path) -> None:
     assert [path.read_text() for path in out.rglob("complaints")] == ["", ""]
 
 
-def test_an_agent_that_freezes_for_ever(tmp_path: Path) -> None:
-    """The station gives its machine up within seconds, and ends with the other one. The machine goes on to its end."""
-    clients = shared(tmp_path, "one", "two")
-    frozen_s: list[float] = []
+def test_a_frozen_agent_and_a_killed_machine_process(tmp_path: Path) -> None:
+    """Both clients are lost, and the third one ends the run; why is told.
+
+    Of the killed process the agent says that it is gone; its engine ends with it, and what was written can be read. The
+    frozen agent's is given up after some seconds, and goes on to its end.
+    """
+    clients = shared(tmp_path, "fine", "frozen", "killed")
+    engines: list[int] = []
 
     def watch(snapshot: LiveSnapshot, agents: Agents) -> None:
-        if snapshot.at_s is not None and snapshot.at_s > 1 and not frozen_s:
-            frozen_s.append(snapshot.at_s)
-            agents.signal("two", signal.SIGSTOP)
-
-    events = conduct(tmp_path, clients, watch)
-    (lost,) = [event for event in events if event["event"] == "client lost"]
-    assert (lost["client"], lost["users"]) == ("two", 2)
-    assert lost["why"].startswith("not heard of for")
-    assert lost["at_s"] > frozen_s[0]
-    (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "two"]
-    wait_for_end(pid)
-    for client in clients:
-        assert client.logs["1"].sources[0].facts["ended"] == "completed"
-
-
-def test_a_machine_process_that_is_gone(tmp_path: Path) -> None:
-    """It is killed: its engine ends with it, and the agent finds nobody, and says so. What was written can be read."""
-    (client,) = shared(tmp_path, "one")
-    killed = []
-
-    def watch(snapshot: LiveSnapshot, agents: Agents) -> None:
-        if snapshot.at_s is not None and snapshot.at_s > 1 and not killed:
-            (engine,) = client.events("engine ready")
-            killed.append(engine["pid"])
+        if snapshot.at_s is not None and snapshot.at_s > 1 and not engines:
+            agents.signal("frozen", signal.SIGSTOP)
+            (engine,) = clients[2].events("engine ready")
+            engines.append(engine["pid"])
             os.kill(parent(engine["pid"]), signal.SIGKILL)
 
-    events = conduct(tmp_path, [client], watch)
-    (lost,) = [event for event in events if event["event"] == "client lost"]
-    assert lost["why"].startswith("no machine process: ")
-    wait_for_end(killed[0])
-    assert not client.logs["machine"].sources[0].ended
-    assert client.logs["1"].sources[0].started
+    events = conduct(tmp_path, clients, watch)
+    lost = {event["client"]: event for event in events if event["event"] == "client lost"}
+    assert set(lost) == {"frozen", "killed"}
+    assert lost["killed"]["why"].startswith("no machine process: ")
+    assert lost["frozen"]["why"].startswith("not heard of for ")
+    assert lost["killed"]["at_s"] < lost["frozen"]["at_s"]
+    (process,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "frozen"]
+    for pid in (process, *engines):
+        wait_for_end(pid)
+    fine, frozen, killed = (client.logs for client in clients)
+    assert [logs["1"].sources[0].facts["ended"] for logs in (fine, frozen)] == ["completed"] * 2
+    assert not killed["machine"].sources[0].ended
+    assert killed["1"].sources[0].started
 
 
 def test_who_is_there(tmp_path: Path) -> None:
@@ -281,35 +272,36 @@ print(json.dumps(conduct_and_cut(*pickle.load(sys.stdin.buffer))))
 """
 
 
-def conduct_and_cut(place: Path, lab: Sequence[Host], seconds: int | None) -> list[dict[str, Any]]:
-    """A run of two machines on hosts of their own, by a station on the first, where this is called.
+def conduct_and_cut(place: Path, lab: Sequence[Host]) -> list[dict[str, Any]]:
+    """A run of three machines on hosts of their own, by a station on the first, where this is called; its events.
 
-    From its second second on, the last host is cut off for so many seconds, or for ever; the station's events.
+    From the second second on, two hosts are cut off: one for five seconds, one for ever.
     """
     since: list[float] = []
-    _, one, two = lab
+    station, *others = lab
+    names = ("fine", "back", "gone")
+    on = dict(zip(names, others, strict=True))
 
     def watch(snapshot: LiveSnapshot, _: Agents) -> None:
         if snapshot.at_s is not None and snapshot.at_s > 1:
             since.append(snapshot.at_s)
             if len(since) == 1:
-                two.cut()
-            elif seconds is not None and len(since) == 1 + seconds:  # shown once a second
-                two.mend()
+                on["back"].cut()
+                on["gone"].cut()
+            elif len(since) == 6:  # shown once a second
+                on["back"].mend()
 
-    clients = shared(place, "one", "two", seconds=14)
-    return conduct(place, clients, watch, address=lab[0].address, lab={"one": one, "two": two})
+    return conduct(place, shared(place, *names, seconds=14), watch, address=station.address, lab=on)
 
 
 @pytest.mark.hosts
-@pytest.mark.parametrize("seconds", [5, None], ids=["for five seconds", "for ever"])
-def test_a_network_that_is_cut(tmp_path: Path, seconds: int | None) -> None:
+def test_a_network_that_is_cut(tmp_path: Path) -> None:
     """For five seconds: nothing is lost. For ever: the station does without the client, whose machine goes on."""
-    with hosts(3) as lab:
+    with hosts(4) as lab:
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""), *sys.path])
         done = subprocess.run(
             lab[0].command([sys.executable, "-c", ON_A_HOST]),
-            input=pickle.dumps((tmp_path, lab, seconds)),
+            input=pickle.dumps((tmp_path, lab)),
             capture_output=True,
             timeout=PATIENCE_S,
             check=False,
@@ -317,11 +309,10 @@ def test_a_network_that_is_cut(tmp_path: Path, seconds: int | None) -> None:
         )
         assert done.returncode == 0, done.stderr.decode()
         events = json.loads(done.stdout.splitlines()[-1])
-        (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "two"]
+        (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "gone"]
         wait_for_end(pid)
-    lost = [event["client"] for event in events if event["event"] == "client lost"]
-    assert lost == (["two"] if seconds is None else [])
-    for name in ("one", "two"):
+    assert [event["client"] for event in events if event["event"] == "client lost"] == ["gone"]
+    for name in ("fine", "back", "gone"):
         logs = [read_log(path) for path in (tmp_path / name / RUN / "logs").iterdir()]
         assert [log.sources[0].facts["ended"] for log in logs] == ["completed"] * 2
         assert not [damage for log in logs for damage in log.damages]
