@@ -15,7 +15,7 @@ from loadsim.report.compare_text import compare_text, percent
 from loadsim.results.compare import Decision, Difference, Sample, compare, decide, repeats_needed
 from loadsim.results.merge import STRESS, find_logs, mode_of
 from loadsim.results.timinglog import read_log
-from loadsim.results.unanswered import Side, Unanswered, together
+from loadsim.results.unanswered import Counts, Side, Unanswered, together
 
 UNDECIDED = 4
 """The exit status when the runs may be believed, and are too few for the question."""
@@ -102,7 +102,7 @@ def compare_runs(
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
     decisions = (
-        [] if max_regression is None else [_decision(sample, max_regression, less[sample.name]) for sample in scores]
+        [] if max_regression is None else [_decision(sample, max_regression, *less[sample.name]) for sample in scores]
     )
     decision = _together(found for found, _ in decisions)
     found = compare(_samples(_of_each(tasks, "p95_ms")))
@@ -121,7 +121,7 @@ def compare_runs(
             }
             for one in found
         ],
-        "scores": [_figures(one, less[one.name]) for one in compare(scores)],
+        "scores": [_figures(one, less[one.name][0]) for one in compare(scores)],
         "not_compared": sorted({name for run in _all(tasks) for name, task in run.items() if task["hits"]} - compared),
         "max_regression": max_regression,
         "decision": decision,
@@ -278,21 +278,20 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]
 def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, Unanswered]:
     """By name, of every task of any run."""
 
-    def counts(name: str, side: str) -> tuple[int, int]:
+    def counts(name: str, side: str) -> list[Counts]:
         found = [of_run[name] for of_run in tasks[side] if name in of_run]
-        planned = sum(task["planned"] for task in found)
-        return planned, planned - sum(task["hits"] for task in found)
+        return [Counts(task["planned"], task["planned"] - task["hits"]) for task in found]
 
     names = sorted({name for of_run in _all(tasks) for name in of_run})
-    return {name: Unanswered(*counts(name, BASE), *counts(name, NEW)) for name in names}
+    return {name: Unanswered(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
 def _answered_less(
     score: str,
     tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
     unanswered: Mapping[str, Unanswered],
-) -> Side | None:
-    """The side that answered less of a task that the score of this name covers."""
+) -> tuple[Side | None, bool]:
+    """The side that answered less of a task that the score of this name covers, and whether that is shown."""
     module = score.removesuffix(SCORE)
     scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task["weight"]}
     return together(one for name, one in unanswered.items() if name in scored and name.startswith(module))
@@ -328,12 +327,15 @@ def _told(run: Run) -> dict[str, Any]:
     }
 
 
-def _decision(sample: Sample, max_regression: float, less: Side | None) -> tuple[Decision, int | None]:
-    """A new server that answers less has failed; one that is slower than the rest of what base answered has not yet."""
+def _decision(sample: Sample, max_regression: float, less: Side | None, shown: bool) -> tuple[Decision, int | None]:
+    """By the interval; but who answers less does not pass, and fails when it is shown that he does.
+
+    A new server that is slower than the rest of what base answered has not failed yet.
+    """
     (difference,) = compare([sample])
     decision = decide(difference, max_regression)
-    if less == NEW:
-        return "failed", None
+    if less == NEW and decision != "failed":
+        return "failed" if shown else "undecided", None
     if less == BASE and decision == "failed":
         return "undecided", None
     return decision, repeats_needed(sample, max_regression)

@@ -53,11 +53,12 @@ def limit_text(figures: Mapping[str, Any]) -> str:
     """What came of `--max-regression`, in a sentence."""
     decision, limit = figures["decision"], 1 + figures["max_regression"]
     said = f"{decision}: "
-    less = {one["answered_less"] for one in figures["scores"]}
-    if decision == "failed" and "new" in less:
-        return said + "less of what is scored was answered in new than in base"
-    if decision == "undecided" and "base" in less:
-        return said + "less of what is scored was answered in base than in new: its times are those of the rest"
+    slower = any(one["low"] is not None and one["low"] > limit for one in figures["scores"])
+    for less, other in (("new", "base"), ("base", "new")):
+        told = decision == "undecided" or (decision == "failed" and not slower)
+        if told and less in {one["answered_less"] for one in figures["scores"]}:
+            rest = ": its times are those of the rest" if decision == "undecided" else ""
+            return said + f"less of what is scored was answered in {less} than in {other}{rest}"
     intervals = " and ".join(
         _ratio(one["ratio"]) if one["low"] is None else _interval(one) for one in figures["scores"]
     )

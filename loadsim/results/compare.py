@@ -145,11 +145,11 @@ def welch(base: Floats, new: Floats) -> Welch:
     """
     return Welch(
         np.asarray(new.mean(axis=-1) - base.mean(axis=-1)),
-        *_error_and_freedom(_variance(base), _variance(new), _runs(base, new)),
+        *error_and_freedom(_variance(base), _variance(new), _runs(base, new)),
     )
 
 
-def _error_and_freedom(base: Floats, new: Floats, runs: tuple[int, int]) -> tuple[Floats, NDArray[np.int64]]:
+def error_and_freedom(base: Floats, new: Floats, runs: tuple[int, int]) -> tuple[Floats, NDArray[np.int64]]:
     """Of the difference of two means, from both variances between runs."""
     of_base, of_new = base / runs[0], new / runs[1]
     both = of_base + of_new
@@ -202,7 +202,7 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
     draw = np.random.default_rng(20)
     runs = base_runs, new_runs
     base, new = (draw.chisquare(count - 1, _DRAWS) / (count - 1) for count in runs)
-    error, freedom = _error_and_freedom(base, new, runs)
+    error, freedom = error_and_freedom(base, new, runs)
     missed_by = draw.standard_normal(_DRAWS) * math.sqrt(1 / base_runs + 1 / new_runs)
     return float(np.quantile(critical_t(alpha, freedom) * error - missed_by, POWER))
 

@@ -6,9 +6,14 @@ has fast ones left. So times are compared only where about as much was answered 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+
+from loadsim.results.compare import ALPHA, error_and_freedom
+from loadsim.results.student import two_sided_p
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5
@@ -19,35 +24,76 @@ Side = Literal["base", "new"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
-    """How many of a task were due in all runs of each side, and how many of them failed, never began or did not end."""
+class Counts:
+    """Of a task in one run: how many were due, and how many of them failed, never began or did not end."""
 
-    base_planned: int
-    base: int
-    new_planned: int
-    new: int
+    planned: int
+    unanswered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The counts of a task in each run of two sides that has it."""
+
+    base: Sequence[Counts]
+    new: Sequence[Counts]
 
     @property
     def base_share(self) -> float:
-        """Of what was due in base; 0 when nothing was."""
-        return self.base / self.base_planned if self.base_planned else 0.0
+        """What was not answered, of what was due in all runs of base; 0 when nothing was."""
+        return _share(self.base)
 
     @property
     def new_share(self) -> float:
         """The same of new."""
-        return self.new / self.new_planned if self.new_planned else 0.0
+        return _share(self.new)
 
     @property
     def more(self) -> Side | None:
         """The side that answered less, or None where both answered about as much."""
         by_share = self.new_share - self.base_share
-        by_tasks = by_share * (self.new_planned if by_share > 0 else self.base_planned)
+        by_tasks = by_share * sum(run.planned for run in (self.new if by_share > 0 else self.base))
         if abs(by_share) <= MORE_SHARE or abs(by_tasks) < LEAST_MORE:
             return None
         return "new" if by_share > 0 else "base"
 
+    @property
+    def shown(self) -> bool:
+        """Whether it is more than runs differ by anyway: Welch's test of their shares, as of their times.
 
-def together(tasks: Iterable[Unanswered]) -> Side | None:
-    """Which side answered less of some task; new, if either did of one."""
-    sides = {task.more for task in tasks}
-    return "new" if "new" in sides else "base" if "base" in sides else None
+        Runs that are all alike vary as if each task were answered or not by chance, at least.
+        """
+        sides = [np.array([_share([run]) for run in side if run.planned]) for side in (self.base, self.new)]
+        if min(map(len, sides)) < 2:
+            return False
+        share = _share([*self.base, *self.new])
+        base, new = (
+            np.maximum(
+                shares.var(ddof=1), share * (1 - share) * np.mean([1 / run.planned for run in side if run.planned])
+            )
+            for shares, side in zip(sides, (self.base, self.new), strict=True)
+        )
+        error, freedom = error_and_freedom(base, new, (len(sides[0]), len(sides[1])))
+        if not error:
+            return False
+        return bool(
+            two_sided_p(np.array([(sides[1].mean() - sides[0].mean()) / error]), np.array([freedom]))[0] <= ALPHA
+        )
+
+
+def _share(runs: Iterable[Counts]) -> float:
+    runs = list(runs)
+    planned = sum(run.planned for run in runs)
+    return sum(run.unanswered for run in runs) / planned if planned else 0.0
+
+
+def together(tasks: Iterable[Unanswered]) -> tuple[Side | None, bool]:
+    """Which side answered less of some task (new, if either did of one), and whether that is shown of one."""
+    tasks = list(tasks)
+    for side in _SIDES:
+        if of_side := [task for task in tasks if task.more == side]:
+            return side, any(task.shown for task in of_side)
+    return None, False
+
+
+_SIDES: Sequence[Side] = ("new", "base")
