@@ -44,7 +44,7 @@ NOW = datetime(2026, 3, 14, 13, 50, tzinfo=UTC)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 2000), st.data())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_everybody_is_in_one_slice_and_with_one_of_its_engines(
     weights: list[int], users: int, data: st.DataObject
 ) -> None:
@@ -225,10 +225,10 @@ def test_who_is_not_on_at_the_instant_is_judged(tmp_path: Path) -> None:
 def busy(place: Path) -> Scenario:
     """Users that send, browse and change their schedule, some of them on a list."""
     active = quiet(
-        new_mail={"per_day": 300, "recipients": 3, "list_chance": "20%"},
-        browse={"per_day": 200},
-        schedule={"per_day": 100},
-        process_inbox={"per_day": 200},
+        new_mail={"per_day": 30, "recipients": 3, "list_chance": "20%"},
+        browse={"per_day": 20},
+        schedule={"per_day": 10},
+        process_inbox={"per_day": 20},
     )
     return scenario_of(place, (active, 12), lists={"count": 2, "size": {"min": 3, "average": 4, "max": 5}})
 
@@ -266,7 +266,7 @@ def test_users_do_the_same_in_a_slice_as_in_the_whole(tmp_path: Path) -> None:
         end_ns = lived.engine.start_ns + 600_000_000_000
         assert {task["user"] for task in lived.tasks("SYNC") if task["scheduled_ns"] >= end_ns} == set(hand)
         together |= planned(lived)
-    assert sum(map(len, whole.values())) > 100
+    assert sum(map(len, whole.values())) > 1000
     assert together == whole
 
 
