@@ -70,6 +70,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
     ):
         rows.append((title, of_new, of_answers, of_new + of_answers))
     rows += [
+        ("Copies that came again after the first", None, None, mail["duplicates"]),
         ("Copies not delivered", None, None, mail["undelivered"]),
         (f"Copies to users of {who_is_unwatched(run.score)}", None, None, mail["unwatched"]),
         ("Not delivered at the end of the run, of all copies", None, None, mail["undelivered_at_end"]),

@@ -103,7 +103,8 @@ def _bounds(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
     valid = [run for run in runs if run.score["verdict"]["validity"] != "invalid"]
     passed: dict[int, list[bool]] = defaultdict(list)
     for run in valid:
-        passed[run.score["users"]].append(run.score["verdict"]["passed"])
+        if run.score["verdict"]["passed"] is not None:  # a slice is not judged
+            passed[run.score["users"]].append(run.score["verdict"]["passed"])
     most = max((users for users, each in passed.items() if all(each)), default=None)
     fewest = min((users for users, each in passed.items() if not all(each)), default=None)
     texts = []

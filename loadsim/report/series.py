@@ -206,8 +206,9 @@ class _Hits:
             yield first[inside] + len(self._bins), took_us[inside]
 
     def _records(self) -> Iterator[Columns]:
-        for tasks in windowed(self._log):
-            yield tasks.kept(tasks["outcome"] == OUTCOME["ok"])
+        without_window = named(self._log, WITHOUT_WINDOW)
+        for tasks in self._log.pieces("tasks"):
+            yield tasks.kept((tasks["outcome"] == OUTCOME["ok"]) & ~without_window[tasks["task"]])
 
     def _number(self, tasks: Columns) -> NDArray[np.int64]:
         number: NDArray[np.int64] = self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]]

@@ -23,8 +23,8 @@ Pass = Iterable[tuple[NDArray[Any], NDArray[Any]]]
 Wanted = Sequence[tuple[int, int | Fraction]]
 """Of which groups which percentiles."""
 
-_BITS = 9
-"""So many digits are told by a pass: three passes for times below two minutes in microseconds."""
+_BITS = 11
+"""So many digits are told by a pass: three passes for times below two hours in microseconds."""
 
 _MOST_BITS = 63
 """Of a group and a number together, without the sign."""
