@@ -22,6 +22,7 @@ from test_run import PATIENCE_S, loadsim, on, population_of, written
 from timing_samples import done, event, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
+from loadsim.cli import together
 from loadsim.cli.together import common_run, start_from, told
 from loadsim.client.agreed import Agreed
 from loadsim.client.control import Alone
@@ -147,6 +148,18 @@ def test_machines_come_to_the_same_name_of_their_run(tmp_path: Path) -> None:
     assert common_run(one, scenario) == common_run(same, scenario)
     others = {common_run(later, scenario), common_run(one, scenario_of(tmp_path / "b", (quiet(), 5)))}
     assert len(others | {common_run(one, scenario)}) == 3
+
+
+def test_engines_are_started_in_time_for_an_agreed_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not long before all users can be on; not at all, where looking into the mailboxes took until it was too late."""
+    monkeypatch.setattr(together, "READY_S", 5)
+    monkeypatch.setattr(together, "LOG_ON_LIMIT_S", 2)
+    start = datetime.now(UTC) + timedelta(seconds=8.5)
+    asyncio.run(together.time_to_begin(start, 1))
+    assert datetime.now(UTC) >= start - timedelta(seconds=8)
+    passed = datetime.now(UTC) - timedelta(seconds=7)
+    with pytest.raises(ConfigError, match=r"expected an instant to come, .* ago: looking into the mailboxes took too"):
+        asyncio.run(together.time_to_begin(passed, 1))
 
 
 def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, part: bool = True) -> Agreed:
