@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,7 +53,10 @@ def test_what_is_not_there_lies_nowhere(tmp_path: Path) -> None:
 @contextmanager
 def holding(*files: str) -> Iterator[subprocess.Popen[str]]:
     """A process that has these files open while the block lasts."""
-    code = "import sys; files = [open(name) for name in sys.argv[1:]]; print('open', flush=True); sys.stdin.read()"
+    code = (
+        "import os, sys; [os.open(name, os.O_RDONLY | os.O_NONBLOCK) for name in sys.argv[1:]];"
+        "print('open', flush=True); sys.stdin.read()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", code, *files],
         stdin=subprocess.PIPE,
@@ -66,9 +70,13 @@ def holding(*files: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_open_files_tell_what_a_process_stores_on(tmp_path: Path) -> None:
-    """Files and directories, also those that are deleted; none of /proc or /dev; of each name a few processes."""
+    """Files, also those that are deleted; none of /proc or /dev, and nothing that keeps nothing, such as a FIFO."""
     (tmp_path / "mail").write_text("x")
-    with holding(str(tmp_path / "mail"), "/proc/self/stat", "/dev/null") as one, holding("/dev/null") as other:
+    os.mkfifo(tmp_path / "fifo")
+    with (
+        holding(str(tmp_path / "mail"), "/proc/self/stat", "/dev/null") as one,
+        holding("/dev/null", str(tmp_path / "fifo")) as other,
+    ):
         (tmp_path / "mail").unlink()
         found = open_file_systems({one.pid: "imap", other.pid: "anvil", 2**22 + 1: "gone"})
     kind, source, place = df(tmp_path)
