@@ -315,3 +315,10 @@ def test_commands_of_one_instant_stay_in_their_order(tmp_path: Path) -> None:
     with little_memory(3):
         commands = read_logs([tmp_path / "a.tlog"]).commands
     assert commands["user"].tolist() == list(range(20))
+
+
+def test_a_log_of_more_blocks_than_a_system_reads_at_once_is_read(tmp_path: Path) -> None:
+    """A quiet run writes a record a second: what is read together is asked for in several calls."""
+    tasks = [done("READ", at, at % 7) for at in range(1200)]
+    log = read_log(write_sample(tmp_path / "a.tlog", tasks, flush_every=1))
+    assert log.tasks["scheduled_us"].tolist() == [at * 1000 for at in range(1200)]
