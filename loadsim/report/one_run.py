@@ -9,6 +9,7 @@ from typing import Any
 
 from loadsim.report import run_charts
 from loadsim.report.answer_text import passed_words
+from loadsim.report.command_table import command_blocks
 from loadsim.report.disclosure import disclosure_table, scenario_table
 from loadsim.report.document import (
     Block,
@@ -38,14 +39,7 @@ TIMES = (
 )
 """The times of a task that stand in its row, and what their columns are called; curves show all percentiles."""
 
-COMMAND_TIMES = tuple((key, title) for key, title in TIMES if not key.startswith("response"))
-
 FEW_IN_A_STRETCH = "of fewer than 20 hits in it, the 95th percentile is the longest."
-
-COMMAND_TEXT = (
-    "Tasks are made of these. Times are milliseconds, of the commands that succeeded, until the last byte of the"
-    " answer; IDLE takes until the server says that it listens, DONE ends it."
-)
 
 NO_MEASUREMENT = "; on the embedded server: no measurement"
 
@@ -275,7 +269,7 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
                 *(() if run.stress else _planned_tables(run)),
             ),
         ),
-        Section("Protocol commands", _commands(run)),
+        Section("Protocol commands", command_blocks(run)),
         Section("The generator", _generator(run, run_charts.generator(run, bins))),
     )
 
@@ -329,26 +323,6 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
         )
         for name, module in run.modules.items()
     )
-
-
-def _commands(run: RecordedRun) -> tuple[Block, ...]:
-    """What tasks are made of, as a server's own log would name it."""
-    found = run.score["commands"]
-    if not found:
-        return ("The logs hold no commands.",)
-    columns = (
-        Column("Command"),
-        Column("Hits", 0),
-        Column("Per second", 1),
-        *(Column(title, 1) for _, title in COMMAND_TIMES),
-        Column("Failed", 0),
-    )
-    length_s = run.window_s[1] - run.window_s[0]
-    rows = tuple(
-        (one["command"], one["hits"], one["hits"] / length_s, *(one[key] for key, _ in COMMAND_TIMES), one["failed"])
-        for one in found
-    )
-    return (COMMAND_TEXT, Table("Commands that began in the window", columns, rows))
 
 
 def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:

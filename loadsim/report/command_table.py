@@ -1,0 +1,41 @@
+"""The report's section on the single protocol commands that tasks are made of."""
+
+from __future__ import annotations
+
+from loadsim.report.document import Block, Column, Table
+from loadsim.report.recorded import RecordedRun
+
+TIMES = (
+    ("p50_ms", "50th"),
+    ("p95_ms", "95th"),
+    ("p99_ms", "99th"),
+    ("max_ms", "Max"),
+    ("mean_ms", "Mean"),
+    ("stddev_ms", "Std. Dev."),
+)
+"""What is told of a command's times, and what the columns are called."""
+
+ABOUT = (
+    "Tasks are made of these. Times are milliseconds, of the commands that succeeded, until the last byte of the"
+    " answer; IDLE takes until the server says that it listens, DONE ends it."
+)
+
+
+def command_blocks(run: RecordedRun) -> tuple[Block, ...]:
+    """What tasks are made of, as a server's own log would name it."""
+    found = run.score["commands"]
+    if not found:
+        return ("The logs hold no commands.",)
+    columns = (
+        Column("Command"),
+        Column("Hits", 0),
+        Column("Per second", 1),
+        *(Column(title, 1) for _, title in TIMES),
+        Column("Failed", 0),
+    )
+    length_s = run.window_s[1] - run.window_s[0]
+    rows = tuple(
+        (one["command"], one["hits"], one["hits"] / length_s, *(one[key] for key, _ in TIMES), one["failed"])
+        for one in found
+    )
+    return (ABOUT, Table("Commands that began in the window", columns, rows))
