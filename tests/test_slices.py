@@ -364,13 +364,19 @@ def test_a_slice_by_itself_judges_its_machine_only(tmp_path: Path) -> None:
 
 
 def test_a_slice_that_went_wrong_is_invalid_by_itself(tmp_path: Path) -> None:
-    """Its machine gave up, which is said by slice, in its own answer and in that of all."""
+    """Its machine gave up, which is said by slice, in its answer and in that of all; of its mail nobody can tell."""
     facts = {"ended": "early", "ended_why": "not ready"}
-    bad = part_of_sample(tmp_path, "2/2", facts=facts)
-    for logs in ([bad], [part_of_sample(tmp_path, "1/2"), bad]):
+    second, third = (part_of_sample(tmp_path, text, facts=facts) for text in ("2/3", "3/3"))
+    sent = [event("accepted", "n1.0", next(iter(Slice.parse("2/3").hand(4))), 1000)]
+    first = part_of_sample(tmp_path, "1/3", mails=sent)
+    for logs, why in (
+        ([second], "slice 2/3: not ready"),
+        ([first, second, third], "slice 2/3: not ready; slice 3/3: not ready"),
+    ):
         summary = summarise(logs)
         assert summary.exit_status == 3
-        assert summary.score["verdict"]["reasons"][0] == "ended early: slice 2/2: not ready"
+        assert summary.score["verdict"]["reasons"][0] == f"ended early: {why}"
+    assert (summary.score["delivery"]["unwatched"], summary.score["delivery"]["undelivered_at_end"]) == (1, 0)
 
 
 def test_mail_between_slices_is_joined(tmp_path: Path) -> None:

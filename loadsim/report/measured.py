@@ -75,7 +75,7 @@ def measure(
         incomplete=_incomplete(log, window_s, part),
         stress=mode_of(log) == STRESS,
         unsteady=certainty.unsteady,
-        ended_why=next((_why(source) for source in log.sources if source.facts.get("ended_why")), None),
+        ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
         part=str(part) if part else None,
         invalid_runs=_invalid_runs(log, weights, window_s, percent, method),
     )

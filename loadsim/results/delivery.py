@@ -215,18 +215,19 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
 
 
 def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
-    """Which of these messages went to users whose engine did not live to the end, or is not in the log.
+    """Which of these messages went to users whose engine did not live to the end, never started, or is not in the log.
 
     Of engines that are not in the log something is known only where all others say who their users are.
     """
     named = keys.view(_KEY)
     unwatched = np.zeros(len(keys), np.bool_)
     for run in {source.run for source in log.sources if source.simulates} & {*log.strings}:
-        hands = [(source.hand, source.ended) for source in log.sources if source.simulates and source.run == run]
+        of_this = [source for source in log.sources if source.simulates and source.run == run]
+        hands = [(source.hand, source.started and source.ended) for source in of_this]
         if all(hand is not None for hand, _ in hands):
-            of_run = ~_in_any(named["user"], [hand for hand, ended in hands if hand is not None and ended])
+            of_run = ~_in_any(named["user"], [hand for hand, there in hands if hand is not None and there])
         else:
-            of_run = _in_any(named["user"], [hand for hand, ended in hands if hand is not None and not ended])
+            of_run = _in_any(named["user"], [hand for hand, there in hands if hand is not None and not there])
         unwatched |= of_run & (named["run"] == log.strings.index(run))
     return unwatched
 
