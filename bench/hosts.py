@@ -74,12 +74,6 @@ class Host:
         finally:
             self.mend()
 
-    def delay(self, delay_ms: float) -> None:
-        """Hold up what the host sends; 0 ends it. Raises `ConfigError` where the kernel has no netem."""
-        wanted = f"replace dev {_INTERFACE} root netem limit 100000 delay {delay_ms:g}ms"
-        words = wanted if delay_ms else f"del dev {_INTERFACE} root"
-        run("tc", ("-n", self.namespace, "qdisc", *words.split()))
-
     def pids(self) -> list[int]:
         """Processes that are on this host."""
         return [int(pid) for pid in run("ip", ("netns", "pids", self.namespace)).split()]
@@ -92,9 +86,8 @@ def check_hosts() -> None:
     """`ConfigError` unless test hosts can be made here."""
     if os.geteuid() != 0:
         raise ConfigError("test hosts: expected to be root")
-    for command in ("ip", "tc"):
-        if find(command) is None:
-            raise ConfigError(f"test hosts: expected the command {command} (Debian's iproute2), found none")
+    if find("ip") is None:
+        raise ConfigError("test hosts: expected the command ip (Debian's iproute2), found none")
     with hosts(1):
         pass
 

@@ -19,7 +19,6 @@ from mailservers import short_directory
 
 from bench.hosts import Host, hosts
 from loadsim.cli import BAD_INPUT, main
-from loadsim.errors import ConfigError
 
 pytestmark = pytest.mark.hosts
 
@@ -122,18 +121,6 @@ def test_a_host_can_be_cut_off_for_ever() -> None:
         refused = "import socket, sys; socket.create_connection((sys.argv[1], 9), float(sys.argv[2]))"
         done = second.run([sys.executable, "-c", refused, first.address, str(SILENCE_S)], PATIENCE_S)
         assert done.stderr.splitlines()[-1].startswith("TimeoutError")
-
-
-def test_a_host_can_be_delayed() -> None:
-    """What it sends comes later, by as much as was asked for at least; only where the kernel has netem."""
-    with hosts(2) as (first, second), asking(first, second) as asks:
-        assert came_back(asks, PATIENCE_S) == "x"
-        try:
-            first.delay(200)
-        except ConfigError as lacking:
-            pytest.skip(f"NOT TESTED with a delay: {lacking}")
-        assert came_back(asks, 0.1) == "nothing"
-        first.delay(0)
 
 
 @pytest.mark.parametrize("failure", [None, KeyboardInterrupt])
