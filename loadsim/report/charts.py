@@ -223,7 +223,8 @@ def _scale_y(panel: Panel, place: Axes) -> None:
     else:
         if panel.scale == "symlog":
             place.set_yscale("symlog", linthresh=1)
-        place.set_ylim(0, max(*shown, 0) * 1.08 or 1)
+        above = 1.6 if panel.scale == "symlog" else 1.08  # room for the name of a limit
+        place.set_ylim(0, max(*shown, 0) * above or 1)
     place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
