@@ -185,6 +185,36 @@ def test_what_had_come_is_checked_before_it_is_gone_on_with(tmp_path: Path) -> N
     assert "logs/one.machine.tlog" not in {file for file, _ in agent.asked}
 
 
+def test_what_is_still_written_is_not_lost(tmp_path: Path) -> None:
+    """A log that grows meanwhile, by an engine whose machine process was killed, is kept and comes later."""
+    runs, out = places(tmp_path)
+    left = left_by_a_run(runs)
+    log = left / "logs/one.1.tlog"
+    more = os.urandom(PIECE_BYTES + 1)
+
+    class Growing(Telling):
+        async def read_and_tell(self, comm: Comm, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
+            if not self.asked:
+                with log.open("ab") as written:
+                    written.write(more)
+            return await super().read_and_tell(comm, run, file, offset, length)
+
+    agent = Growing(runs)
+
+    async def work() -> None:
+        async with a_client(agent) as cluster:
+            with pytest.raises(ConfigError, match=r"^run run-1: expected that its files are complete, found"):
+                await collect(cluster, "one", RUN, out)
+            assert log.read_bytes() == FILES["logs/one.1.tlog"] + more
+            del agent.asked[1:]
+            await collect(cluster, "one", RUN, out)
+
+    asyncio.run(work())
+    assert (out / "logs/one.1.tlog").read_bytes() == FILES["logs/one.1.tlog"] + more
+    assert [offset for _, offset in agent.asked[1:]] == [10 * PIECE_BYTES, 11 * PIECE_BYTES]
+    assert not left.exists()
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     """A run that is not there or still goes on, names that lead elsewhere, and files that are no machine's."""
     runs, out = places(tmp_path)

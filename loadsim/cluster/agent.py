@@ -138,16 +138,23 @@ class Agent(WorkerPlugin):
         """The digest of a file's beginning."""
         return await asyncio.to_thread(lambda: digest_of(self._file(run, file), length))
 
-    async def discard_run(self, run: str) -> None:
-        """The station has it all. Raises `ConfigError` while the machine process lives."""
-        await asyncio.to_thread(self._discard, run)
+    async def discard_run(self, run: str, collected: dict[str, int]) -> None:
+        """The station has these files, so long. Raises `ConfigError` if that is not all, or more may come.
 
-    def _discard(self, run: str) -> None:
+        More may come from a machine process that lives, and from engines that outlive one that was killed.
+        """
+        await asyncio.to_thread(self._discard, run, collected)
+
+    def _discard(self, run: str, collected: dict[str, int]) -> None:
         directory = self._directory(run)
         if not directory.exists():
             return
         if lives(directory):
             raise ConfigError(f"run {run}: expected that it has ended, found its machine process at work")
+        if left_files(directory) != collected:
+            raise ConfigError(
+                f"run {run}: expected that its files are complete, found that they have grown: collect again"
+            )
         shutil.rmtree(directory)
 
 

@@ -44,15 +44,15 @@ async def collect(cluster: Cluster, name: str, run: str, out: Path) -> list[Path
     """Bring what a client's machine process has left of a run into the run directory `out`; which files that is.
 
     Then the client has nothing of it any more. Raises `ConfigError` when the client has no such run or still works on
-    it, when it offers what is none of its business, or when there is no room here; `RunInvalid` when it is out of
-    reach. What has come until then need not come again.
+    it (an engine may, whose machine process was killed), when it offers what is none of its business, or when there is
+    no room here; `RunInvalid` when it is out of reach. What has come until then need not come again.
     """
     listed = await _patiently(name, partial(cluster.ask, name, LIST_FILES, run=run))
     places = _places(name, run, listed, out)
     for file, place in places.items():
-        if not place.exists():
+        if _length(place) != listed["files"][file]:
             await _bring(cluster, name, run, file, listed["files"][file], place)
-    await _patiently(name, partial(cluster.ask, name, DISCARD_RUN, run=run))
+    await _patiently(name, partial(cluster.ask, name, DISCARD_RUN, run=run, collected=listed["files"]))
     return list(places.values())
 
 
@@ -70,17 +70,29 @@ def _places(name: str, run: str, listed: Mapping[str, Any] | None, out: Path) ->
             places[file] = out / CLIENTS_NAME / name / file
         else:
             raise ConfigError(f"client {name}: expected files of a machine process, found {file!r}")
-    missing = sum(size for file, size in listed["files"].items() if not places[file].exists())
+    missing = sum(size for file, size in listed["files"].items() if _length(places[file]) != size)
     free = shutil.disk_usage(out).free
     if missing > free:
         raise ConfigError(f"{out}: expected room for {missing} bytes of client {name}, found {free}")
     return places
 
 
+def _length(place: Path) -> int | None:
+    return place.stat().st_size if place.exists() else None
+
+
+def _not_whole(place: Path) -> Path:
+    """Where a file lies until it is whole; one that was, and has grown at the client since, is not."""
+    coming = place.with_name(place.name + COMING)
+    if place.exists():
+        place.rename(coming)
+    return coming
+
+
 async def _bring(cluster: Cluster, name: str, run: str, file: str, size: int, place: Path) -> None:
     """One file, from where it was left off; if that is not what the client has, from its beginning."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    coming = place.with_name(place.name + COMING)
+    coming = _not_whole(place)
     with coming.open("a+b") as written:
         there = min(written.tell(), size)
         if there:
