@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import cpu, healthy, logs, tables, users, witness
+from bench import cluster, cluster_lag, cluster_tables, cpu, healthy, logs, tables, users, witness
 from bench.lateness import measure_lateness
 from bench.processes import Cpus, machine, raise_open_files, share_cpus
 from bench.tls import measure_tls
@@ -23,10 +23,15 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results.json"
 """The figures that the documentation shows."""
 
-PAGE = ROOT / "docs" / "explanation" / "performance.md"
+PAGES = {
+    ROOT / "docs" / "explanation" / "performance.md": tables.document,
+    ROOT / "docs" / "explanation" / "clusters.md": cluster_tables.document,
+}
+"""Where they are shown, and what makes Markdown of them."""
+
 LATEST = ROOT / "build" / "bench.json"
 
-Part = Callable[[Cpus], list[dict[str, Any]]]
+Part = Callable[[Cpus], list[dict[str, Any]] | dict[str, Any]]
 
 
 def parts(full: bool) -> dict[str, Part]:
@@ -48,6 +53,11 @@ def parts(full: bool) -> dict[str, Part]:
         found["imap_dovecot"] = lambda cpus: cpu.imap_on_dovecot(cpus, effort)
         if os.geteuid() == 0:
             found["witness"] = witness.measure
+            found["cluster"] = lambda _: cluster.measure()
+            found["cluster_many"] = lambda _: cluster.measure_many()
+            found["cluster_lag"] = cluster_lag.measure
+            found["cluster_pull"] = lambda _: cluster_lag.measure_pull()
+            found["cluster_log_bytes"] = cluster_lag.measure_log_bytes
     return found
 
 
@@ -64,11 +74,12 @@ def main() -> int:
     try:
         if args.table:
             found = json.loads(args.table.read_text())
-            tables.put_into(PAGE, found)
+            for page, document in PAGES.items():
+                tables.put_into(page, document(found))
             RESULTS.write_text(json.dumps(found, indent=1) + "\n")
             return 0
         found = measure(args.part, args.full, args.json)
-        print(tables.document(found))
+        print(*(document(found) for document in PAGES.values()), sep="\n")
         if not args.part or "healthy" in args.part:
             return int(healthy.any_invalid(found.get("healthy", ())))
     except ConfigError as error:
@@ -86,21 +97,22 @@ def measure(names: list[str], full: bool, path: Path) -> dict[str, Any]:
     raise_open_files()
     cpus = share_cpus()
     found: dict[str, Any] = json.loads(path.read_text()) if names and path.exists() else {}
-    found |= {
-        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "full": full,
-        "machine": machine(),
-        "cpus": cpus._asdict(),
-    }
+    if not names or "machine" not in found:
+        found |= {"at": _now(), "full": full, "machine": machine(), "cpus": cpus._asdict()}
     path.parent.mkdir(parents=True, exist_ok=True)
     for name, part in known.items():
         if not names or name in names:
             began_s = time.monotonic()
             found[name] = part(cpus)
+            found.setdefault("times", {})[name] = _now()
             found.setdefault("loads", {})[name] = round(os.getloadavg()[1], 1)  # of the last five minutes
             print(f"{name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
             path.write_text(json.dumps(found, indent=1) + "\n")
     return found
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 if __name__ == "__main__":

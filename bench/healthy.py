@@ -10,9 +10,6 @@ how much they took; a run that this happened to is told, whatever its verdict, a
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,15 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.nullserver import HOST, Shape, started
-from bench.processes import LONGEST_S
+from bench.nullserver import Shape, started
+from bench.runs import USERS, on_null_server, score_of, written
+from bench.users import PIN
 from loadsim.errors import ConfigError
-from loadsim.model.ports import Services
 
 RUNS = 20
-USERS = 300
-DAY = "7m"
-"""Of Medium users: some 90 tasks a second, of every scored kind more than the 20 that are needed."""
 
 DISTURBED_SHARE = 0.005
 """Of the CPU, taken by others on the same hardware over the window: with more, a run is no healthy one."""
@@ -43,51 +37,15 @@ def measure(tell: Callable[[str], None], runs: int = RUNS) -> list[dict[str, Any
     Until so many were undisturbed; at most twice as many are made.
     """
     rows: list[dict[str, Any]] = []
+    pin = ["--pin"] if PIN else []
     for number in range(1, 2 * runs + 1):
         if sum(not disturbed(row) for row in rows) == runs:
             break
         with tempfile.TemporaryDirectory() as place, started(Shape(users=USERS + 1, messages=4, folders=2)) as server:
-            rows.append(_row(_score(Path(place), server.services)))
+            scenario = written(Path(place) / "scenario.yaml", on_null_server(server.services))
+            rows.append(_row(score_of(scenario, Path(place) / "run", *pin)))
         tell(line(f"run {number}", rows[-1]))
     return rows
-
-
-def _score(place: Path, services: Services) -> dict[str, Any]:
-    """One run, and its score.json."""
-    document = {
-        "name": "healthy",
-        "domain": "null.test",
-        "server": {
-            "imap": {"host": HOST, "port": services.imap.port},
-            "smtp": {"host": HOST, "port": services.smtp.port, "connection": "kept"},
-        },
-        "accounts": {"user": "user{index}", "password": "any"},
-        "topology": [{"profile": "loadsim-5.5/medium", "users": USERS}],
-        "lists": {"count": 0},
-        "run": {"day_length": DAY, "duration": "40s", "ramp_up": "4s", "warm_up": "5s", "window": "35s"},
-        "initialise": "never",
-    }
-    scenario = place / "scenario.yaml"
-    scenario.write_text(json.dumps(document))  # JSON is YAML
-    pin = ["--pin"] if len(os.sched_getaffinity(0)) > 1 else []
-    command = [
-        sys.executable,
-        "-m",
-        "loadsim",
-        "run",
-        "--no-report",
-        str(scenario),
-        "--out",
-        str(place / "run"),
-        "--json",
-        *pin,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
-    if not done.stdout:
-        said = done.stderr.splitlines() or ["nothing"]
-        raise ConfigError(f"bench: loadsim run: expected a score, it ended with {done.returncode} and said: {said[-1]}")
-    score: dict[str, Any] = json.loads(done.stdout)
-    return score
 
 
 def _row(score: dict[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,12 @@ from loadsim.servers.command import find, run
 NETWORK = "198.18.0"
 """RFC 2544: kept free for benchmarks, and routed nowhere."""
 
+INTERFACE = "eth0"
+"""A host's way to the others."""
+
 MOST_HOSTS = 200
 
 _BRIDGE = "wire"
-_INTERFACE = "eth0"
 _GRACE_S = 10.0
 _POLL_S = 0.02
 
@@ -119,10 +121,10 @@ def hosts(count: int, grace_s: float = _GRACE_S) -> Iterator[list[Host]]:
 def _plug_in(host: Host) -> None:
     for namespace, words in (
         (host.namespace, "link set lo up"),
-        (host.namespace, f"link add {_INTERFACE} type veth peer name {host.port} netns {host.wire}"),
+        (host.namespace, f"link add {INTERFACE} type veth peer name {host.port} netns {host.wire}"),
         (host.wire, f"link set {host.port} master {_BRIDGE} up"),
-        (host.namespace, f"address add {host.address}/24 dev {_INTERFACE}"),
-        (host.namespace, f"link set {_INTERFACE} up"),
+        (host.namespace, f"address add {host.address}/24 dev {INTERFACE}"),
+        (host.namespace, f"link set {INTERFACE} up"),
     ):
         run("ip", ("-n", namespace, *words.split()))
 

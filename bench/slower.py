@@ -8,8 +8,6 @@ Between the first two there is nothing to find; READ takes as many delays longer
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,7 @@ from typing import Any
 
 from bench.delay import delayed
 from bench.nullserver import HOST
-from bench.processes import LONGEST_S
+from bench.runs import score_of, written
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
@@ -35,7 +33,7 @@ SETS = ("base", "same", "slower")
 def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]:
     """Make the runs below `place`, and compare: `same` and `slower`, each with `base`."""
     nowhere = document(1, 1)
-    scenario = load_scenario(str(_written(place / "accounts.yaml", nowhere)), [])
+    scenario = load_scenario(str(written(place / "accounts.yaml", nowhere)), [])
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     runs: dict[str, list[Path]] = {name: [] for name in SETS}
     with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
@@ -47,7 +45,7 @@ def measure(place: Path, repeats: int, delay_ms: float) -> dict[str, Comparison]
             for name in SETS:
                 delay_s = delay_ms / 1000 if name == "slower" else 0.0
                 through = [stack.enter_context(delayed(port, delay_s)) for port in ports]
-                scenarios[name] = _written(place / f"{name}.yaml", document(*through))
+                scenarios[name] = written(place / f"{name}.yaml", document(*through))
             for repeat in range(repeats):
                 for turn in range(len(SETS)):  # each set is first, second and last equally often
                     name = SETS[(turn + repeat) % len(SETS)]
@@ -71,31 +69,9 @@ def document(imap: int, smtp: int) -> dict[str, Any]:
     }
 
 
-def _written(path: Path, scenario: Mapping[str, Any]) -> Path:
-    path.write_text(json.dumps(scenario), encoding="utf-8")  # JSON is YAML
-    return path
-
-
 def _run(scenario: Path, out: Path) -> None:
     """One run; what it printed is told in short."""
-    command = [
-        sys.executable,
-        "-m",
-        "loadsim",
-        "run",
-        "--no-report",
-        str(scenario),
-        "--out",
-        str(out),
-        "--engines",
-        "1",
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
-    if not done.stdout:
-        said = done.stderr.splitlines() or ["nothing"]
-        raise ConfigError(f"bench: loadsim run: expected a score, it ended with {done.returncode} and said: {said[-1]}")
-    score = json.loads(done.stdout)
+    score = score_of(scenario, out, "--engines", "1")
     told = "none" if score["score_ms"] is None else f"{score['score_ms']:.1f} ms"
     verdict = score["verdict"]
     print(f"{out.name}: score {told}; {'; '.join([verdict['validity'], *verdict['reasons']])}", flush=True)

@@ -1,4 +1,4 @@
-"""What was measured as Markdown, and its place in docs/explanation/performance.md."""
+"""What was measured as Markdown, for docs/explanation/performance.md, and the place of tables in pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.healthy import disturbed, worst
+from bench.table import table
 from loadsim.errors import ConfigError
 
 BEGIN = "<!-- Made by `python -m bench --table`; do not edit. -->"
@@ -26,7 +27,7 @@ def document(found: Found) -> str:
         f" {_listed(found['cpus']['server'])}), Linux {machine['kernel']}, Python {machine['python']};"
         f" load average before it began: {machine['load_before']:.1f}."
     ]
-    for title, name, table in (
+    for title, name, shown in (
         ("CPU per IMAP operation, null server (microseconds of the client)", "imap_null", _imap),
         ("CPU per IMAP operation, Dovecot (microseconds of the client)", "imap_dovecot", _imap),
         ("CPU per submitted message, null server (microseconds of the client)", "smtp_null", _smtp),
@@ -40,19 +41,19 @@ def document(found: Found) -> str:
         ("TLS: a log-on, and a user who is on and idle (of the client)", "tls", _tls),
     ):
         if found.get(name):
-            pieces += [f"### {title}", table(found[name])]
+            pieces += [f"### {title}", shown(found[name])]
             if name in found.get("loads", {}):
                 pieces.append(f"Load average of the machine meanwhile: {found['loads'][name]:.1f}.")
     return "\n\n".join(pieces) + "\n"
 
 
-def put_into(page: Path, found: Found) -> None:
+def put_into(page: Path, tables: str) -> None:
     """Replace what stands between the marks. Raises `ConfigError` when the page lacks them."""
     text = page.read_text()
     if BEGIN not in text or END not in text:
         raise ConfigError(f"{page}: expected the marks of generated tables, found none")
     before, rest = text.split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n\n{document(found)}\n{END}{rest.split(END)[1]}")
+    page.write_text(f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}")
 
 
 def _imap(rows: Sequence[Row]) -> str:
@@ -80,7 +81,7 @@ def _by_operation(rows: Sequence[Row], reference: tuple[str, str], operations: S
             else:
                 cells.append(f"{us['median']:.0f} ({us['median'] / of['median']:.2f})")
         body.append([client, loop, *cells])
-    return _table(["client", "loop", *map(name, operations)], body)
+    return table(["client", "loop", *map(name, operations)], body)
 
 
 def _users(rows: Sequence[Row]) -> str:
@@ -98,12 +99,12 @@ def _users(rows: Sequence[Row]) -> str:
                 f"{row['users'] / row['log_on_s']:.0f}",
             ]
         )
-    return _table(["users", "engines", "memory", "for each user more", "log-on of all", "log-ons per second"], body)
+    return table(["users", "engines", "memory", "for each user more", "log-on of all", "log-ons per second"], body)
 
 
 def _load(rows: Sequence[Row]) -> str:
     body = [[f"{row['users']:,}", row["day"], f"{row['tasks_per_s']:.0f}", *_lag(row)] for row in rows]
-    return _table(["users", "day", "tasks per second", "CPU", *_LAG], body)
+    return table(["users", "day", "tasks per second", "CPU", *_LAG], body)
 
 
 def _many(rows: Sequence[Row]) -> str:
@@ -118,7 +119,7 @@ def _many(rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
-    return _table(["users", "engines", "memory for each", "log-on of all", "tasks per second", "CPU", *_LAG], body)
+    return table(["users", "engines", "memory for each", "log-on of all", "tasks per second", "CPU", *_LAG], body)
 
 
 def _engines(rows: Sequence[Row]) -> str:
@@ -134,7 +135,7 @@ def _engines(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     head = ["engines", "users", "day", "tasks per second", "CPU ms per task", "CPU of the busiest", *_LAG]
-    return _table(head, body)
+    return table(head, body)
 
 
 def _tls(rows: Sequence[Row]) -> str:
@@ -144,19 +145,19 @@ def _tls(rows: Sequence[Row]) -> str:
         us = row["log_on_us"]["median"]
         kib = row["idle_kib"]["median"]
         body.append([row["way"], f"{us:.0f} ({us / reference:.2f})", f"{kib:.1f}"])
-    return _table(["connection", "CPU us per log-on", "KiB per idle user"], body)
+    return table(["connection", "CPU us per log-on", "KiB per idle user"], body)
 
 
 def _lateness(rows: Sequence[Row]) -> str:
     body = [[row["loop"], f"{row['pushes_per_s']:.0f}", *_lag(row)] for row in rows]
-    return _table(["loop", "pushes per second", "CPU", *_LAG], body)
+    return table(["loop", "pushes per second", "CPU", *_LAG], body)
 
 
 def _healthy(rows: Sequence[Row]) -> str:
     most = worst(rows)
     figures = [f"{most['lag_p99_ms']:.2f}", f"{most['cpu_share']:.0%}", f"{most['lateness_p95_ms']:.2f}"]
     head = ["runs", "disturbed", "the others were called", "worst lag p99 ms", "most CPU", "worst lateness p95 ms"]
-    return _table(head, [[str(len(rows)), str(sum(map(disturbed, rows))), most["validity"], *figures]])
+    return table(head, [[str(len(rows)), str(sum(map(disturbed, rows))), most["validity"], *figures]])
 
 
 def _logs(rows: Sequence[Row]) -> str:
@@ -174,7 +175,7 @@ def _logs(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     head = ["tasks", "GB", "merge", "truncate", "score", "all three at once", "answer", "CRC GB/s", "disk GB/s"]
-    return _table(head, body)
+    return table(head, body)
 
 
 _LAG = ("p50 ms", "p95 ms", "p99 ms", "max ms")
@@ -184,16 +185,11 @@ def _lag(row: Row) -> list[str]:
     return [f"{row['cpu_share']:.0%}", *(f"{row['lag_ms'][name]:.2f}" for name in ("p50", "p95", "p99", "max"))]
 
 
-def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
 def _listed(cpus: Iterable[int]) -> str:
     return ", ".join(map(str, cpus))
 
 
-def is_current(page: Path, found: Found) -> bool:
-    """Whether the page shows these figures."""
+def is_current(page: Path, tables: str) -> bool:
+    """Whether the page shows these tables."""
     shown = re.search(re.escape(BEGIN) + r"\n\n(.*)\n" + re.escape(END), page.read_text(), re.DOTALL)
-    return shown is not None and shown[1] == document(found)
+    return shown is not None and shown[1] == tables

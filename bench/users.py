@@ -5,12 +5,10 @@ This is `loadsim run` as anybody would start it; the figures are what its timing
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ import numpy as np
 
 from bench.nullserver import HOST, NullServer, Shape, pinned, started
 from bench.processes import LONGEST_S, Cpus
+from bench.runs import loadsim, written
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
@@ -127,25 +126,12 @@ def _write(directory: Path, load: Load, imap_port: int, smtp_port: int) -> Path:
         "client": {"source_addresses": load.sources},
         "initialise": "never",
     }
-    path = directory / "scenario.yaml"
-    path.write_text(json.dumps(document))  # JSON is YAML
-    return path
+    return written(directory / "scenario.yaml", document)
 
 
 def run(cpus: Cpus, scenario: Path, out: Path, load: Load) -> None:
     """Run until everybody is on and the time at work is over, then end it as a person would, with an interrupt."""
-    command = [
-        sys.executable,
-        "-m",
-        "loadsim",
-        "run",
-        "--no-report",
-        str(scenario),
-        "--out",
-        str(out),
-        "--engines",
-        str(load.engines),
-    ]
+    command = loadsim("run", "--no-report", scenario, "--out", out, "--engines", str(load.engines))
     command += ["--pin"] if load.pin else []
     said = out.parent / "said"
     with said.open("w") as sink, pinned(None if load.pin else cpus.client):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from machines import check_ssh
 from mailservers import dovecot_postfix, embedded_server, server_directory
 
 from bench.hosts import check_hosts
@@ -59,6 +60,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         ("servers", check_machine, "on Dovecot and Postfix"),
         ("compiler", compiler, "on the null server"),
         ("hosts", check_hosts, "on test hosts"),
+        ("ssh", check_ssh, "by SSH"),
     ):
         if item.get_closest_marker(marker) is not None:
             _check(check, what)

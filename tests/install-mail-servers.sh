@@ -1,13 +1,13 @@
 #!/bin/sh
-# Install Debian's Dovecot and Postfix for the tests, without starting the distribution's own services; a C compiler for the
-# null server of the benchmarks; and ip, for the test hosts.
+# Install Debian's Dovecot, Postfix and OpenSSH for the tests, without starting the distribution's own services; a C compiler
+# for the null server of the benchmarks; and ip, for the test hosts.
 #
 # The tests start private instances of their own; the installed services stay off. Nothing is done when everything is
 # there already. Exit status: 0 installed, 3 not possible here (not root, or not Debian), 4 refused because packages
 # would be removed, anything else a failure of apt.
 set -eu
 
-packages="dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2"
+packages="dovecot-imapd dovecot-lmtpd postfix openssl gcc libc6-dev iproute2 openssh-server"
 policy=/usr/sbin/policy-rc.d
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 
@@ -16,7 +16,7 @@ say() {
 }
 
 if [ ! -e /etc/debian_version ] || ! command -v apt-get >/dev/null; then
-    say "NOT INSTALLED: this is not Debian. Tests that need Dovecot and Postfix, a C compiler or ip are skipped."
+    say "NOT INSTALLED: this is not Debian. Tests that need Dovecot and Postfix, a C compiler, ip or sshd are skipped."
     exit 3
 fi
 
@@ -81,6 +81,9 @@ if command -v systemctl >/dev/null; then
     esac
     case "$missing" in
     *postfix*) systemctl -q disable postfix.service >/dev/null 2>&1 || true ;;
+    esac
+    case "$missing" in
+    *openssh-server*) systemctl -q disable ssh.service ssh.socket >/dev/null 2>&1 || true ;;
     esac
 fi
 say "installed:$missing"

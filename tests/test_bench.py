@@ -16,7 +16,7 @@ import pytest
 
 from bench import client as measured
 from bench import healthy, logs, tables, tls
-from bench.__main__ import PAGE, RESULTS
+from bench.__main__ import PAGES, RESULTS
 from bench.nullserver import NullServer, Shape, started
 from bench.processes import interleave
 from loadsim.client.modules import open_module
@@ -331,7 +331,9 @@ def test_variants_are_measured_in_turn() -> None:
 
 def test_the_page_shows_the_figures_that_are_kept() -> None:
     """The tables of the documentation are those of the results that lie beside the benchmarks."""
-    assert tables.is_current(PAGE, json.loads(RESULTS.read_text()))
+    found = json.loads(RESULTS.read_text())
+    for page, document in PAGES.items():
+        assert tables.is_current(page, document(found)), page
 
 
 def test_one_invalid_run_of_healthy_ones_is_told() -> None:

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from loadsim.cluster.offsets import RoundTrip, read_clock, shortest
@@ -64,6 +64,7 @@ def compared(draw: st.DrawFn, clocks: st.SearchStrategy[Wandering], least: int =
 # --- one reading ---
 
 
+@example(Wandering(-1374, (729, 721) + (629,) * (SECONDS - 2)), [(763, 609, 0)])  # shows whole nanoseconds
 @given(steady(), st.lists(st.tuples(INSTANTS, DELAYS, DELAYS), min_size=1, max_size=20))
 def test_a_reading_is_right_to_half_of_its_round_trip(clock: Wandering, delays: list[tuple[int, int, int]]) -> None:
     """However the delay was divided; and the shortest of many claims most."""
@@ -71,7 +72,7 @@ def test_a_reading_is_right_to_half_of_its_round_trip(clock: Wandering, delays: 
     for trip in trips:
         reading = trip.reading()
         assert abs(clock.shows_ns(reading.at_ns) - reading.there_ns) <= reading.error_ns
-        assert trip.took_ns / 2 <= reading.error_ns <= trip.took_ns / 2 * 1.001 + 2
+        assert trip.took_ns / 2 <= reading.error_ns <= trip.took_ns / 2 * 1.001 + 3
     assert shortest(trips).error_ns == min(trip.reading().error_ns for trip in trips)
 
 
@@ -150,7 +151,7 @@ def test_drift_is_followed() -> None:
     for at_ns in range(0, 30 * SECOND, SECOND // 7):
         told = other.there(at_ns)
         assert abs(clock.shows_ns(at_ns) - told.there_ns) < 31_000  # what is asymmetric stays
-        assert told.error_ns <= 50_052 + WANDER * 10 * SECOND / 4
+        assert told.error_ns <= 50_053 + WANDER * 10 * SECOND / 4
     without = Reading(0, -123 * SECOND, 50_000)
     assert abs(clock.shows_ns(30 * SECOND) - (without.there_ns + 30 * SECOND)) == 1_200_000
 
@@ -247,3 +248,11 @@ def test_the_shortest_of_the_round_trips_is_taken() -> None:
     reading = asyncio.run(read_clock(ask, 3, clock_ns))
     assert reading == RoundTrip(9000, 10**6 + 9100, 9100).reading()
     assert next(took_ns, None) is None
+
+
+def test_a_reading_that_is_there_twice_counts_once() -> None:
+    """As of any others of one instant, the best does: between two there is no time in which to go evenly."""
+    first, second = Reading(0, 100, 5), Reading(10**10, 10**10 + 300, 7)
+    again = [first, second, first, second, Reading(0, 90, 50), Reading(10**10, 10**10 + 310, 70)]
+    assert OtherClock.of(again) == OtherClock.of([first, second])
+    assert OtherClock.of([first, first]).there(10**9) == OtherClock.of([first]).there(10**9)

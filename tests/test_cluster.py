@@ -27,7 +27,6 @@ from test_machine import Agreed, Client, on_fake, wait_for_end
 from virtual_runs import NOWHERE
 
 from bench.hosts import Host, hosts
-from loadsim import __version__
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.control import Alone
 from loadsim.client.events import Events
@@ -35,7 +34,9 @@ from loadsim.client.pool import Pool
 from loadsim.client.snapshot import LiveSnapshot
 from loadsim.cluster.agent import QUIET
 from loadsim.cluster.collect import collect
+from loadsim.cluster.place import start_machine
 from loadsim.cluster.security import PAGES_ADDRESS
+from loadsim.cluster.software import software
 from loadsim.cluster.station import MISSES, Cluster
 from loadsim.errors import ConfigError
 from loadsim.model.workload import Workload
@@ -252,7 +253,7 @@ def test_who_is_there(tmp_path: Path) -> None:
         async with cluster(tmp_path, "one", "two") as (station, agents):
             found = await station.clients()
             assert list(found) == ["one", "two"]
-            assert {about["software"] for about in found.values()} == {f"loadsim {__version__}"}
+            assert {about["software"] for about in found.values()} == {software()}
             assert {about["cores"] for about in found.values()} == {len(os.sched_getaffinity(0))}
             assert all(about["free_bytes"] > 0 for about in found.values())
             agents.signal("two", signal.SIGKILL)
@@ -316,3 +317,23 @@ def test_a_network_that_is_cut(tmp_path: Path) -> None:
         logs = [read_log(path) for path in (tmp_path / name / RUN / "logs").iterdir()]
         assert [log.sources[0].facts["ended"] for log in logs] == ["completed"] * 2
         assert not [damage for log in logs for damage in log.damages]
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    """A machine that works for one run is not there for another, whose station is told why."""
+    clients = shared(tmp_path, "one")
+    (tmp_path / "one").mkdir()
+    process = start_machine(tmp_path / "one" / "run-0")
+
+    async def work() -> str:
+        async with cluster(tmp_path, "one") as (station, _), station.machines(RUN) as open_channel:
+            return await (await open_channel(clients[0].share)).wait()
+
+    try:
+        assert asyncio.run(work()) == (
+            f"no machine process: run {RUN}: expected nothing else at work here, found run run-0"
+        )
+    finally:
+        process.kill()
+        process.wait()
+    assert not (tmp_path / "one" / RUN).exists()

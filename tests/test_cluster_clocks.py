@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_cluster import conduct, quiet_dask, shared
 
+from loadsim.client.control import decode, encode
 from loadsim.cluster import station
+from loadsim.cluster.channel import MachineChannel
+from loadsim.results.clocks import Reading
 from loadsim.results.merge import read_logs
 from loadsim.results.one_clock import station_clock
 
@@ -35,6 +40,58 @@ def test_a_runs_logs_know_the_stations_clock(tmp_path: Path, monkeypatch: pytest
     assert len(read) > 2
     for client in ("one", "two"):
         mine = [sample["station_clock"] for sample in read if sample["client"] == client]
-        assert len({each["ahead_ns"] for each in mine}) == 1
         for each in mine:
             assert abs(each["station_ns"] - each["at_ns"]) <= each["error_ns"]
+
+
+def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
+    """A clock that gains 50 millionths is 30 ms further after ten minutes in which users logged on."""
+
+    def shows_ns(at_s: float) -> int:
+        return 7 * 10**15 + round(at_s * 1_000_050_000)
+
+    readings = [Reading(at_s * 10**9, shows_ns(at_s), 50_000) for at_s in range(0, 600, 10)]
+    channel = MachineChannel(readings[0])
+    lines: list[bytes] = []
+    channel.link.attach(lines.append)
+    channel.link.receive(b"heard 0\n")
+    channel.tell(encode(begin={}))
+    for heard, reading in enumerate(readings[1:], 2):
+        channel.tell_clock(reading)
+        channel.link.receive(b"heard %d\n" % heard)
+    channel.tell_start(600 * 10**9)
+    told = [decode(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
+    assert [kind for kind, _ in told] == ["begin"] + ["clock"] * 60 + ["start", "clock"]
+    start_ns, (*last, ahead_ns) = (about for _, about in told[-2:])
+    assert abs(start_ns - shows_ns(600)) < 100_000
+    assert ahead_ns == start_ns - 600 * 10**9
+    assert last == told[-3][1][:-1]
+    assert told[1][1] == [readings[0].there_ns, 0, 50_050, readings[0].ahead_ns]  # as the client would say it
+
+
+class Elsewhen:
+    """A host that is this one, but for its monotonic clock (time_namespaces(7)): as `test_cluster.Agents` takes it."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, ahead_s: int) -> None:
+        self._ahead_s = ahead_s
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """To be called there."""
+        return ["unshare", "--time", f"--monotonic={self._ahead_s}", "--", *words]
+
+
+@pytest.mark.hosts
+def test_machines_whose_clocks_are_days_apart_start_together(tmp_path: Path) -> None:
+    """And their logs say so: by the station's clock, both began when they were to, as far as is known."""
+    ahead_s = {"one": 0, "two": 200_000}
+    lab: Any = {name: Elsewhen(seconds) for name, seconds in ahead_s.items()}
+    conduct(tmp_path, shared(tmp_path, *ahead_s), lab=lab)
+    log = read_logs(sorted(tmp_path.rglob("*.tlog")))
+    clock = station_clock(log)
+    assert clock.compared
+    starts_ns = {source.client: source.facts["start_ns"] - ahead_s[source.client] * 10**9 for source in log.sources}
+    told = [other.there(0) for other in clock.machines.values()]
+    assert all(abs(one.ahead_ns) <= 2 * one.error_ns < 100e6 for one in told)
+    assert abs(starts_ns["one"] - starts_ns["two"]) <= sum(one.error_ns for one in told)

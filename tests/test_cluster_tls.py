@@ -13,8 +13,8 @@ import pytest
 from mailservers import short_directory
 
 from bench.hosts import Host, hosts
-from loadsim import __version__
 from loadsim.cluster import certs
+from loadsim.cluster.software import software
 
 pytestmark = pytest.mark.hosts
 
@@ -115,7 +115,7 @@ def test_an_agent_on_another_host_joins_with_its_bundle_and_no_stranger_does() -
         ):
             assert address.startswith(f"tls://{first.address}:")
             said = asyncio.run(until_there(process, "load1"))
-            assert f'"loadsim {__version__}"' in said
+            assert f'"{software()}"' in said
             with pytest.raises(subprocess.TimeoutExpired):
                 stranger.wait(AT_THE_DOOR_S)
             assert "stranger" not in clients(process)

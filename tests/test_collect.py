@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +17,10 @@ from distributed import Client as Control
 from distributed import Scheduler, Worker
 from distributed.comm.core import Comm
 from distributed.security import Security
+from timing_samples import write_sample
 
 from loadsim.cluster import collect as collecting
-from loadsim.cluster.agent import QUIET, READ_FILE, Agent
+from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES, QUIET, READ_FILE, Agent
 from loadsim.cluster.collect import CLIENTS_NAME, COMING, collect
 from loadsim.cluster.place import start_machine
 from loadsim.cluster.security import PAGES_ADDRESS
@@ -185,6 +188,29 @@ def test_what_had_come_is_checked_before_it_is_gone_on_with(tmp_path: Path) -> N
     assert "logs/one.machine.tlog" not in {file for file, _ in agent.asked}
 
 
+def test_a_disk_here_that_takes_no_more(tmp_path: Path) -> None:
+    """The client keeps everything, and what has come need not come again when there is room."""
+    runs, out = places(tmp_path)
+    left = left_by_a_run(runs)
+    agent = Telling(runs)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    async def work() -> list[Path]:
+        async with a_client(agent) as cluster:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5 * PIECE_BYTES, hard))  # what the kernel lets a file grow to
+            try:
+                with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, .*File too large"):
+                    await collect(cluster, "one", RUN, out)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            assert {file: (left / file).read_bytes() for file in FILES} == FILES
+            del agent.asked[:]
+            return await collect(cluster, "one", RUN, out)
+
+    assert_collected(out, asyncio.run(work()))
+    assert min(offset for file, offset in agent.asked if file == "logs/one.1.tlog") == 5 * PIECE_BYTES
+
+
 def test_what_is_still_written_is_not_lost(tmp_path: Path) -> None:
     """A log that grows meanwhile, by an engine whose machine process was killed, is kept and comes later."""
     runs, out = places(tmp_path)
@@ -232,8 +258,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
         async with a_client(Agent(runs)) as cluster:
             assert await refused(cluster, "run-9") == "client one: expected run run-9, found none"
             assert await refused(cluster, RUN) == (
-                f"client one: expected that run {RUN} has ended, found its machine process at work"
+                f"client one: expected that run {RUN} has ended, found processes of it at work there"
             )
+            about = await cluster.ask("one", LIST_FILES, run=RUN)
+            with pytest.raises(ConfigError, match=r"^run run-1: expected that it has ended, found "):
+                await cluster.ask("one", DISCARD_RUN, run=RUN, collected=about["files"])
+            assert (runs / RUN).exists()
             assert await refused(cluster, "../runs") == "run: expected letters, digits and hyphens, found '../runs'"
             assert await refused(cluster, "run-2") == (
                 "client one: expected files of a machine process, found 'logs/other.1.tlog'"
@@ -249,3 +279,82 @@ def test_what_is_refused(tmp_path: Path) -> None:
         process.wait()
     assert stranger.exists()
     assert not list(out.rglob("*"))
+
+
+async def collected_by(agent: Agent, out: Path) -> list[Path]:
+    """What comes of one client."""
+    async with a_client(agent) as cluster:
+        return await collect(cluster, "one", RUN, out)
+
+
+def test_nothing_comes_among_the_logs_of_another_run(tmp_path: Path) -> None:
+    """They have the names of ours, and would be gone."""
+    runs, out = places(tmp_path)
+    left = left_by_a_run(runs)
+    (out / "logs").mkdir()
+    theirs = out / "logs" / "one.1.tlog"
+    write_sample(theirs, header={"run": "run-0"})
+    before = theirs.read_bytes()
+    with pytest.raises(ConfigError, match=r"one\.1\.tlog: expected a log of run run-1, found one of run run-0$"):
+        asyncio.run(collected_by(Agent(runs), out))
+    assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} == {"logs/one.1.tlog": before}
+    assert {file: (left / file).read_bytes() for file in FILES} == FILES
+
+
+def test_a_file_that_is_there_is_held_against_the_clients(tmp_path: Path) -> None:
+    """As long as it is, but not the same, it comes again."""
+    runs, out = places(tmp_path)
+    left_by_a_run(runs)
+    (out / "logs").mkdir()
+    (out / "logs/one.1.tlog").write_bytes(os.urandom(len(FILES["logs/one.1.tlog"])))
+    assert_collected(out, asyncio.run(collected_by(Agent(runs), out)))
+
+
+def test_two_that_collect_into_one_place_do_not_mix(tmp_path: Path) -> None:
+    """Who comes second is refused; the client keeps what it has."""
+    runs, out = places(tmp_path)
+    left = left_by_a_run(runs)
+    (out / "logs").mkdir()
+    with (out / f"logs/one.1.tlog{COMING}").open("ab") as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match=r"expected that nobody else brings it, found that somebody does$"):
+            asyncio.run(collected_by(Agent(runs), out))
+        assert not theirs.tell()
+    assert {file: (left / file).read_bytes() for file in FILES} == FILES
+    assert_collected(out, asyncio.run(collected_by(Agent(runs), out)))
+
+
+def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, and the directories in which their names are: after a power cut, neither would be there."""
+    runs, out = places(tmp_path)
+    left_by_a_run(runs)
+    written: list[Path] = []
+    at_discard: list[Path] = []
+    really = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        written.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        really(descriptor)
+
+    class Asked(Agent):
+        async def discard_run(self, run: str, collected: dict[str, int]) -> None:
+            at_discard.extend(written)
+            await super().discard_run(run, collected)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files = asyncio.run(collected_by(Asked(runs), out))
+    assert {f"{path}{COMING}" for path in files} <= set(map(str, at_discard))
+    last = max(index for index, path in enumerate(at_discard) if path.name.endswith(COMING))
+    assert set(at_discard[last:]) >= {tmp_path, out, out / "logs", out / CLIENTS_NAME, out / CLIENTS_NAME / "one"}
+
+
+def test_a_station_that_cannot_write_loses_nothing(tmp_path: Path) -> None:
+    """It says so in one line."""
+    runs, out = places(tmp_path)
+    left = left_by_a_run(runs)
+    (out / f"logs/one.1.tlog{COMING}").mkdir(parents=True)
+    with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, and are kept there: .*directory"):
+        asyncio.run(collected_by(Agent(runs), out))
+    assert {file: (left / file).read_bytes() for file in FILES} == FILES

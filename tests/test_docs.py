@@ -35,7 +35,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-TRIED = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))]
+TRIED = [
+    ROOT / "README.md",
+    DOCS / "tutorial.md",
+    DOCS / "tutorial-cluster.md",
+    *sorted((DOCS / "how-to").glob("*.md")),
+]
 """Pages whose command lines somebody will type."""
 
 README_LINES = 60
@@ -79,11 +84,14 @@ def code_in(cell: str) -> list[str]:
 
 
 def typed_lines(page: Path) -> Iterator[str]:
-    """The lines of a page that call loadsim: of code blocks, without prompt, sudo and the path of the program."""
+    """The lines of a page that call loadsim: of code blocks, without prompt, sudo and the path of the program.
+
+    A prompt may say at which machine a line is typed.
+    """
     text = page.read_text()
     lines = [line for _, block in FENCE.findall(text) for line in block.splitlines()] + INDENTED.findall(text)
     for line in lines:
-        bare = re.sub(r"^(\$ )?(sudo )?(\.venv/bin/)?", "", line)
+        bare = re.sub(r"^(\w*\$ )?(sudo )?(\.venv/bin/)?", "", line)
         if bare.startswith("loadsim "):
             yield bare
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from virtual_runs import QUIET, scenario_of
 
 from loadsim.cli.live import Screenful, sentence
-from loadsim.client.snapshot import LiveSnapshot, Stretch
+from loadsim.client.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
 from loadsim.model.scenario import Scenario
 
 WORK = LiveSnapshot(
@@ -99,6 +99,45 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     assert lines["Task"] == ["done", "failed", "lately/s", "95th, about"]
     assert lines["READ"] == ["2113", "0", "17.3", "22 ms"]  # 925 within 20 ms and 113 within 25.1: the 987th is amid
     assert lines["SEND"] == ["420", "3", "3.3", "over 100000 ms"]  # twenty of two hundred
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [(120, ["199 of 200", "2533", "3", "0.4 ms", "12%", "work"]), (50, ["199 of 200", "2533", "3", "work"]), (12, [])],
+)
+def test_client_machines_have_a_row_each(scenario: Scenario, columns: int, row: list[str]) -> None:
+    """Below the tasks; one that is lost has nobody on, and is over."""
+    console = Console(file=io.StringIO(), width=columns, height=50)
+    console.print(Screenful(WORK, None, scenario, {"two": of_a_lost_engine(WORK), "one": WORK}))
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    names = [line.split()[0] for line in lines if line]
+    assert names[-3:] == ["Client", "one", "two"]
+    assert cells(lines)["one"] == row
+    if row:
+        assert [cells(lines)["two"][0], cells(lines)["two"][-1]] == ["0 of 200", "over"]
+
+
+@pytest.mark.parametrize(
+    ("height", "tasks", "shown"),
+    [(60, 2, 40), (45, 2, 34), (30, 2, 19), (11, 1, 1), (9, 0, 1)],
+)
+def test_of_many_clients_the_worst_have_rows(scenario: Scenario, height: int, tasks: int, shown: int) -> None:
+    """In the order of their names, with the others together; all of it is on the terminal, with a heading each."""
+    clients = {f"c{number:02d}": replace(WORK, lag_p99_ms=float(number)) for number in range(1, 41)}
+    clients["c03"] = of_a_lost_engine(WORK)
+    clients["c07"] = replace(WORK, tasks={"READ": {"timeout": 9}}, lag_p99_ms=0.0)
+    console = Console(file=io.StringIO(), width=120, height=height)
+    console.print(Screenful(WORK, None, scenario, clients))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) <= height
+    rows = cells([line.rstrip() for line in lines])
+    assert [name in rows for name in ("READ", "SEND")] == [tasks > 0, tasks > 1]
+    worst = sorted(["c03", "c07", *(f"c{number:02d}" for number in range(40, 0, -1) if number not in (3, 7))][:shown])
+    assert [name for name in rows if re.fullmatch(r"c\d\d", name)] == worst
+    if shown < 40:
+        assert rows[f"{40 - shown} more"][0] == f"{199 * (40 - shown)} of {200 * (40 - shown)}"
 
 
 def test_a_run_that_has_just_begun_has_no_rates(scenario: Scenario) -> None:

@@ -14,7 +14,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import product
+from dataclasses import replace
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,17 @@ from loadsim.client.pool import Part, Pool
 from loadsim.client.snapshot import LiveSnapshot
 from loadsim.cluster.channel import MachineChannel
 from loadsim.cluster.link import BEAT_S
-from loadsim.cluster.place import COMPLAINTS_NAME, EVENTS_NAME, LOGS_NAME, MACHINE, SOCKET_NAME, start_machine
-from loadsim.cluster.share import OnControlLoss, Share
+from loadsim.cluster.place import COMPLAINTS_NAME, EVENTS_NAME, LOGS_NAME, MACHINE, SOCKET_NAME, lives, start_machine
+from loadsim.cluster.share import Share, understood
 from loadsim.errors import ConfigError
+from loadsim.model.losses import OnLoss
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload
 from loadsim.results.hand import deal
 from loadsim.results.merge import read_logs
-from loadsim.results.records import EVENTS, OUTCOMES
+from loadsim.results.records import EVENTS, GIVEN_UP, OUTCOMES
 from loadsim.results.timinglog import TimingLog, read_log
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.initialise import prepare
@@ -163,25 +165,21 @@ class Agreed:
         scenario: Scenario,
         services: Services,
         engines: Mapping[str, int],
-        on_control_loss: OnControlLoss = "continue",
+        on_control_loss: OnLoss = "continue",
     ) -> None:
         hands = deal(scenario.users, sum(engines.values()))
-        header = HEADER | {"users": scenario.users, "engines": len(hands), "duration_s": scenario.duration_s}
-        self.clients = [
-            Client(
-                place,
-                Share(
-                    scenario,
-                    services,
-                    name,
-                    [hands.pop(0) for _ in range(number)],
-                    header,
-                    on_control_loss,
-                    CONTROL_LIMIT_S,
-                ),
-            )
-            for name, number in engines.items()
-        ]
+        header = HEADER | {
+            "users": scenario.users,
+            "scenario_digest": scenario.digest(),
+            "duration_s": scenario.duration_s,
+        }
+        workload = Workload(scenario)
+        self.clients = []
+        for name, number in engines.items():
+            mine = [hands.pop(0) for _ in range(number)]
+            ours = understood(workload, sorted(chain.from_iterable(mine)))
+            share = Share(scenario, services, name, mine, header, ours, on_control_loss, CONTROL_LIMIT_S)
+            self.clients.append(Client(place, share))
 
 
 def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -> Scenario:
@@ -276,11 +274,11 @@ def on_fake(place: Path, users: int = 4, ramp_up: str = "0s", seconds: int = 6, 
 
 @pytest.mark.parametrize(
     ("on_control_loss", "ramp_up", "goes_on", "ended_how"),
-    [("continue", "0s", True, "completed"), ("stop", "0s", False, "early"), ("continue", "60s", False, "early")],
+    [("continue", "0s", True, "completed"), ("stop", "0s", False, GIVEN_UP), ("continue", "60s", False, GIVEN_UP)],
     ids=["at work: continue", "at work: stop", "before the start"],
 )
 def test_a_machine_without_a_station(
-    tmp_path: Path, on_control_loss: OnControlLoss, ramp_up: str, goes_on: bool, ended_how: str
+    tmp_path: Path, on_control_loss: OnLoss, ramp_up: str, goes_on: bool, ended_how: str
 ) -> None:
     """With nobody above it for longer than it may be, it does as it was told, ends by itself, and its logs are whole.
 
@@ -322,6 +320,16 @@ def test_a_machine_that_cannot_begin(tmp_path: Path) -> None:
     assert not (client.place / LOGS_NAME).exists()
 
 
+def test_a_machine_that_understands_something_else_is_refused(tmp_path: Path) -> None:
+    """Whatever the station makes of it, it finds out by itself. It is refused by name, and leaves nothing."""
+    scenario = scenario_of(tmp_path / "s", (quiet(), 4))
+    _, two = clients = Agreed(tmp_path, scenario, NOWHERE, {"one": 1, "two": 1}).clients
+    two.share = replace(two.share, understood=replace(two.share.understood, plan="other"))
+    with pytest.raises(ConfigError, match=r"^client two: digest of the plan: expected the station's, other, found"):
+        station(clients)
+    assert not two.place.exists()
+
+
 def test_a_machine_process_lives_where_nobody_else_gets_in(tmp_path: Path) -> None:
     """Its directory is its owner's alone, and so is its socket; a directory into which others get is refused."""
     place = tmp_path / ("long" * 40) / "client"  # no socket's path could be as long
@@ -330,11 +338,13 @@ def test_a_machine_process_lives_where_nobody_else_gets_in(tmp_path: Path) -> No
     try:
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (place, place / SOCKET_NAME)]
         assert modes == [0o700, 0o600]
+        assert lives(place)
         with pytest.raises(ConfigError, match=r"expected a place for a machine process, found: .*exists"):
             start_machine(place)
     finally:
         process.kill()
         process.wait()
+    assert not lives(place)
     place.chmod(0o750)
     refused = subprocess.run([*MACHINE, place], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
@@ -359,3 +369,15 @@ def test_nothing_of_dask_is_where_load_is_made() -> None:
     said = subprocess.check_output([sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"], text=True)
     assert "loadsim.cluster.machine" in said.split()
     assert not {"dask", "distributed", "tornado"} & set(said.split())
+
+
+def test_whether_a_frozen_machine_lives_is_known_at_once(tmp_path: Path) -> None:
+    """It takes no connection any more, however many ask; nor does its end need any."""
+    process = start_machine(tmp_path / "run-1")
+    try:
+        process.send_signal(signal.SIGSTOP)
+        assert [lives(tmp_path / "run-1") for _ in range(200)] == [True] * 200
+    finally:
+        process.kill()
+        process.wait()
+    assert not lives(tmp_path / "run-1")

@@ -69,6 +69,9 @@ class Machine:
         if self.ended is None:
             self._hear(line)
 
+    def tell_start(self, start_ns: int) -> None:
+        self.tell(encode(start=start_ns + self.ahead_ns))
+
     async def hear(self) -> bytes:
         return await self._said.get()
 
@@ -214,7 +217,7 @@ def test_the_others_go_on_without_a_machine_that_fails(tmp_path: Path, before: s
     assert [kind for kind, _ in one.heard(1)][-1] == "drained"
     assert [event["client"] for event in events if event["event"] == "engine lost"] == ["two"]
     assert one.lost is None
-    assert two.lost == (None if before else "no engine was ready to begin: there was no load")
+    assert two.lost == (None if before else "no engine was ready to begin, so there was no load: exit status 1")
 
 
 def test_stop_reaches_the_engines_of_all_machines(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import Bound
+from loadsim.model.losses import Losses
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.profile import Spread
 from loadsim.model.reading import known, read_yaml, write_yaml
@@ -107,6 +108,7 @@ def test_medium_is_the_published_procedure() -> None:
         generator=GeneratorLimits(lag_p99_ms=5, lag_share=0.1, cpu=0.6, lateness_p95_ms=50),
     )
     assert scenario.abort_on == AbortOn(failed_share=None, lost_users=None, sessions_lost=None, period_s=30)
+    assert scenario.cluster == Losses(on_client_loss="continue", on_control_loss="continue", control_limit_s=60)
 
 
 def test_mixed() -> None:
@@ -156,6 +158,7 @@ limits:
   {lost_users: 2%, done: 0.5, hits: 3, window: 4s, command: 5s, grace: 0s, drain: 7s,
    generator: {lag_p99_ms: 8, lag_share: 20%, cpu: 0.9, lateness_p95_ms: null}}
 abort_on: {failed_share: 50%, lost_users: 0.2, sessions_lost: 1000, period: 1m}
+cluster: {on_client_loss: stop, on_control_loss: stop, control_limit: 90s}
 allow_hosts: [MAIL.example.org, 192.0.2.7]
 """
     )
@@ -188,6 +191,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     }
     assert scenario.limits == Limits(0.02, 0.5, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
     assert scenario.abort_on == AbortOn(0.5, 0.2, 1000, 60)
+    assert scenario.cluster == Losses("stop", "stop", 90)
     assert scenario.allow_hosts == ("MAIL.example.org", "192.0.2.7")
 
 
@@ -454,7 +458,7 @@ def test_refused_settings(setting: str, line: str) -> None:
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
 KEYS = (
     "name, server, domain, accounts, topology, lists, run, client, initialise, weights, criteria, limits, abort_on,"
-    " allow_hosts"
+    " cluster, allow_hosts"
 )
 LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
 
@@ -603,6 +607,10 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         (
             "server: embedded\nabort_on: {failed_share: 62}\n" + FEW,
             "abort_on.failed_share: expected a share such as 30% or 0.3, from 0% to 100%, found 62",
+        ),
+        (
+            "server: embedded\ncluster: {on_client_loss: panic}\n" + FEW,
+            "cluster.on_client_loss: expected continue or stop, found 'panic'",
         ),
         (
             "server: embedded\nabort_on: {period: 0s}\n" + FEW,

@@ -30,7 +30,7 @@ from loadsim.errors import LogError
 from loadsim.report.answer import summarise
 from loadsim.results.delivery import delivery
 from loadsim.results.merge import merge, truncate
-from loadsim.results.records import NEVER
+from loadsim.results.records import GIVEN_UP, NEVER
 from loadsim.results.score import percentile, standard_deviation
 from loadsim.results.timinglog import TimingLog, read_log, write_log
 
@@ -443,6 +443,25 @@ def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(
         assert found.undelivered == found.undelivered_at_end == 1  # to the second
 
 
+def test_mail_is_missing_only_if_it_was_waited_for(tmp_path: Path) -> None:
+    """An engine waited for mail until the tenth second: of what it never saw, for the first message all of the drain.
+
+    The others came later, from a machine that had lost its station: nobody can tell whether they arrived.
+    """
+    log = sample_log(
+        tmp_path / "c1.1.tlog",
+        mails=[
+            *(event("accepted", f"n1.{number}", 1, at_s * 1000) for number, at_s in enumerate((5, 7, 8, 11))),
+            event("seen", "n1.1", 1, 8000),
+        ],
+        header={"engine_users": 2, "first_user": 1},
+        facts=ENDED | {"watched_until_ns": ms(10_000), "drain_s": 4.0},
+    )
+    found = delivery(log, (0, 100))
+    assert (found.accepted, found.delivered, found.unwatched) == (4, 1, 2)
+    assert found.undelivered == found.undelivered_at_end == 1
+
+
 @st.composite
 def engines_tasks(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
     """The tasks of one to four engines, in order of completion, with ties in time."""
@@ -700,3 +719,9 @@ def test_lost_users_are_counted_from_what_the_logs_say(tmp_path: Path) -> None:
     reasons = summarise([complete, down, killed]).score["verdict"]["reasons"]
     assert "6 of 9 users were lost, at most 1 % allowed" in reasons
     assert "the log of c1.2 has no end: its 3 users count as lost" in reasons
+    alone = {"start_ns": START_NS, "ended": GIVEN_UP, "given_up_why": "nobody was there"}
+    given_up = sample_log(tmp_path / "3.tlog", [done("READ", 1, 1)], header=four | {"engine": "3"}, facts=alone)
+    reasons = summarise([complete, down, given_up]).score["verdict"]["reasons"]
+    assert "6 of 9 users were lost, at most 1 % allowed" in reasons
+    assert "c1.3 was given up, as nobody was there: its 3 users count as lost" in reasons
+    assert not any("early" in reason for reason in reasons)

@@ -13,14 +13,20 @@ import pytest
 import uvloop
 from imap_script import Ear, Peer, certificate, playing
 from mailservers import StartDovecotPostfix
+from test_run import written
 
+from loadsim.client.engine_process import packed, unpacked
 from loadsim.model.client import Client
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
+from loadsim.model.scenario import load_scenario
 from loadsim.protocols import aioimaplib, imap
 from loadsim.protocols.connecting import connect
+from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.tls import ResumingContext, remember, tls_context
+from loadsim.topology.mailboxes import services_of
 
 LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
+ACCOUNT_PATTERN = {"user": "tls{index}", "password": "secret-{index}"}
 ACCOUNTS = [Account(number, f"tls{number}", f"tls{number}@loadsim.test", f"secret-{number}") for number in (1, 2)]
 
 
@@ -106,6 +112,39 @@ def test_a_user_resumes_his_own_session_and_nobody_elses(
     on(loop, main())
 
 
+def test_authorities_go_where_the_scenario_goes(tmp_path: Path, localhost: tuple[Path, ssl.SSLContext]) -> None:
+    """An engine elsewhere has no such file as `ca_file`: it trusts what stood there, and nobody else."""
+    certified, context = localhost
+    for name in ("imap.pem", "smtp.pem"):
+        (tmp_path / name).write_text(f"# für alle\n{certified.read_text()}", encoding="utf-8")
+    strange, _ = certificate(tmp_path, "DNS:localhost")
+    endpoints = {
+        service: {"host": "127.0.0.1", "tls": "implicit", "ca_file": f"{service}.pem"} for service in ("imap", "smtp")
+    }
+    scenario = load_scenario(str(written(tmp_path / "secured.yaml", server=endpoints, accounts=ACCOUNT_PATTERN)))
+    services = services_of(scenario)
+    for name in ("imap.pem", "smtp.pem"):
+        (tmp_path / name).unlink()
+    _, there = unpacked(packed(scenario, services))
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(close, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            for endpoint in (there.imap, there.smtp):
+                protocol = _Greeted()
+                await connect(lambda made=protocol: made, replace(endpoint, port=port), 1, tls_context(endpoint), 30.0)  # type: ignore[misc]
+                await protocol.closed
+            other = replace(there.imap, port=port, authorities=strange.read_text())
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await connect(_Greeted, other, 1, tls_context(other), 30.0)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("tls", ["implicit", "starttls"])
 def test_log_ons_are_resumed(
@@ -140,6 +179,33 @@ def test_log_ons_are_resumed(
 
     on(loop, main())
     assert [secured.session_reused for secured in handshakes] == [False, True, False]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_is_closed_may_be_closed_and_given_up(
+    loop: Callable[[], asyncio.AbstractEventLoop], localhost: tuple[Path, ssl.SSLContext]
+) -> None:
+    """A server that closes first leaves a transport that is closed already: as Dovecot does behind its BYE."""
+    ca_file, context = localhost
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.end()
+
+    async def main() -> None:
+        async with playing(script, context=context, tls="implicit") as endpoint:
+            client = imap.open_module(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
+            mailbox = client.session(ACCOUNTS[0], Ear()).mailbox
+            assert isinstance(mailbox, ImapMailbox)
+            await mailbox.log_on()
+            connection = mailbox.session.connection
+            assert connection is not None
+            connection.close()
+            connection.close()
+            mailbox.abandon()
+            await connection.wait_closed()
+
+    on(loop, main())
 
 
 @pytest.mark.servers

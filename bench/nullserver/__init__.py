@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.hosts import INTERFACE, Host
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 
@@ -96,17 +97,24 @@ def build(into: Path = BUILT) -> Path:
 
 
 @contextmanager
-def started(shape: Shape, cpus: Sequence[int] | None = None) -> Iterator[NullServer]:
-    """The server, running on these CPUs (None: on any) for the time of the block, on free ports of 127.0.0.0/8."""
+def started(shape: Shape, cpus: Sequence[int] | None = None, on: Host | None = None) -> Iterator[NullServer]:
+    """The server, running on these CPUs (None: on any) for the time of the block, on free ports of 127.0.0.0/8.
+
+    If `on` is a test host, it runs there, and the others reach it at that host's address.
+    """
+    command = [str(build()), *shape.options()]
+    if on is not None:
+        command = on.command([*command, "-d", INTERFACE])
     with pinned(cpus):
-        process = subprocess.Popen([build(), *shape.options()], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         with process.stdout as said:
             ports: Mapping[str, int] = json.loads(said.readline() or "{}")
             if not ports:
                 raise ConfigError(f"null server: expected to start, it ended with status {process.wait()}")
-            services = Services(Endpoint(HOST, ports["imap"]), Endpoint(HOST, ports["smtp"], connection="kept"))
+            host = HOST if on is None else on.address
+            services = Services(Endpoint(host, ports["imap"]), Endpoint(host, ports["smtp"], connection="kept"))
             server = NullServer(services, process.pid)
             yield server
             process.send_signal(signal.SIGTERM)

@@ -281,15 +281,15 @@ static void work(const int sockets[2]) {
     }
 }
 
-/* A socket on all of 127.0.0.0/8 and on nothing else; where that is not allowed, on 127.0.0.1. */
-static int listen_on(uint16_t *port) {
+/* A socket on all addresses of a device (lo: all of 127.0.0.0/8); where that is not allowed, on 127.0.0.1. */
+static int listen_on(const char *device, uint16_t *port) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(*port)};
     socklen_t length = sizeof address;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
-    bool only_loopback = !setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3);
-    address.sin_addr.s_addr = htonl(only_loopback ? INADDR_ANY : INADDR_LOOPBACK);
+    bool only_device = !setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, (socklen_t)strlen(device) + 1);
+    address.sin_addr.s_addr = htonl(only_device ? INADDR_ANY : INADDR_LOOPBACK);
     if (bind(fd, (struct sockaddr *)&address, length) || listen(fd, BACKLOG)) die("listen");
     getsockname(fd, (struct sockaddr *)&address, &length);
     *port = ntohs(address.sin_port);
@@ -318,13 +318,15 @@ static void report(const uint64_t *all) {
 static _Noreturn void usage(void) {
     fprintf(stderr, "usage: nullserver [-i imap port] [-s smtp port] [-w workers] [-u users] [-m messages in an Inbox]\n"
                     "  [-f folders] [-n messages in each] [-z body bytes] [-k headers kept of all] [-c scan ms]\n"
-                    "  [-p pushes per second to an idling connection] [-t (pushes say when)] [-l table of lists]\n");
+                    "  [-p pushes per second to an idling connection] [-t (pushes say when)] [-l table of lists]\n"
+                    "  [-d network device, lo by itself]\n");
     exit(2);
 }
 
 int main(int argc, char **argv) {
     uint16_t imap_port = 0, smtp_port = 0;
-    for (int option; (option = getopt(argc, argv, "i:s:w:u:m:f:n:z:k:c:p:tl:")) != -1;) {
+    const char *device = "lo";
+    for (int option; (option = getopt(argc, argv, "i:s:w:u:m:f:n:z:k:c:p:tl:d:")) != -1;) {
         uint32_t number = optarg ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
         switch (option) {
         case 'i': imap_port = (uint16_t)number; break;
@@ -340,6 +342,7 @@ int main(int argc, char **argv) {
         case 'p': options.pushes_per_s = strtod(optarg, NULL); break;
         case 't': options.stamped = true; break;
         case 'l': options.lists = optarg; break;
+        case 'd': device = optarg; break;
         default: usage();
         }
     }
@@ -360,8 +363,8 @@ int main(int argc, char **argv) {
     pid_t workers[MOST_WORKERS];
     int sockets[MOST_WORKERS][2]; /* all of them before the first worker accepts: the kernel spreads over those there are */
     for (uint32_t worker = 0; worker < options.workers; worker++) {
-        sockets[worker][0] = listen_on(&smtp_port);
-        sockets[worker][1] = listen_on(&imap_port);
+        sockets[worker][0] = listen_on(device, &smtp_port);
+        sockets[worker][1] = listen_on(device, &imap_port);
     }
     for (uint32_t worker = 0; worker < options.workers; worker++) {
         workers[worker] = fork();

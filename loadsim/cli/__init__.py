@@ -36,7 +36,8 @@ VERBS = {
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
     "compare": "two sets of runs: is the second slower, and by how much?",
     "report": "a run, or several, as one page to send on: HTML, Markdown or JSON",
-    "cluster": "several client machines: their certificates",
+    "cluster": "several client machines: their control station, their certificates, their logs",
+    "client": "be one of the client machines of a cluster, until Ctrl-C",
 }
 """The commands, and what each is for. A module is imported when its command is given: `--help` need not wait."""
 

@@ -1,19 +1,31 @@
-"""`loadsim cluster certs`: the certificates with which the machines of a cluster know each other."""
+"""`loadsim cluster`: the control station of several machines, and the certificates with which they know each other."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli import VERBS
+from loadsim.cli.members import add_certs, add_cluster, needs_dask, say
+from loadsim.cli.run_directory import part_of_a_path, remove
+from loadsim.client.loops import requests_are, run
+from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
 from loadsim.errors import ConfigError
+from loadsim.model.server import is_loopback
 from loadsim.report.table import table
 
 if TYPE_CHECKING:
     from loadsim.cluster.certs import Member
+    from loadsim.cluster.security import Way
+
+LISTEN = "tls://0.0.0.0:8786"
+"""Where a station listens unless told otherwise: on all addresses, at the port that Dask's users know."""
 
 DAYS = 365
 """How long a certificate is valid, unless said otherwise."""
@@ -26,7 +38,96 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Register `cluster` and its verbs."""
     cluster = subparsers.add_parser("cluster", help=VERBS["cluster"])
     verbs = cluster.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
+    _add_up(verbs.add_parser("up", help="be the control station, until Ctrl-C"))
+    _add_collect(verbs.add_parser("collect", help="bring the logs of a run here that its clients still have"))
     _add_certs(verbs.add_parser("certs", help="the certificates of its machines: make, add, show"))
+
+
+def _add_up(up: argparse.ArgumentParser) -> None:
+    up.add_argument(
+        "--listen", default=LISTEN, metavar="ADDRESS", help="where clients reach it; port 0: any; default: %(default)s"
+    )
+    add_certs(up)
+    up.set_defaults(run=run_up)
+
+
+def _add_collect(collecting: argparse.ArgumentParser) -> None:
+    add_cluster(collecting, required=True)
+    collecting.add_argument("name", nargs="?", metavar="RUN", help="the run's name; without it, those that there are")
+    collecting.add_argument("--out", type=Path, metavar="DIR", help="the run directory, old or new; default: runs/RUN")
+    collecting.set_defaults(run=run_collect)
+
+
+def run_collect(args: argparse.Namespace) -> int:
+    """`loadsim cluster collect`; with a run, its exit status is that of the answer."""
+    needs_dask()
+    from loadsim.cli.cluster_collect import collected, listed
+    from loadsim.cluster.quiet import hush_dask
+    from loadsim.cluster.security import way_to
+
+    way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    hush_dask()
+    if args.name is None:
+        if args.out is not None:
+            raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
+        for line in run(listed(way)):
+            print(line)
+        return 0
+    out = args.out or Path("runs") / part_of_a_path(args.name)
+    made = [place for place in (out, *out.parents) if not place.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure.strerror}") from None
+    try:
+        summary = run(collected(way, args.name, out))
+    finally:
+        remove(made)
+    print(f"{summary.text.rstrip()}\n\nRun directory: {out}")
+    return summary.exit_status
+
+
+def run_up(args: argparse.Namespace) -> int:
+    """`loadsim cluster up`; says where it listens, and then who joins and who is gone."""
+    needs_dask()
+    from loadsim.cluster.quiet import hush_dask
+    from loadsim.cluster.security import way_to
+
+    way = way_to(control_address(args.listen, "--listen", any_port=True), args.certs, args.insecure_plain_tcp)
+    hush_dask()
+    return run(_up(way, args.certs))
+
+
+async def _up(way: Way, certs: Path | None) -> int:
+    from loadsim.cluster.scheduler import scheduler_at
+
+    asked = asyncio.Event()
+    with requests_are(asked.set):
+        async with scheduler_at(way, say) as address:
+            print(f"# Control station at {address}. Whoever can talk to it runs code on every machine of the cluster.")
+            print("# On each client machine:")
+            print(_joining_line(replace(address, host=_reached_at(address.host, certs)), certs is not None))
+            print("# Ctrl-C ends it.", flush=True)
+            await asked.wait()
+    return 0
+
+
+def _reached_at(host: str, certs: Path | None) -> str:
+    """By which name others reach it: where it listens, unless that is everywhere."""
+    if host not in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
+        return host
+    if certs is None:
+        return socket.gethostname()
+    from loadsim.cluster.certs import load_bundle
+
+    return load_bundle(certs).hosts[0]
+
+
+def _joining_line(address: ControlAddress, secured: bool) -> str:
+    """What somebody types on a client."""
+    if secured:
+        return f"loadsim client --cluster {address} --certs BUNDLE"
+    return f"loadsim client --cluster {address} --name NAME" + ("" if is_loopback(address.host) else f" {PLAIN_WORD}")
 
 
 def _add_certs(certs: argparse.ArgumentParser) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from math import floor, log10
 
@@ -20,7 +20,7 @@ from rich.text import Text
 
 from loadsim.cli.progress import watched_terminal
 from loadsim.client.service_times import BOUNDS_MS
-from loadsim.client.snapshot import LiveSnapshot, Recent, Stretch
+from loadsim.client.snapshot import LiveSnapshot, Recent, Stretch, total
 from loadsim.client.tasks import TASKS
 from loadsim.model.bounds import GeneratorLimits
 from loadsim.model.scenario import Scenario
@@ -29,6 +29,9 @@ from loadsim.results.records import FAILURES
 
 Watch = Callable[[LiveSnapshot], None]
 """Is shown where a run stands, once a second."""
+
+Clients = Callable[[], Mapping[str, LiveSnapshot]]
+"""By the client machine's name, where it stands now."""
 
 BETWEEN_LINES_S = 10.0
 
@@ -44,6 +47,17 @@ NARROW = 64
 HEADINGS = ("Task", "done", "failed", "lately/s", "95th, about")
 FITTING = (HEADINGS, ("Task", "done", "failed", "95th, about"), ("Task", "done", "95th, about"), ("Task", "done"))
 """The columns on the tasks; and the fewer of them, the narrower the terminal is."""
+
+OF_CLIENTS = (
+    ("Client", "on", "done", "failed", "late 99th", "core", "phase"),
+    ("Client", "on", "done", "failed", "phase"),
+    ("Client", "on", "phase"),
+    ("Client",),
+)
+"""The same of the table of client machines."""
+
+LEAST_LINES = 3
+"""That table's: a heading, the worst, and the others together."""
 
 GAP = 2
 """Blanks between columns."""
@@ -61,15 +75,18 @@ WAITING = {
 
 
 @contextmanager
-def shown_run(scenario: Scenario, *, quiet: bool = False) -> Iterator[Watch]:
-    """What to show each snapshot to. All goes to standard error; nothing is drawn but when a snapshot comes."""
+def shown_run(scenario: Scenario, *, quiet: bool = False, clients: Clients = dict) -> Iterator[Watch]:
+    """What to show each snapshot to. All goes to standard error; nothing is drawn but when a snapshot comes.
+
+    `clients` says where each client machine stands, in a run of several.
+    """
     console = watched_terminal()
     if quiet:
         yield lambda _: None
     elif console is None:
         yield _Lines().show
     else:
-        view = _Screen(console, scenario)
+        view = _Screen(console, scenario, clients)
         try:
             yield view.show
         finally:
@@ -82,13 +99,14 @@ def shown_run(scenario: Scenario, *, quiet: bool = False) -> Iterator[Watch]:
 class _Screen:
     """Draws, in a thread: a terminal that takes nothing (Ctrl-S) holds up nobody, but is behind for a while."""
 
-    def __init__(self, console: Console, scenario: Scenario) -> None:
+    def __init__(self, console: Console, scenario: Scenario, clients: Clients) -> None:
         self._console = console
+        self._clients = clients
         self._size = console.size
         self._scenario = scenario
         self._recent = Recent(LATELY_S)
         self._pen = ThreadPoolExecutor(1, "screen")
-        self._newest: deque[tuple[LiveSnapshot, Stretch | None]] = deque(maxlen=1)
+        self._newest: deque[Screenful] = deque(maxlen=1)
         self._drawing: Future[None] | None = None
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
@@ -96,7 +114,7 @@ class _Screen:
     def show(self, snapshot: LiveSnapshot) -> None:
         """Draw it as soon as what is being drawn is done, unless there is a newer one by then."""
         self._recent.add(snapshot)
-        self._newest.append((snapshot, self._recent.stretch))
+        self._newest.append(Screenful(snapshot, self._recent.stretch, self._scenario, self._clients()))
         if self._drawing is not None and self._drawing.done():
             self._drawing.result()
         self._drawing = self._pen.submit(self._draw)
@@ -111,25 +129,26 @@ class _Screen:
     def _draw(self) -> None:
         if not self._newest:
             return
-        snapshot, lately = self._newest.pop()
+        screenful = self._newest.pop()
         with suppress(OSError):  # the terminal is gone: no reason to end the run
             if self._console.size != self._size:  # what was drawn lies about in pieces
                 self._size = self._console.size
                 self._console.clear()
-            self._live.update(Screenful(snapshot, lately, self._scenario), refresh=True)
+            self._live.update(screenful, refresh=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Screenful:
     """All that is to be seen at once; `lately` is what rates, lateness and service times are taken from.
 
-    What matters most stands on top: where there are too few lines, the last tasks are not seen. A narrow terminal gets
-    fewer words and columns, but never a part of a figure.
+    What matters most stands on top: where there are too few lines, the last tasks are not seen, and of many client
+    machines only the worst by themselves. A narrow terminal gets fewer words and columns, but never a part of a figure.
     """
 
     snapshot: LiveSnapshot
     lately: Stretch | None
     scenario: Scenario
+    clients: Mapping[str, LiveSnapshot] = field(default_factory=dict)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         snapshot, lately, columns = self.snapshot, self.lately, min(options.max_width, WIDEST)
@@ -146,7 +165,13 @@ class Screenful:
         ):
             figures.add_row(name, figure)
         head = _head(snapshot, self.scenario.duration_s, narrow)
-        yield Constrain(Group(head, figures, *_by_task(snapshot, lately, columns)), WIDEST)
+        top = Constrain(Group(head, figures), WIDEST)
+        tasks, clients = len(snapshot.tasks), len(self.clients)
+        if clients:
+            lines = options.max_height - len(console.render_lines(top, options))
+            tasks, clients = _fitting_rows(lines, tasks, clients)
+        tables = [*_by_task(snapshot, lately, columns, tasks), *_by_client(self.clients, columns, clients)]
+        yield Group(top, *(Constrain(table, WIDEST) for table in tables))
 
 
 def _head(snapshot: LiveSnapshot, duration_s: float, narrow: bool) -> Table:
@@ -232,9 +257,16 @@ def _failures(snapshot: LiveSnapshot) -> Text:
     return Text("; ".join(told) or "none", style="red" if told else "")
 
 
-def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int) -> list[Table]:
-    """Each task that has come to an end, log-ons and log-offs last; with as much of each as fits."""
-    names = sorted((task for task in TASKS if task in snapshot.tasks), key=WITHOUT_WINDOW.__contains__)
+def _fitting_rows(lines: int, tasks: int, clients: int) -> tuple[int, int]:
+    """How many rows the tables of tasks and of clients may have, each below a heading, on so many lines: half for the
+    clients, and what the tasks leave."""
+    of_clients = min(clients + 1, max(lines // 2, lines - tasks - 1, LEAST_LINES))
+    return max(0, min(tasks, lines - of_clients - 1)), of_clients - 1
+
+
+def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int, rows: int) -> list[Table]:
+    """Each task that has come to an end, log-ons and log-offs last, so many at most; with as much of each as fits."""
+    names = sorted((task for task in TASKS if task in snapshot.tasks), key=WITHOUT_WINDOW.__contains__)[:rows]
     if not names:
         return []
     cells = {heading: [heading] for heading in HEADINGS}
@@ -247,17 +279,55 @@ def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int) -> li
             told["lately/s"], told["95th, about"] = _rate(done, lately), _about(lately.about_ms(name, 95))
         for heading, cell in told.items():
             cells[heading].append(cell)
+    return [_fitting_table(cells, FITTING, columns)]
+
+
+def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> list[Table]:
+    """Each client machine of a run, with as much of it as fits; if they take more rows, the others together."""
+    if not clients:
+        return []
+    shown, others = sorted(clients), []
+    if len(shown) > rows:
+        by_need = sorted(shown, key=lambda name: _need(clients[name]), reverse=True)
+        shown, others = sorted(by_need[: rows - 1]), by_need[rows - 1 :]
+    told_of = [(name, clients[name]) for name in shown]
+    if others:
+        told_of.append((f"{len(others)} more", total([clients[name] for name in others])))
+    cells = {heading: [heading] for heading in OF_CLIENTS[0]}
+    for name, snapshot in told_of:
+        lag, cpu = snapshot.lag_p99_ms, snapshot.cpu_share
+        told = (
+            name,
+            f"{snapshot.users_on} of {snapshot.users}",
+            f"{snapshot.done}",
+            f"{snapshot.failed}",
+            "" if lag is None else f"{lag:.1f} ms",
+            "" if cpu is None else f"{cpu:.0%}",
+            snapshot.phase,
+        )
+        for heading, cell in zip(OF_CLIENTS[0], told, strict=True):
+            cells[heading].append(cell)
+    return [_fitting_table(cells, OF_CLIENTS, columns)]
+
+
+def _need(client: LiveSnapshot) -> tuple[float, ...]:
+    """How much a client machine needs to be looked at."""
+    return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
+
+
+def _fitting_table(cells: Mapping[str, Sequence[str]], fitting: Sequence[Sequence[str]], columns: int) -> Table:
+    """A table of these cells by heading, the heading first, with the first choice of headings that is not too wide."""
     widths = {heading: max(map(len, of_heading)) for heading, of_heading in cells.items()}
     kept = next(
-        (each for each in FITTING if sum(widths[heading] + GAP for heading in each) - GAP <= columns), FITTING[-1]
+        (each for each in fitting if sum(widths[heading] + GAP for heading in each) - GAP <= columns), fitting[-1]
     )
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for heading in kept:
-        justify: JustifyMethod = "left" if heading == "Task" else "right"
+        justify: JustifyMethod = "left" if heading == kept[0] else "right"
         table.add_column(heading, justify=justify, no_wrap=True, overflow="crop", min_width=widths[heading])
-    for row in range(1, len(names) + 1):
+    for row in range(1, len(cells[kept[0]])):
         table.add_row(*(Text(cells[heading][row]) for heading in kept))
-    return [table]
+    return table
 
 
 def _rate(count: int, lately: Stretch) -> str:

@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadsim import __version__
 from loadsim.cli.live import Watch, shown_run
 from loadsim.cli.progress import shown_progress
-from loadsim.cli.together import common_run, expectation, time_to_begin, told
+from loadsim.cli.run_header import run_header
+from loadsim.cli.together import common_run, expectation, time_to_begin
 from loadsim.client.agreed import Agreed
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.engine_process import Begin
-from loadsim.client.events import Events
+from loadsim.client.events import Events, closed_at_last
 from loadsim.client.hopeless import Hopeless
 from loadsim.client.loops import requests_are
 from loadsim.client.modules import check_modules
@@ -31,7 +31,7 @@ from loadsim.client.pool import Pool
 from loadsim.client.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario, Server
+from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.monitor.storage import server_storage
@@ -88,15 +88,9 @@ class Run:
         try:
             await self._recorded(begins)
         except ConfigError:  # before there was any load
-            self._withdraw()
+            withdraw(self.out)
             raise
-        try:
-            summary = summarise([self.out])
-        except LogError as failure:
-            raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
-        _write(self.out / "score.json", json.dumps(summary.score, indent=2))
-        _write(self.out / "answer.txt", summary.text)
-        return summary
+        return answer_of(self.out)
 
     async def _recorded(self, begins: Sequence[Begin]) -> None:
         """Make the load, with all files that are about it but its answer. Raises `ConfigError` when it cannot begin."""
@@ -107,7 +101,7 @@ class Run:
             machine_log = open_machine_log(self.out / "logs", begins[0].header)
         except OSError as failure:
             raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
-        with told:
+        with closed_at_last(told):
             events = Events(told)
             try:
                 await self._make_load(begins, events, machine_log)
@@ -116,12 +110,6 @@ class Run:
                     machine_log.close()
                 if events.unwritten:
                     print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
-
-    def _withdraw(self) -> None:
-        """Remove the files of a run that did not begin."""
-        shutil.rmtree(self.out / "logs", ignore_errors=True)
-        for name in ("scenario.yaml", "events.jsonl"):
-            (self.out / name).unlink(missing_ok=True)
 
     async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
         """Run the engines until their end, or until the user has had enough, or there is no hope for the run."""
@@ -156,13 +144,17 @@ class Run:
 
     def _begins(self, start_state: str | None) -> list[Begin]:
         """What each engine is told to begin with."""
-        if self.part and self.start:
-            run_id = common_run(self.start, self.scenario)
-        else:
-            run_id = f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        agreed = self.part and self.start
+        run_id = common_run(agreed, self.scenario) if agreed else new_name(self.began)
         client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
         client += f"-slice{self.part.number}" if self.part else ""
-        header = self._header(run_id, client, start_state)
+        header = {
+            **run_header(
+                self.workload, run_id, self.server, plan_digest(self.workload), start_state, self.part, self.start
+            ),
+            "client": client,
+            "engines": self.engines,
+        }
         begins = []
         for engine, hand in enumerate(self.hand.cut([1] * self.engines), 1):
             own = {"engine": str(engine), "engine_users": len(hand), "hand": asdict(hand)}
@@ -170,43 +162,28 @@ class Run:
             begins.append(Begin(self.scenario, self.services, hand, str(log), {**header, **own}))
         return begins
 
-    def _header(self, run_id: str, client: str, start_state: str | None) -> dict[str, Any]:
-        scenario, run = self.scenario, self.scenario.run
-        return {
-            "software": f"loadsim {__version__}",
-            "run": run_id,
-            "name": scenario.name,
-            "client": client,
-            "slice": asdict(self.part) if self.part else None,
-            "start_at": told(self.start) if self.start else None,
-            "engines": self.engines,
-            "server": self.server,
-            "embedded": not isinstance(scenario.server, Server),
-            "submission": scenario.client.submission,
-            "mode": run.mode,
-            "scenario_digest": scenario.digest(),
-            "plan_digest": plan_digest(self.workload),
-            "start_state_digest": start_state,
-            "users": scenario.users,
-            "profiles": sorted({group.profile.name for group in scenario.topology}),
-            "groups": [
-                {"profile": group.profile.name, "module": group.protocol, "users": group.users}
-                for group in scenario.topology
-            ],
-            "day_s": run.day_length_s,
-            "compression": scenario.compression,
-            "duration_s": scenario.duration_s,
-            "window_s": [run.warm_up_s, run.warm_up_s + run.window_s],
-            "weights": scenario.weights,
-            "criteria": scenario.criteria_document(),
-            "limits": {
-                "lost_users": scenario.limits.lost_users,
-                "done": scenario.limits.done,
-                "hits": scenario.limits.hits,
-                "window_s": scenario.limits.window_s,
-                **{f"generator_{name}": limit for name, limit in asdict(scenario.limits.generator).items()},
-            },
-        }
+
+def withdraw(out: Path) -> None:
+    """Remove the files of a run that did not begin."""
+    shutil.rmtree(out / "logs", ignore_errors=True)
+    for name in ("scenario.yaml", "events.jsonl"):
+        (out / name).unlink(missing_ok=True)
+
+
+def new_name(began: datetime) -> str:
+    """A name for a run that nobody else has to come to by himself."""
+    return f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def answer_of(out: Path) -> Summary:
+    """The answer of the logs in a run directory, written there, too. Raises `RunInvalid` when they are gone."""
+    try:
+        summary = summarise([out])
+    except LogError as failure:
+        raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
+    _write(out / "score.json", json.dumps(summary.score, indent=2))
+    _write(out / "answer.txt", summary.text)
+    return summary
 
 
 def _write(path: Path, text: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from loadsim.cli import VERBS
 from loadsim.cli.junit import junit_file
 from loadsim.cli.live import Watch
+from loadsim.cli.members import add_cluster, needs_dask
 from loadsim.cli.one_run import Run
 from loadsim.cli.run_directory import discard, new_run_directory, part_of_a_path
 from loadsim.cli.together import slice_from, start_from
@@ -26,6 +27,7 @@ from loadsim.client.loops import fastest_loop, run
 from loadsim.client.modules import check_protocols, needs_one_engine
 from loadsim.client.open_files import allow_open_files
 from loadsim.client.pool import engines_for
+from loadsim.cluster.address import control_address
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
@@ -60,6 +62,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--no-report", action="store_true", help=f"make no {REPORT_NAME}")
     parser.add_argument("--quiet", action="store_true", help="say nothing but the answer, and what goes wrong")
     parser.add_argument("--metrics", metavar="[HOST:]PORT", help="show there, to Prometheus, where the run stands")
+    add_cluster(parser, required=False)
+    parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
     parser.set_defaults(run=run_scenario)
 
 
@@ -78,6 +82,12 @@ def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
     check_protocols(scenario)
     workload = Workload(scenario)
     began = datetime.now(UTC)
+    if args.cluster is not None:
+        return answered_by_cluster(args, workload, began)
+    for option in ("clients", "certs", "insecure_plain_tcp"):
+        found = getattr(args, option)
+        if found is not None and found is not False:
+            raise ConfigError(f"--{option.replace('_', '-')}: expected --cluster, too, found none")
     part = slice_from(args.slice, scenario)
     start = start_from(args.start_at, scenario.run.ramp_up_s, began)
     if part and not start:
@@ -87,33 +97,62 @@ def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
     check_sources(scenario)
     check_ports(scenario, hand)
     allow_open_files(ceil(len(hand) / engines))
-    out = args.out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
+    with (
+        new_place(args.out, scenario, began) as out,
+        shown_metrics(args.metrics, args.quiet) as publish,
+        shown_server(scenario, out) as (services, server),
+        seen_server(services, engines, args.pin, args.quiet) as seen,
+    ):
+        whole = Run(
+            scenario=scenario,
+            workload=workload,
+            services=services,
+            server=server,
+            seen=seen,
+            began=began,
+            out=out,
+            engines=engines,
+            quiet=args.quiet,
+            publish=publish,
+            part=part,
+            start=start,
+        )
+        summary = run(whole.live(), fastest_loop())
+    return summary, out
+
+
+@contextmanager
+def new_place(out: Path | None, scenario: Scenario, began: datetime) -> Iterator[Path]:
+    """The new run directory, `out` or one of the scenario's name; it is gone when no log came of the run."""
+    out = out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
     made = new_run_directory(out)
     try:
-        with (
-            shown_metrics(args.metrics, args.quiet) as publish,
-            shown_server(scenario, out) as (services, server),
-            seen_server(services, engines, args.pin, args.quiet) as seen,
-        ):
-            whole = Run(
-                scenario=scenario,
-                workload=workload,
-                services=services,
-                server=server,
-                seen=seen,
-                began=began,
-                out=out,
-                engines=engines,
-                quiet=args.quiet,
-                publish=publish,
-                part=part,
-                start=start,
-            )
-            summary = run(whole.live(), fastest_loop())
+        yield out
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out, made)
-    return summary, out
+
+
+def answered_by_cluster(args: argparse.Namespace, workload: Workload, began: datetime) -> tuple[Summary, Path]:
+    """The same by the clients of a cluster. Raises `ConfigError` for what goes with one machine only."""
+    for option in ("engines", "slice", "start_at", "pin"):
+        if getattr(args, option):
+            name = option.replace("_", "-")
+            raise ConfigError(f"--{name}: expected a run of one machine, found --cluster")
+    if args.clients is not None and args.clients < 1:
+        raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
+    needs_dask()
+    from loadsim.cli.cluster_run import ClusterRun, check_scenario
+    from loadsim.cluster.security import way_to
+
+    check_scenario(workload.scenario)
+    way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    with (
+        new_place(args.out, workload.scenario, began) as out,
+        shown_metrics(args.metrics, args.quiet) as publish,
+    ):
+        made = ClusterRun(workload.scenario, workload, way, args.clients, began, out, args.quiet, publish)
+        return run(made.live()), out
 
 
 def tell(summary: Summary, out: Path, args: argparse.Namespace) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from loadsim.client.control import LONGEST_LINE_BYTES
+from loadsim.client.control import LONGEST_LINE_BYTES, encode
 
 
 class Channel(Protocol):
     """To one member; nothing that it is asked for hangs when the member is gone, except by `hear` and `wait`, which end
     with it."""
-
-    @property
-    def ahead_ns(self) -> int:
-        """How far the member's monotonic clock is ahead of ours."""
-        ...
 
     @property
     def ended(self) -> str | None:
@@ -26,6 +22,10 @@ class Channel(Protocol):
 
     def tell(self, line: bytes) -> None:
         """Say something, without waiting until it is heard; a dead member is found out by its silence."""
+        ...
+
+    def tell_start(self, start_ns: int) -> None:
+        """The same of the common start, which is given by our monotonic clock and told by the member's."""
         ...
 
     async def hear(self) -> bytes:
@@ -44,8 +44,6 @@ class Channel(Protocol):
 class ProcessChannel:
     """To a process of ours, over its standard input and output."""
 
-    ahead_ns = 0
-
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
@@ -59,6 +57,10 @@ class ProcessChannel:
         assert self._process.stdin is not None
         with suppress(ConnectionError, RuntimeError):
             self._process.stdin.write(line)
+
+    def tell_start(self, start_ns: int) -> None:
+        """It is on the same machine, which has one clock."""
+        self.tell(encode(start=start_ns))
 
     async def hear(self) -> bytes:
         """From its standard output."""
@@ -80,8 +82,8 @@ def _how(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
-async def start_process(command: Sequence[str]) -> ProcessChannel:
-    """Start a member as a process of this machine."""
+async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> ProcessChannel:
+    """Start a member as a process of this machine; it has these open files of ours, too, as long as it lives."""
     return ProcessChannel(
         await asyncio.create_subprocess_exec(
             *command,
@@ -89,5 +91,49 @@ async def start_process(command: Sequence[str]) -> ProcessChannel:
             stdout=asyncio.subprocess.PIPE,
             limit=LONGEST_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is for us: we tell them
+            pass_fds=kept,
         )
     )
+
+
+# --- the other end, in the member's process -----------------------------------------------------------------------
+
+
+def own_pipes() -> tuple[int, int]:
+    """From the pool, and to it: standard input and output, kept for ourselves.
+
+    Whatever else prints, prints to standard error.
+    """
+    from_pool, to_pool = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    return from_pool, to_pool
+
+
+class _Out(asyncio.BaseProtocol):
+    """The end of our standard output."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Everything has been said, or nobody hears it any more."""
+        self.closed.set_result(None)
+
+
+@asynccontextmanager
+async def pipes_to_pool(
+    from_pool: int, to_pool: int
+) -> AsyncIterator[tuple[asyncio.StreamReader, Callable[[bytes], None]]]:
+    """What the pool says by `own_pipes`, and how to say something; at the end of the block all has been said."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_pool, "rb", 0))
+    transport, out = await loop.connect_write_pipe(_Out, os.fdopen(to_pool, "wb", 0))
+
+    def say(line: bytes) -> None:
+        if not transport.is_closing():  # else nobody hears it any more; what was measured is in the log
+            transport.write(line)
+
+    yield reader, say
+    transport.close()
+    await out.closed

@@ -8,7 +8,8 @@ A pool keeps its members in step: a machine's pool its engines, a station's pool
     {"accepted": [[id, user], ...]} messages that users of other members sent to users of this one
     {"drain": true}                 nobody's tasks run any more: wait for the mail that is under way
     {"drained": true}               all mail of the run has been seen: do not wait for any
-    {"stop": true}                  end early; said again: at once
+    {"stop": true}                  end early; said again: at once. To a machine, instead of true: why
+    {"given up": why}               end: the run goes on, or has ended, without us
 
 From a member:
 

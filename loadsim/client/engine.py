@@ -25,6 +25,7 @@ from loadsim.errors import TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.ports import ClientModule, Clock, Recorder
 from loadsim.model.workload import Workload
+from loadsim.results.records import GIVEN_UP
 
 LOG_ON_LIMIT_S = 60.0
 """How long after the ramp-up the common start waits for one more user to get on."""
@@ -129,6 +130,7 @@ class Engine:
         self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
         self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
         self._stopping = asyncio.Event()
+        self._given_up: str | None = None  # why we ended without the others
         self._cutting = asyncio.Event()
         self._phase = "log-on"
         self._tasks: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by name and outcome
@@ -209,6 +211,12 @@ class Engine:
         if self._stopping.is_set():
             self._cutting.set()
         self._stopping.set()
+
+    def give_up(self, why: str) -> None:
+        """The same, when the run does not end: what our users did not do any more is lost."""
+        if not self._stopping.is_set():
+            self._given_up = why
+        self.stop()
 
     def snapshot(self) -> LiveSnapshot:
         """Where this engine stands now."""
@@ -314,6 +322,7 @@ class Engine:
             delivered = self._control.all_delivered
             await self._until(self._limits.drain_s, lambda: delivered(self.outstanding), self._stopping)
             await self._look_for_mail()
+            self.recorder.facts({"watched_until_ns": self.clock.now_ns(), "drain_s": self._limits.drain_s})
         self.recorder.facts({"lost_users": lost, "undelivered": self.outstanding})
         self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
 
@@ -379,6 +388,9 @@ class Engine:
 
     def _conclude(self, ended: str) -> None:
         self._phase = "over"
+        if self._given_up is not None:
+            ended = GIVEN_UP
+            self.recorder.facts({"given_up_why": self._given_up})
         self.recorder.facts(
             {
                 "ended": ended,

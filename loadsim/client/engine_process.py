@@ -7,19 +7,20 @@ it has measured is in the file, whatever becomes of the others.
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
 import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from loadsim.client.channel import own_pipes, pipes_to_pool
 from loadsim.client.clock import MonotonicClock
-from loadsim.client.control import LONGEST_LINE_BYTES, decode, encode
+from loadsim.client.control import decode, encode
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.leader import Leader, Told
@@ -86,41 +87,24 @@ class Begin:
         return cls(scenario, services, Hand(**about["hand"]), about["log"], about["header"])
 
 
-class _Out(asyncio.BaseProtocol):
-    """The end of our standard output."""
-
-    def __init__(self) -> None:
-        self.closed = asyncio.get_running_loop().create_future()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Everything has been said, or nobody hears it any more."""
-        self.closed.set_result(None)
-
-
 async def live(from_pool: int, to_pool: int) -> None:
     """The life of an engine process; the file descriptors are its ends of the two pipes."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_pool, "rb", 0))
-    transport, out = await loop.connect_write_pipe(_Out, os.fdopen(to_pool, "wb", 0))
-    pool = Leader(transport.write)
-    line = await reader.readline()
-    if line:
-        _, about = decode(line)
-        try:
-            await _run(Begin.decode(about), pool, reader)
-            pool.tell(over=True)
-        except ConfigError as refusal:
-            pool.tell(refused=str(refusal))
-    transport.close()
-    await out.closed
+    async with pipes_to_pool(from_pool, to_pool) as (reader, say):
+        pool = Leader(say)
+        if line := await reader.readline():
+            _, about = decode(line)
+            try:
+                await _run(Begin.decode(about), pool, reader)
+                pool.tell(over=True)
+            except ConfigError as refusal:
+                pool.tell(refused=str(refusal))
 
 
 async def _listen(pool: Leader, reader: asyncio.StreamReader) -> None:
     """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
     while line := await reader.readline():
         pool.hear(line)
-    pool.stop()
+    pool.give_up("the process that kept it in step is gone")
 
 
 async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None:
@@ -173,13 +157,13 @@ def _close(log: TimingLogWriter, events: Events) -> None:
         log.close()
     except OSError as failure:
         events.say("log incomplete", why=str(failure))
-        print(f"loadsim: timing log incomplete: {failure}", file=sys.stderr)  # noqa: T201
+        with suppress(OSError):  # standard error may be a file on the same disk
+            print(f"loadsim: timing log incomplete: {failure}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def main() -> None:
-    """Keep the pipe to the pool for ourselves: whatever else prints, prints to standard error."""
-    from_pool, to_pool = os.dup(0), os.dup(1)
-    os.dup2(2, 1)
+    """On the fastest loop that there is."""
+    from_pool, to_pool = own_pipes()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
         runner.run(live(from_pool, to_pool))
 

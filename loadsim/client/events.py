@@ -8,17 +8,37 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from loadsim.errors import TaskFailed
 
 
-class Events:
-    """Writes events to a text stream; `seconds` tells the time of the run (from the common start, None before it)."""
+@contextmanager
+def closed_at_last(out: TextIO) -> Iterator[TextIO]:
+    """Close it at the end of the block. What a full disk did not take until then was counted (`Events.unwritten`)."""
+    try:
+        yield out
+    finally:
+        with suppress(OSError):
+            out.close()
 
-    def __init__(self, out: TextIO, seconds: Callable[[], float | None] = lambda: None) -> None:
+
+class Events:
+    """Writes events to a text stream; `seconds` tells the time of the run (from the common start, None before it).
+
+    `hear` is told each event, too.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        seconds: Callable[[], float | None] = lambda: None,
+        hear: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> None:
         self._out = out
+        self._hear = hear
         self._failures: Counter[tuple[str, str, str]] = Counter()
         self.seconds = seconds
         self.unwritten = 0
@@ -30,6 +50,7 @@ class Events:
 
     def pass_on(self, line: Mapping[str, Any]) -> None:
         """Write what was said by somebody else."""
+        self._hear(line)
         try:
             self._out.write(json.dumps(line) + "\n")
             self._out.flush()

@@ -31,6 +31,10 @@ class Led(Protocol):
         """End the run early; told again: at once."""
         ...
 
+    def give_up(self, why: str) -> None:
+        """End as by `stop`, although the run may go on without us: what is missing of our part is lost."""
+        ...
+
 
 class Leader:
     """Speaks by `say`, line by line, and hears by `hear`. `led` is set before anything but `begin` is heard.
@@ -49,6 +53,7 @@ class Leader:
         self._drained = False
         self._told: tuple[int, int] | None = None  # of the drain: what is outstanding, and what we have heard of
         self.led: Led | None = None
+        self.why: str | None = None  # we were told to stop, if that was said
 
     def tell(self, **message: Any) -> None:
         """Say something, without waiting until it is heard."""
@@ -119,13 +124,22 @@ class Leader:
         elif kind == "drained":
             self._drained = True
         elif kind == "stop":
+            self.why = about if isinstance(about, str) else self.why
             self.stop()
+        elif kind == "given up":
+            self.give_up(about)
 
     def stop(self) -> None:
-        """We are told to stop, or nobody is there any more to run for."""
+        """We are told to stop."""
         self.stop_waiting()
         if self.led is not None:
             self.led.stop()
+
+    def give_up(self, why: str) -> None:
+        """Nobody is there any more to run for, or nobody reckons with us."""
+        self.stop_waiting()
+        if self.led is not None:
+            self.led.give_up(why)
 
 
 class Told:

@@ -77,9 +77,9 @@ class Part(Protocol):
         ...
 
 
-async def start_engine(_: Part) -> Channel:
-    """Start an engine as a process of this machine."""
-    return await start_process(ENGINE)
+async def start_engine(_: Part, kept: Sequence[int] = ()) -> Channel:
+    """Start an engine as a process of this machine; it has these open files of ours, too."""
+    return await start_process(ENGINE, kept)
 
 
 class _Member:
@@ -90,7 +90,7 @@ class _Member:
         self.channel = channel
         self.said: set[str] = set()  # ready, on, finished, over
         self.snapshot: LiveSnapshot | None = None
-        self.lost = False
+        self.lost: str | None = None  # why it is
         self.told_accepted = 0
         self.heard_accepted = 0
         self.misses = 0
@@ -142,6 +142,7 @@ class Pool:
         self.start_ns = 0
         self._begun = False  # the members log on, and are heard of once a second
         self._stops = 0
+        self._stop_line: bytes | None = None  # with which we were first told to stop
         self._events = events
         events.seconds = self._seconds
 
@@ -150,11 +151,19 @@ class Pool:
         """Whether the run was told to end early."""
         return self._stops > 0
 
-    def stop(self) -> None:
-        """End the run early; told again: cut everything off."""
+    def stop(self, why: str | None = None) -> None:
+        """End the run early; told again: cut everything off. Machines write down why, if that is said."""
+        self._end_early(encode(stop=why or True))
+
+    def give_up(self, why: str) -> None:
+        """The same, when the run does not end: what our members did not do any more is lost."""
+        self._end_early(encode(**{"given up": why}))
+
+    def _end_early(self, line: bytes) -> None:
         self._stops += 1
+        self._stop_line = self._stop_line or line
         self._control.stop_waiting()
-        self._tell(encode(stop=True))
+        self._tell(line)
         self._changed.set()
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
@@ -167,6 +176,16 @@ class Pool:
         together = total([member.snapshot for member in self._members if member.snapshot])
         on_their_way = sum(member.on_its_way for member in self._members)
         return replace(together, accepted_undelivered=together.accepted_undelivered + on_their_way)
+
+    @property
+    def snapshots(self) -> dict[str, LiveSnapshot]:
+        """Where each member stands, by name, as far as that is known."""
+        return {member.part.name: member.snapshot for member in self._members if member.snapshot}
+
+    @property
+    def lost(self) -> list[str]:
+        """The names of the members that are lost."""
+        return [member.part.name for member in self._members if member.lost]
 
     async def run(self) -> None:
         """From the start of the members to their end, and none of them is left, however it ends.
@@ -201,7 +220,8 @@ class Pool:
         """The steps of a run that all members take together, and with whom `control` keeps them in step."""
         await self._until(lambda member: "ready" in member.said)
         if not any(self._alive()):
-            raise RunInvalid("no engine was ready to begin: there was no load")
+            why = "; ".join(dict.fromkeys(member.lost for member in self._members if member.lost))
+            raise RunInvalid(f"no engine was ready to begin, so there was no load: {why}")
         await self._control.all_ready()
         self._begun = True
         await self._log_on()
@@ -210,7 +230,7 @@ class Pool:
         if start_ns is not None:
             self.start_ns = start_ns
             for member in self._alive():
-                member.channel.tell(encode(start=start_ns + member.channel.ahead_ns))
+                member.channel.tell_start(start_ns)
         await self._until(lambda member: bool(member.said & {"finished", "over"}))
         await self._control.all_finished()
         self._tell(encode(drain=True))
@@ -284,8 +304,8 @@ class Pool:
             member.said.add(kind)
             if kind == "ready":
                 member.part.say_ready(self._events, about)
-            if self._stops and kind == "ready":  # told before it could hear
-                member.channel.tell(encode(stop=True))
+            if self._stop_line is not None and kind == "ready":  # told before it could hear
+                member.channel.tell(self._stop_line)
         self._changed.set()
 
     def _deal_out(self, accepted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -323,7 +343,7 @@ class Pool:
 
     def _lose(self, member: _Member, why: str) -> None:
         if not member.lost:
-            member.lost = True
+            member.lost = why
             member.snapshot = member.snapshot and of_a_lost_engine(member.snapshot)
             member.part.say_lost(self._events, why)
             self._changed.set()

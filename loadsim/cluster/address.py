@@ -25,20 +25,34 @@ class ControlAddress:
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'tls' if self.secured else 'tcp'}://{host}:{self.port}"
+        return f"{self.protocol}://{self.written_host}:{self.port}"
+
+    @property
+    def protocol(self) -> str:
+        """As Dask calls it."""
+        return "tls" if self.secured else "tcp"
+
+    @property
+    def written_host(self) -> str:
+        """The host as it stands before a port: an address of IPv6 in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
-def control_address(text: str, what: str = "--cluster") -> ControlAddress:
-    """Read `tls://HOST:PORT` or `tcp://HOST:PORT`. Raises `ConfigError`, calling it `what`."""
+def control_address(text: str, what: str = "--cluster", any_port: bool = False) -> ControlAddress:
+    """Read `tls://HOST:PORT` or `tcp://HOST:PORT`. Raises `ConfigError`, calling it `what`.
+
+    With `any_port`, the port may be 0: whoever listens there takes one that is free.
+    """
     expected = f"{what}: expected tls://HOST:PORT, or tcp://HOST:PORT on loopback"
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ConfigError(f"{expected}, found {text!r}") from None
-    if not host or not port or parts.scheme not in ("tls", "tcp") or "@" in parts.netloc or parts[2:] != ("", "", ""):
+    no_port = port is None or (port == 0 and not any_port)
+    if not host or no_port or parts.scheme not in ("tls", "tcp") or "@" in parts.netloc or parts[2:] != ("", "", ""):
         raise ConfigError(f"{expected}, found {text!r}")
+    assert port is not None
     return ControlAddress(parts.scheme == "tls", host, port)
 
 

@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 from distributed.security import Security
 
-from loadsim import __version__
 from loadsim.cluster.place import connect, digest_of, left_files, lives, start_machine
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
+from loadsim.cluster.software import software
 from loadsim.errors import ConfigError
 
 ATTEND = "loadsim_attend"
@@ -41,13 +42,20 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 """A run's name is that of a directory."""
 
 
+def run_directories(runs: Path) -> list[Path]:
+    """Those of machine processes, which live or have lived there."""
+    return [place for place in sorted(runs.iterdir()) if RUN_NAME.fullmatch(place.name) and place.is_dir()]
+
+
 class Agent(WorkerPlugin):
     """Lets stations have machine processes in directories of `runs`."""
 
     name = "loadsim"
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, weight: int | None = None) -> None:
+        """`weight` is how much of the load the machine is to have beside others; None: as much as it has cores."""
         self._runs = runs
+        self._weight = weight
         self._starting = asyncio.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -66,11 +74,14 @@ class Agent(WorkerPlugin):
         )
 
     def describe(self) -> dict[str, Any]:
-        """What the station wants to know before it takes us."""
+        """What the station wants to know before it takes us; by name, the runs that are here, and which still go on."""
+        cores = len(os.sched_getaffinity(0))
         return {
-            "software": f"loadsim {__version__}",
-            "cores": len(os.sched_getaffinity(0)),
+            "software": software(),
+            "cores": cores,
+            "weight": self._weight or cores,
             "free_bytes": shutil.disk_usage(self._runs).free,
+            "runs": {directory.name: lives(directory) for directory in run_directories(self._runs)},
         }
 
     def read_clock(self) -> int:
@@ -88,7 +99,10 @@ class Agent(WorkerPlugin):
                 await asyncio.to_thread(self._start_once, run)
                 reader, writer = await connect(self._runs / run)
         except (ConfigError, OSError) as failure:
-            await comm.write({"gone": f"no machine process: {failure}"})
+            with suppress(OSError):
+                await comm.write({"gone": f"no machine process: {failure}"})
+                while True:  # until the station has heard that, and closes: Dask would take what it says for questions
+                    await comm.read()
             return Status.dont_reply
         async with asyncio.TaskGroup() as group:
             group.create_task(_relay_up(reader, comm))
@@ -100,6 +114,9 @@ class Agent(WorkerPlugin):
         self._started = [process for process in self._started if process.poll() is None]
         directory = self._directory(run)
         if not directory.exists():
+            for other in run_directories(self._runs):
+                if lives(other):
+                    raise ConfigError(f"run {run}: expected nothing else at work here, found run {other.name}")
             self._started.append(start_machine(directory))
 
     def _directory(self, run: str) -> Path:
@@ -150,7 +167,7 @@ class Agent(WorkerPlugin):
         if not directory.exists():
             return
         if lives(directory):
-            raise ConfigError(f"run {run}: expected that it has ended, found its machine process at work")
+            raise ConfigError(f"run {run}: expected that it has ended, found processes of it at work")
         if left_files(directory) != collected:
             raise ConfigError(
                 f"run {run}: expected that its files are complete, found that they have grown: collect again"
@@ -180,15 +197,50 @@ QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.admin.tick.interval": "1s",  # by itself 50 times a second, beside engines that measure
+    "distributed.admin.system-monitor.interval": "10s",  # twice a second
+    "distributed.client.scheduler-info-interval": "60s",  # all about all clients, every two seconds
     **NO_PAGES,
 }
 """Of all that Dask does beside, nothing."""
 
 
-async def serve(scheduler: str, name: str, runs: Path, security: Security, host: str | None = None) -> None:
-    """Be an agent, as a worker of the scheduler at this address, until it ends us or is lost."""
+class _Lasting(Worker):
+    """A worker that goes on without its scheduler, which it has lost when `left` is set: runs do without it, too."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.left = asyncio.Event()
+        self.stream_handlers["close"] = self._dismissed
+
+    def _dismissed(self, **_: Any) -> None:
+        self.left.set()
+
+    async def handle_scheduler(self, comm: Comm) -> None:
+        """As Dask calls it, to the end of the connection; its own would then close the worker."""
+        try:
+            await self.handle_stream(comm)
+        finally:
+            self.left.set()
+
+
+async def serve(
+    scheduler: str,
+    name: str,
+    runs: Path,
+    security: Security,
+    host: str | None = None,
+    weight: int | None = None,
+    joined: Callable[[], None] = lambda: None,
+    until_back: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Be an agent, as a worker of the scheduler at this address, until it ends us or is lost.
+
+    `joined` is called when it has taken us, and `until_back` when it is lost: until that returns, we still answer to
+    those who know our address. Raises `RuntimeError`, Dask's, when it does not take us.
+    """
     with dask.config.set(QUIET):
-        async with Worker(
+        async with _Lasting(
             scheduler,
             name=name,
             host=host,
@@ -196,6 +248,9 @@ async def serve(scheduler: str, name: str, runs: Path, security: Security, host:
             memory_limit=0,
             dashboard_address=PAGES_ADDRESS,
             security=security,
-            plugins=(Agent(runs),),
+            plugins=(Agent(runs, weight),),
         ) as worker:
-            await worker.finished()
+            joined()
+            await worker.left.wait()
+            if until_back is not None and worker.status not in (Status.closing, Status.closed):
+                await until_back()

@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from loadsim.client.control import decode, encode
 from loadsim.cluster.link import Link
-from loadsim.results.clocks import Reading
+from loadsim.results.clocks import OtherClock, Reading
+
+CLOCKS = 60
+"""So many of its newest readings say how a clock goes: those of ten minutes."""
 
 
 class MachineChannel:
     """To one machine (`client.channel.Channel`); whoever has a connection to it attaches that to `link`.
 
-    Its monotonic clock is as `clock` says, which was read before.
+    Its monotonic clock is as `clock` says, which was read before, and as `tell_clock` is told later.
     """
 
     def __init__(self, clock: Reading | None = None) -> None:
+        self._clocks = deque([clock] if clock else [], CLOCKS)
         self._ahead_ns = 0 if clock is None else clock.ahead_ns
-        self._untold = clock
+        self._begun = False
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._over = asyncio.Event()
         self.link = Link(self._hear)
         self.ended: str | None = None
 
-    @property
-    def ahead_ns(self) -> int:
-        """As it was measured."""
-        return self._ahead_ns
+    def set_clock(self, clock: Reading) -> None:
+        """It was read again, before the load: the word with which that begins is followed by what it showed."""
+        self._clocks.append(clock)
+        self._begun = False
 
     def tell(self, line: bytes) -> None:
         """By the link: it arrives when there is a way. What its clock was follows the word with which it begins."""
         self.link.tell(line)
-        if (clock := self._untold) is not None:
-            self._untold = None
-            self.tell_clock(clock)
+        if not self._begun:
+            self._begun = True
+            self._tell_clock()
+
+    def tell_start(self, start_ns: int) -> None:
+        """By its clock, as that has gone until now: since it was first read, users may have logged on for an hour."""
+        if self._clocks:
+            self._ahead_ns = OtherClock.of(self._clocks).there(start_ns).ahead_ns
+        self.tell(encode(start=start_ns + self._ahead_ns))
+        self._tell_clock()
 
     def tell_clock(self, clock: Reading) -> None:
-        """What its clock showed at an instant of ours, for its log; turned, as it would say it of our clock."""
-        ours = clock.turned()
+        """What its clock showed at an instant of ours, for its log."""
+        self._clocks.append(clock)
+        self._tell_clock()
+
+    def _tell_clock(self) -> None:
+        """The newest; turned, as it would say it of our clock."""
+        if not self._clocks:
+            return
+        ours = self._clocks[-1].turned()
         self.link.tell(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
 
     async def hear(self) -> bytes:
@@ -53,7 +72,7 @@ class MachineChannel:
     def kill(self) -> None:
         """Give it up. It is asked to end at once, in case it is there."""
         if self.ended is None:
-            self.tell(encode(stop=True))
+            self.tell(encode(**{"given up": "the station had not heard of its machine any more, and gave it up"}))
             self.tell(encode(stop=True))
             self.end("given up")
 

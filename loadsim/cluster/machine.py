@@ -9,38 +9,48 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
+from loadsim.client.channel import Channel, start_process
 from loadsim.client.clock import MonotonicClock
 from loadsim.client.control import decode, encode
-from loadsim.client.events import Events
+from loadsim.client.events import Events, closed_at_last
 from loadsim.client.leader import Leader, Told
 from loadsim.client.loops import requests_are
 from loadsim.client.modules import check_modules
 from loadsim.client.open_files import allow_open_files
-from loadsim.client.pool import Pool
+from loadsim.client.pool import Pool, start_engine
 from loadsim.cluster.beside import beside
 from loadsim.cluster.link import BEAT_S, Link
 from loadsim.cluster.offsets import NewestReading
-from loadsim.cluster.place import EVENTS_NAME, LOGS_NAME, check_private, listening_at
-from loadsim.cluster.share import Share
+from loadsim.cluster.place import EVENTS_NAME, LOGS_NAME, check_private, held, listening_at
+from loadsim.cluster.preparation import Preparation, Standing, together
+from loadsim.cluster.prepare_process import PREPARER
+from loadsim.cluster.share import Share, understood
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.workload import Workload
 from loadsim.monitor.machine import open_machine_log, watched_machine
 from loadsim.monitor.seen import seen_from_here
 from loadsim.monitor.server import find_server
 from loadsim.monitor.storage import server_storage
 from loadsim.results.clocks import Reading
-from loadsim.topology.preflight import check_sources
+from loadsim.topology.initialise import total
+from loadsim.topology.preflight import check_ports, check_sources, check_submission
 
 BEGIN_LIMIT_S = 60.0
-"""A machine that is told nothing for so long was started for nobody."""
+"""A machine that is told nothing for so long was started for nobody, or prepares mailboxes for nobody."""
+
+STILL_BEATS = 60
+"""How long a process that prepares mailboxes may say nothing: it is busy with one after the other, and says it late."""
 
 
 class Station:
@@ -55,13 +65,18 @@ class Station:
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """An agent has connected: from its first word on it is the one, to its end or until another one speaks."""
         spoken = False
+
+        def write(line: bytes) -> None:
+            if not writer.is_closing():  # else asyncio would complain; it is said again to the next agent
+                writer.write(line)
+
         try:
             while (line := await reader.readline()).endswith(b"\n"):
                 if not spoken:
                     spoken = True
                     self.leave()
                     self._agent = writer
-                    self.link.attach(writer.write)
+                    self.link.attach(write)
                 if self._agent is not writer:
                     break
                 self.link.receive(line)
@@ -133,7 +148,8 @@ class Watch:
             self._alone = True
             self._events.say("station lost", quiet_s=quiet * BEAT_S, goes_on=goes_on)
             if not goes_on:
-                self._leader.stop()
+                why = "cluster.on_control_loss is stop" if self._pool.start_ns else "before the common start"
+                self._leader.give_up(f"its machine had not heard of the station for {quiet * BEAT_S:.0f} s, {why}")
         if goes_on and time.monotonic_ns() >= self._pool.start_ns + self._all_finished_ns:
             self._leader.hear(encode(drain=True))
 
@@ -161,14 +177,90 @@ class _Both:
         self._last.flush()
 
 
-async def make_load(directory: Path, share: Share, station: Station, leader: Leader) -> None:
-    """Run a share from the start of its engines to their end.
+async def check(share: Share) -> None:
+    """Whether we can make a share, and make of it what the station does. Raises `ConfigError`."""
+    share.understood.check(await asyncio.to_thread(lambda: understood(Workload(share.scenario), share.hand)))
+    check_sources(share.scenario)
+    check_ports(share.scenario, share.hand)
+    check_modules(share.scenario, share.services)
+    allow_open_files(max(map(len, share.hands)))
+
+
+class Dismissed(Exception):
+    """Nobody wants load of us, or the station is gone."""
+
+
+async def prepare(share: Share, station: Station, leader: Leader) -> None:
+    """Prepare the mailboxes of our users, in step with the other machines; return when we are to make the load.
+
+    Raises `ConfigError` for what is wrong with any of them, and `Dismissed`.
+    """
+    change, begin = asyncio.Event(), asyncio.Event()
+    users = len(share.hand)
+    standing = Standing(of=users)
+
+    def note(all_of_us: Mapping[str, Standing]) -> None:
+        nonlocal standing
+        begins, standing = standing.phase, together(all_of_us)
+        if begins != standing.phase:
+            tell()
+
+    def tell() -> None:
+        station.link.tell(encode(progress=standing), passing=True)
+
+    async def keep_telling() -> None:
+        while True:
+            tell()
+            await asyncio.sleep(BEAT_S)
+
+    async def listen() -> None:
+        while not begin.is_set():
+            kind = await _word(station)
+            if kind == "stop":
+                raise Dismissed
+            if kind in ("change", "begin"):
+                {"change": change, "begin": begin}[kind].set()
+
+    async def agree(to_change: int) -> None:
+        tell()
+        leader.tell(inspected=to_change)
+        await change.wait()
+
+    async with beside(listen(), keep_telling()):
+        await check(share)
+        await check_submission(Workload(share.scenario), share.services, share.hand)
+        channels: dict[str, tuple[Channel, int]] = {}
+        try:
+            for name, errand in share.errands().items():
+                channels[name] = await start_process(PREPARER), len(errand.hand)
+                channels[name][0].tell(errand.encode())
+            done = await Preparation(channels, note, STILL_BEATS).run(agree)
+        finally:
+            for channel, _ in channels.values():
+                channel.kill()
+                await channel.wait()
+        tell()
+        leader.tell(prepared=asdict(total(list(done.values()))))
+        await begin.wait()
+
+
+async def _word(station: Station) -> str:
+    """The next thing that the station says. Raises `Dismissed` when it is not heard of any more."""
+    while True:
+        try:
+            async with asyncio.timeout(BEAT_S):
+                kind, _ = decode(await station.lines.get())
+                return kind
+        except TimeoutError:
+            if station.link.unanswered * BEAT_S > BEGIN_LIMIT_S:
+                raise Dismissed from None
+
+
+async def make_load(directory: Path, share: Share, station: Station, leader: Leader, kept: int) -> None:
+    """Run a share from the start of its engines to their end; they have the open file `kept`, too.
 
     Raises `ConfigError` when it cannot begin here, `RunInvalid` when no engine was left to make load.
     """
-    check_sources(share.scenario)
-    check_modules(share.scenario, share.services)
-    allow_open_files(max(map(len, share.hands)))
     place = find_server(share.services.imap, share.services.smtp)
     seen = await asyncio.to_thread(seen_from_here, place, share.services)
     logs = directory / LOGS_NAME
@@ -179,9 +271,9 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
         machine_log = open_machine_log(logs, begins[0].header)
     except OSError as failure:
         raise ConfigError(f"{directory}: expected a directory to write to, found: {failure}") from None
-    with written:
+    with closed_at_last(written):
         events = Events(cast(TextIO, _Both(cast(TextIO, Told(leader, client=share.name)), written)))
-        pool = Pool(begins, events, leader.watch, leader)
+        pool = Pool(begins, events, leader.watch, leader, partial(start_engine, kept=[kept]))
         leader.led = pool
         watch = Watch(share, station.link, leader, pool, events)
         clock = NewestReading()
@@ -193,6 +285,8 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
                     beside(watch.keep(), _listen(station, leader, clock)),
                 ):
                     await pool.run()
+                    if leader.why is not None:
+                        machine_log.facts({"ended_why": leader.why})
         finally:
             with suppress(OSError):  # a full disk; no figure of the answer but the machine's is from it
                 machine_log.close()
@@ -210,9 +304,9 @@ async def _listen(station: Station, leader: Leader, clock: NewestReading) -> Non
             leader.hear(line)
 
 
-async def live(directory: Path, heard: Callable[[], object]) -> None:
+async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
     """The life of a machine process; `heard` is called when it listens. It ends when its last word was heard, or when
-    nobody is there to hear it."""
+    nobody is there to hear it. Where it made no load, it leaves nothing. Its engines have the open file `kept`, too."""
     station = Station()
     async with asyncio.TaskGroup() as group:
         agents: set[asyncio.Task[None]] = set()
@@ -223,29 +317,38 @@ async def live(directory: Path, heard: Callable[[], object]) -> None:
 
         async with listening_at(directory, attend), beside(station.beat()):
             heard()
-            share = await _begin(station)
-            if share is not None:
+            first = await _first_word(station)
+            begun = False
+            if first is not None:
+                kind, about = first
+                share = Share.decode(about)
                 leader = Leader(station.link.tell, partial(station.link.tell, passing=True))
                 try:
-                    await make_load(directory, share, station, leader)
+                    await (prepare(share, station, leader) if kind == "prepare" else check(share))
+                    begun = True
+                    await make_load(directory, share, station, leader, kept)
+                    leader.tell(over=True)
+                except Dismissed:
                     leader.tell(over=True)
                 except ConfigError as refusal:
+                    begun = False
                     leader.tell(refused=f"client {share.name}: {refusal}")
                 except RunInvalid as reason:
                     leader.tell(failed=str(reason))
                 await station.until_heard(most_beats(share))
+            if not begun:  # there is nothing to collect
+                shutil.rmtree(directory, ignore_errors=True)
         for agent in agents:
             agent.cancel()
 
 
-async def _begin(station: Station) -> Share | None:
-    """What the station begins with; None when it does not within `BEGIN_LIMIT_S`."""
+async def _first_word(station: Station) -> tuple[str, Any] | None:
+    """With which the station begins; None when it does not within `BEGIN_LIMIT_S`."""
     try:
         async with asyncio.timeout(BEGIN_LIMIT_S):
-            _, about = decode(await station.lines.get())
+            return decode(await station.lines.get())
     except TimeoutError:
         return None
-    return Share.decode(about)
 
 
 def main() -> int:
@@ -258,10 +361,11 @@ def main() -> int:
     directory = Path(sys.argv[1])
     try:
         check_private(directory)
+        with held(directory) as kept:
+            asyncio.run(live(directory, heard, kept))
     except ConfigError as refusal:
         print(f"loadsim: {refusal}", file=sys.stderr)  # noqa: T201
         return 2
-    asyncio.run(live(directory, heard))
     return 0
 
 

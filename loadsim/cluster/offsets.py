@@ -38,9 +38,12 @@ class RoundTrip:
         return self.answered_ns - self.asked_ns
 
     def reading(self) -> Reading:
-        """What it says about the other clock. While we waited that went faster or slower, too, by little."""
+        """What it says about the other clock. While we waited that went faster or slower, too, by little.
+
+        The middle may be half a nanosecond off, and the other clock shows whole ones.
+        """
         middle_ns = (self.asked_ns + self.answered_ns) // 2
-        return Reading(middle_ns, self.there_ns, math.ceil((self.took_ns + 1) / 2 * (1 + MOST_RATE)))
+        return Reading(middle_ns, self.there_ns, math.ceil((self.took_ns + 1) / 2 * (1 + MOST_RATE)) + 1)
 
 
 def shortest(trips: Iterable[RoundTrip]) -> Reading:

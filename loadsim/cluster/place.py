@@ -5,12 +5,15 @@
     events.jsonl    what has happened, as in a run directory
     logs            the timing logs of its engines and of the machine
 
-Nobody but its owner gets in. What the station tells by the socket holds passwords; no file does.
+Nobody but its owner gets in. What the station tells by the socket holds passwords; no file does. The machine process
+and its engines hold the directory locked (flock(2)) as long as one of them lives: the machine may be killed, and its
+engines still write.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import socket
@@ -75,7 +78,7 @@ def check_private(directory: Path) -> None:
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
     """Of the socket, short enough wherever the directory is: a socket's path has 107 bytes at most (unix(7))."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = _opened(directory)
     try:
         yield Path(f"/proc/self/fd/{descriptor}/{SOCKET_NAME}")
     finally:
@@ -111,14 +114,38 @@ async def connect(directory: Path) -> tuple[asyncio.StreamReader, asyncio.Stream
         return await asyncio.open_unix_connection(path, limit=LONGEST_LINE_BYTES)
 
 
-def lives(directory: Path) -> bool:
-    """Whether a machine process lives there, or has just been started."""
-    with _socket_path(directory) as path, socket.socket(socket.AF_UNIX) as asked:
+@contextmanager
+def held(directory: Path) -> Iterator[int]:
+    """Hold the directory while the block lasts, and as long as a process lives to which the descriptor was passed on.
+
+    Raises `ConfigError` where that is not possible.
+    """
+    descriptor = _opened(directory)
+    try:
         try:
-            asked.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            return False
-    return True
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as failure:
+            raise ConfigError(f"{directory}: expected a file system with locks, found: {failure.strerror}") from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def lives(directory: Path) -> bool:
+    """Whether a process is at work there: a machine's, or an engine of one that was killed."""
+    descriptor = _opened(directory)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: whoever asks holds up nobody else who asks
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _opened(directory: Path) -> int:
+    """A descriptor that processes we start do not have, unless it is passed on to them."""
+    return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def left_files(directory: Path) -> dict[str, int]:

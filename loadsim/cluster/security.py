@@ -1,13 +1,17 @@
-"""A bundle of certificates as Dask takes it: encryption required, both sides proved, the station by its name, too."""
+"""Certificates as Dask takes them: encryption required, both sides proved, the station by its name, too."""
 
 from __future__ import annotations
 
 import ssl
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from distributed.security import Security
 
-from loadsim.cluster.certs import Bundle
+from loadsim.cluster.address import ControlAddress, check_transport
+from loadsim.cluster.certs import Bundle, load_bundle
+from loadsim.errors import ConfigError
 
 
 class MutualTls(Security):
@@ -43,6 +47,32 @@ def mutual_tls(bundle: Bundle) -> MutualTls:
         tls_client_cert=cert,
         tls_client_key=key,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """To a cluster, or into it: where its station listens, and how members of it show who they are."""
+
+    address: ControlAddress
+    security: Security
+
+
+def way_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool = False) -> Way:
+    """The way that is taken with the bundle in the directory `certs`, or without any by plain TCP.
+
+    Raises `ConfigError` where plain TCP is refused (see `check_transport`), and for a bundle that is missing, not to be
+    used, or of no use.
+    """
+    check_transport(address, insecure_plain_tcp)
+    if address.secured:
+        if certs is None:
+            raise ConfigError(
+                f"{address}: expected --certs DIR, this machine's bundle (loadsim cluster certs makes it), found none"
+            )
+        return Way(address, mutual_tls(load_bundle(certs)))
+    if certs is not None:
+        raise ConfigError(f"--certs {certs}: expected an address that begins with tls://, found {address}")
+    return Way(address, Security())
 
 
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}

@@ -1,28 +1,68 @@
-"""What a machine has of a run, and what it is to do when its station is gone."""
+"""What a machine has of a run, what it must understand as the station does, and what it does when that is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from loadsim.client.control import encode
 from loadsim.client.engine_process import Begin, packed, unpacked
 from loadsim.client.events import Events
+from loadsim.cluster.prepare_process import Errand
+from loadsim.cluster.software import software
+from loadsim.errors import ConfigError
+from loadsim.model.losses import OnLoss
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload, combine_digests
 from loadsim.results.hand import Hand
+from loadsim.topology.initialise import start_state_after
+from loadsim.topology.mailboxes import AT_ONCE
 
-OnControlLoss = Literal["continue", "stop"]
-"""What a machine does that has not heard of its station for `control_limit_s`."""
+MAILBOXES_OF_A_PROCESS = 25
+"""Fewer are not worth another process that prepares them: it takes a second to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What a station and a machine must come to by themselves, and come to the same: the software, and digests.
+
+    `plan` is over the plans of the machine's own users. `start_state` is None where mailboxes are left as they are.
+    """
+
+    software: str
+    scenario: str
+    start_state: str | None
+    plan: str
+
+    def check(self, found: Understood) -> None:
+        """Raises `ConfigError` unless what was found elsewhere is the same."""
+        for each in fields(self):
+            ours, theirs = getattr(self, each.name), getattr(found, each.name)
+            if ours != theirs:
+                what = each.name.replace("_", " ")
+                named = what if each.name == "software" else f"digest of the {what}"
+                raise ConfigError(f"{named}: expected the station's, {ours}, found {theirs}: is the software the same?")
+
+
+def understood(workload: Workload, users: Iterable[int]) -> Understood:
+    """What this machine makes of a scenario, and of these users of it. It takes about half a ms a user and day."""
+    return Understood(
+        software=software(),
+        scenario=workload.scenario.digest(),
+        start_state=start_state_after(workload, workload.scenario.initialise),
+        plan=combine_digests([workload.user_digest(user) for user in users]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """A machine's part of a run (`pool.Part`): `hands`, one for each of its engines, that follow each other.
 
-    `name` is what the machine is called, and `header` what all timing logs of the run have in common.
+    `name` is what the machine is called, `header` what all timing logs of the run have in common, and `understood` what
+    the station makes of it. A share that is `prepared` is with its machine, which has prepared the mailboxes.
     """
 
     scenario: Scenario
@@ -30,8 +70,10 @@ class Share:
     name: str
     hands: Sequence[Hand]
     header: Mapping[str, Any]
-    on_control_loss: OnControlLoss = "continue"
+    understood: Understood
+    on_control_loss: OnLoss = "continue"
     control_limit_s: float = 60.0
+    prepared: bool = False
 
     @property
     def hand(self) -> Hand:
@@ -40,33 +82,52 @@ class Share:
         return Hand(first.users, first.step, first.begin, last.end)
 
     def encode(self) -> bytes:
-        """The line that begins a machine."""
-        return encode(
-            begin={
-                "values": packed(self.scenario, self.services),
-                "name": self.name,
-                "hands": [asdict(hand) for hand in self.hands],
-                "header": self.header,
-                "on_control_loss": self.on_control_loss,
-                "control_limit_s": self.control_limit_s,
-            }
-        )
+        """The line that has a machine make its load."""
+        return encode(begin=None if self.prepared else self._told())
+
+    def encode_to_prepare(self) -> bytes:
+        """The line that has it prepare its users' mailboxes first."""
+        return encode(prepare=self._told())
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            "values": packed(self.scenario, self.services),
+            "name": self.name,
+            "hands": [asdict(hand) for hand in self.hands],
+            "header": self.header,
+            "understood": asdict(self.understood),
+            "on_control_loss": self.on_control_loss,
+            "control_limit_s": self.control_limit_s,
+        }
 
     @classmethod
     def decode(cls, about: Mapping[str, Any]) -> Share:
-        """The inverse."""
+        """What such a line is about."""
         told = dict(about)
         scenario, services = unpacked(told.pop("values"))
         hands = [Hand(**hand) for hand in told.pop("hands")]
-        return cls(scenario, services, hands=hands, **told)
+        return cls(scenario, services, hands=hands, understood=Understood(**told.pop("understood")), **told)
+
+    def errands(self) -> dict[str, Errand]:
+        """What the processes are told that prepare the mailboxes of its users, by what they are called.
+
+        They are as many as its engines, if there is work enough.
+        """
+        processes = max(1, min(len(self.hands), len(self.hand) // MAILBOXES_OF_A_PROCESS))
+        at_once = max(1, AT_ONCE // processes)
+        return {
+            f"process {number} of {processes}": Errand(self.scenario, self.services, hand, at_once)
+            for number, hand in enumerate(self.hand.cut([1] * processes), 1)
+        }
 
     def begins(self, logs: Path) -> list[Begin]:
         """What each of the machine's engines is told to begin with; their timing logs are in the directory `logs`."""
         begins = []
         for engine, hand in enumerate(self.hands, 1):
-            own = {"client": self.name, "engine": str(engine), "engine_users": len(hand), "hand": asdict(hand)}
+            own = {"engine": str(engine), "engine_users": len(hand), "hand": asdict(hand)}
             log = logs / f"{self.name}.{engine}.tlog"
-            begins.append(Begin(self.scenario, self.services, hand, str(log), {**self.header, **own}))
+            header = {**self.header, "client": self.name, "engines": len(self.hands), **own}
+            begins.append(Begin(self.scenario, self.services, hand, str(log), header))
         return begins
 
     def say_ready(self, events: Events, process: int) -> None:

@@ -208,6 +208,8 @@ class Session:
 class Endpoint:
     """Where a service listens. `tls` is none, starttls or implicit; `ca_file` None means the system's authorities.
 
+    `authorities` is what stands in `ca_file`, for those who have no such file: PEM certificates. None: not read yet.
+
     `connection` (SMTP) is per-message or kept; `auth` (SMTP) says whether to authenticate when the server offers it.
     `sources` are the local addresses to connect from; none leave it to the system. `resumes` says whether clients
     offer their last TLS session when they connect again.
@@ -221,6 +223,7 @@ class Endpoint:
     auth: bool = True
     sources: tuple[str, ...] = ()
     resumes: bool = True
+    authorities: str | None = None
 
     def source(self, user: int) -> str | None:
         """The local address that this user's connections start from; None leaves it to the system."""

@@ -35,6 +35,7 @@ from loadsim.model.fields import (
     strict,
     word,
 )
+from loadsim.model.losses import Losses
 from loadsim.model.ports import Account
 from loadsim.model.profile import (
     Profile,
@@ -201,6 +202,7 @@ class _Document:
     criteria: Any = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     abort_on: AbortOn = field(default_factory=AbortOn)
+    cluster: Losses = field(default_factory=Losses)
     allow_hosts: tuple[Text, ...] = ()
 
     def __post_init__(self) -> None:
@@ -228,6 +230,7 @@ class Scenario:
     criteria: Criteria
     limits: Limits
     abort_on: AbortOn
+    cluster: Losses
     allow_hosts: tuple[str, ...]
 
     @property
@@ -336,6 +339,11 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             "sessions_lost": scenario.abort_on.sessions_lost,
             "period": _seconds(scenario.abort_on.period_s),
         },
+        "cluster": {
+            "on_client_loss": scenario.cluster.on_client_loss,
+            "on_control_loss": scenario.cluster.on_control_loss,
+            "control_limit": _seconds(scenario.cluster.control_limit_s),
+        },
         "allow_hosts": list(scenario.allow_hosts),
     }
 
@@ -388,6 +396,7 @@ def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
         criteria=_criteria(document, topology, origin),
         limits=document.limits,
         abort_on=document.abort_on,
+        cluster=document.cluster,
         allow_hosts=document.allow_hosts,
     )
 

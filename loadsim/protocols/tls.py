@@ -12,6 +12,8 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint
@@ -73,14 +75,30 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
     context = kind(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and names
     if isinstance(context, ResumingContext):
         context.sessions = {}
+    authorities = with_authorities(endpoint).authorities
+    if authorities is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return context
     try:
-        if endpoint.ca_file is None:
-            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        else:
-            context.load_verify_locations(endpoint.ca_file)
-    except (OSError, ssl.SSLError) as error:
-        found = "none in it" if isinstance(error, ssl.SSLError) else error.strerror
-        raise ConfigError(
-            f"ca_file: expected a readable file of PEM certificates, found {endpoint.ca_file}: {found}"
-        ) from None
+        context.load_verify_locations(cadata=authorities)
+    except (ValueError, ssl.SSLError):  # the first for a file that is empty
+        raise _no_authorities(endpoint, "none in it") from None
     return context
+
+
+def with_authorities(endpoint: Endpoint) -> Endpoint:
+    """The endpoint with what stands in its `ca_file`, so that it can be used on a machine that has no such file.
+
+    Raises `ConfigError` when it cannot be read.
+    """
+    if endpoint.ca_file is None or endpoint.authorities is not None:
+        return endpoint
+    try:
+        # Certificates are ASCII; what else stands in such a file is for people.
+        return replace(endpoint, authorities=Path(endpoint.ca_file).read_text(encoding="ascii", errors="ignore"))
+    except OSError as error:
+        raise _no_authorities(endpoint, error.strerror) from None
+
+
+def _no_authorities(endpoint: Endpoint, found: str | None) -> ConfigError:
+    return ConfigError(f"ca_file: expected a readable file of PEM certificates, found {endpoint.ca_file}: {found}")

@@ -14,6 +14,7 @@ from loadsim.report.breakdown import breakdown
 from loadsim.report.criteria_file import criteria_of
 from loadsim.report.figures import finite, response_figures, table_row
 from loadsim.report.measured import Measured, measure
+from loadsim.results.clients import client_figures
 from loadsim.results.criteria import Result, hold, read_criteria
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator import EngineHealth
@@ -124,6 +125,7 @@ def _summarise(
     lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
     figures["generator"] = _generator(facts.generator.engines, lag_ms)
     figures["machines"] = [asdict(machine) for machine in facts.generator.machines]
+    figures["per_client"] = [asdict(one) for one in client_figures(log, window_s, facts.generator.engines)]
     wanted = criteria_of(how.criteria, figures) if how.criteria else read_criteria(log.header)
     results = () if part else hold(wanted, figures)  # of some users, criteria say nothing
     verdict = judge(facts, results, limits)

@@ -272,12 +272,42 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         *_generator(score["generator"], score["engines"]),
         *(_machine(machine) for machine in score["machines"]),
         *(f"Warning: {warning}" for warning in score["warnings"]),
+        *_clients(score["per_client"]),
+    ]
+
+
+CLIENT_COLUMNS = ("Client", "Users", "Lost", "Engines", "Start", "give or take", "Lag 99th", "CPU", "Late 95th")
+
+
+def _clients(clients: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row for each client machine of several, after a blank line."""
+    if not clients:
+        return []
+    rows: list[Sequence[str]] = [CLIENT_COLUMNS]
+    rows += [
+        (
+            one["client"],
+            str(one["users"]),
+            str(one["lost_users"]),
+            str(one["engines"]),
+            "-" if one["start_late_ms"] is None else f"{one['start_late_ms']:+.2f}",
+            "-" if one["start_error_ms"] is None else f"{one['start_error_ms']:.2f}",
+            _ms(one["lag_p99_ms"]),
+            "-" if one["cpu_share"] is None else f"{one['cpu_share']:.0%}",
+            _ms(one["lateness_p95_ms"]),
+        )
+        for one in clients
+    ]
+    return [
+        "",
+        *table(rows),
+        "Start: later than the control station meant it. Lag and CPU: of the client's worst engine.",
     ]
 
 
 def who_is_unwatched(score: Mapping[str, Any]) -> str:
     """Whose users' mail nobody can tell of."""
-    return "other slices" if score["slice"] else "engines that were lost"
+    return "other slices" if score["slice"] else "engines that were lost, or had ended"
 
 
 def _clocks(score: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from loadsim.results.attendance import lost_users, runs_outside, users_had, users_present
+from loadsim.results.attendance import (
+    heard_last_s,
+    lost_users,
+    runs_outside,
+    users_had,
+    users_present,
+    without_logs,
+)
 from loadsim.results.delivery import delivery
 from loadsim.results.gathering import gather, windowed_hits
 from loadsim.results.generator import engines_health, machines_health
@@ -148,13 +155,12 @@ def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | Non
     return [
         *log.damages,
         *(
-            f"the log of {source.client}.{source.engine}{_of(source.run, several)} has no end: its {source.users} users"
-            " count as lost"
-            for source in log.sources
+            _no_end(source, _of(source.run, several), last_s)
+            for source, last_s in zip(log.sources, heard_last_s(log), strict=True)
             if source.simulates and not source.ended
         ),
         *(
-            f"the logs{_of(run, several)} are of {present[run]} of {users} users"
+            f"the logs{_of(run, several)} are of {present[run]} of {users} users{_of_whom(without_logs(log, run))}"
             for run, users in had.items()
             if present[run] < users
         ),
@@ -163,6 +169,21 @@ def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | Non
             for run in (runs_outside(log, window_s) if several else ())
         ),
     ]
+
+
+def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
+    """That a log has no end, or not that of the run, and since when its users are missing, as far as it says so."""
+    after = "" if last_s is None else f" after {last_s:.1f} s"
+    name, lost = f"{source.client}.{source.engine}{of_run}", f"its {source.users} users count as lost"
+    if source.given_up_why is not None:
+        return f"{name} was given up{after}, as {source.given_up_why}: {lost}"
+    return f"the log of {name} has no end: {lost}" + (after and f", with nothing known of them{after}")
+
+
+def _of_whom(missing: Mapping[str, int]) -> str:
+    """Whose logs are missing."""
+    each = ", ".join(f"{users} of client {client}" for client, users in missing.items())
+    return each and f"; there are none of {each}"
 
 
 def _of(run: str, several: bool) -> str:

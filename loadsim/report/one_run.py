@@ -325,9 +325,41 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
     )
 
 
+def _clients(clients: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:
+    """A row for each client machine, where there were several."""
+    columns = (
+        Column("Client"),
+        Column("Users", 0),
+        Column("Lost users", 0),
+        Column("Engines", 0),
+        Column("Started late (ms)", 2),
+        Column("Give or take (ms)", 2),
+        Column("Clock fast (ppm)", 1),
+        Column("Lag, 99th (ms)", 1),
+        Column("CPU (% of a core)", 0),
+        Column("Late, 95th (ms)", 1),
+    )
+    rows = tuple(
+        (
+            one["client"],
+            one["users"],
+            one["lost_users"],
+            one["engines"],
+            one["start_late_ms"],
+            one["start_error_ms"],
+            one["clock_fast_ppm"],
+            one["lag_p99_ms"],
+            None if one["cpu_share"] is None else 100 * one["cpu_share"],
+            one["lateness_p95_ms"],
+        )
+        for one in clients
+    )
+    return (Table("Client machines, each with its worst engine", columns, rows),) if rows else ()
+
+
 def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
     score, worst = run.score, run.score["generator"]
-    blocks: list[Block] = []
+    blocks: list[Block] = [*_clients(score["per_client"])]
     if not run.stress:
         late = score["lateness_p95_ms"]
         rows = (

@@ -53,14 +53,36 @@ def lost_users(log: TimingLog, part: Slice | None = None) -> int:
     Those of engines whose log is missing or has no end; of the others, those that the engine says had no session
     at the end (`lost_users`), at least those that never got on.
     """
-    lost = sum(users_had(log, part).values()) - sum(users_present(log).values())
+    return sum(users_had(log, part).values()) - sum(users_present(log).values()) + sum(lost_by_source(log))
+
+
+def lost_by_source(log: TimingLog) -> list[int]:
+    """The same of the users of each of the log's sources, in their order."""
     logons = _logons(log)
+    return [
+        max(int(source.facts.get("lost_users", 0)), _never_on(log, logons, source)) if source.ended else source.users
+        for source in log.sources
+    ]
+
+
+def heard_last_s(log: TimingLog) -> list[float | None]:
+    """By when each of the log's sources has last told of its health, in their order; None: never in the run."""
+    whose = [getattr(log.sources[0], maker) for maker in MAKERS]  # a log of one engine does not say it in each sample
+    last: dict[tuple[str, ...], float] = {}
+    for sample in log.health:
+        if sample.get("at_s") is not None:
+            maker = tuple(sample.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
+            last[maker] = max(last.get(maker, 0.0), sample["at_s"])
+    return [last.get(tuple(getattr(source, maker) for maker in MAKERS)) for source in log.sources]
+
+
+def without_logs(log: TimingLog, run: str) -> dict[str, int]:
+    """The client machines of a run of which there are logs of fewer users than they had; how many users are missing."""
+    dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
     for source in log.sources:
-        if not source.ended:
-            lost += source.users
-        else:
-            lost += max(int(source.facts.get("lost_users", 0)), _never_on(log, logons, source))
-    return lost
+        if source.run == run and source.client in dealt:
+            dealt[source.client] -= source.users
+    return {client: users for client, users in dealt.items() if users > 0}
 
 
 def _logons(log: TimingLog) -> Records:

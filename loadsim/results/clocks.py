@@ -65,7 +65,11 @@ class OtherClock:
         exact. Raises `ValueError` for none.
         """
         kept: list[Reading] = []
+        instants: set[int] = set()
         for one in sorted(readings, key=lambda reading: (reading.error_ns, reading.at_ns)):
+            if one.at_ns in instants:
+                continue
+            instants.add(one.at_ns)
             place = bisect_left(kept, one)
             if 0 < place < len(kept):
                 known_ns = _between(kept[place - 1], kept[place], one.at_ns)

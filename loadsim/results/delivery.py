@@ -30,8 +30,8 @@ class Delivery:
     """What became of the messages that were accepted in a window, counted per recipient.
 
     Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
-    `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or the
-    log has nothing of the machine that simulated him.
+    `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or did
+    not wait for mail any more, or the log has nothing of the machine that simulated him.
     `duplicates` are copies that came into a recipient's sight beyond the first.
     `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
     that is the server's doing, of several the difference between their clocks, too.
@@ -210,17 +210,19 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
         clock_error_us[of_accepted] = np.where(here, 0, error_us)
     arrived_us[copies == 0] = NEVER
     letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, _MESSAGE_AT]
-    unwatched = _unwatched(log, accepted.keys) & (copies == 0)
+    unwatched = _unwatched(log, accepted) & (copies == 0)
     return Journeys(accepted.at_us, arrived_us, announced, copies, letter, unwatched, clock_error_us)
 
 
-def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
+def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
     """Which of these messages went to users whose engine did not live to the end, never started, or is not in the log.
 
-    Of engines that are not in the log something is known only where all others say who their users are.
+    Of engines that are not in the log something is known only where all others say who their users are. Nor was there
+    anybody for messages of a machine that had lost its station, and sent them when the others had ceased to wait for
+    mail: in step with each other, none waits less than the scenario's drain for what was sent to it and is not there.
     """
-    named = keys.view(_KEY)
-    unwatched = np.zeros(len(keys), np.bool_)
+    named = accepted.keys.view(_KEY)
+    unwatched = np.zeros(len(named), np.bool_)
     for run in {source.run for source in log.sources if source.simulates} & {*log.strings}:
         of_this = [source for source in log.sources if source.simulates and source.run == run]
         hands = [(source.hand, source.started and source.ended) for source in of_this]
@@ -228,6 +230,9 @@ def _unwatched(log: TimingLog, keys: NDArray[np.bytes_]) -> NDArray[np.bool_]:
             of_run = ~_in_any(named["user"], [hand for hand, there in hands if hand is not None and there])
         else:
             of_run = _in_any(named["user"], [hand for hand, there in hands if hand is not None and not there])
+        for source in of_this:
+            if source.hand is not None and source.watched_long_us is not None:
+                of_run |= _in_any(named["user"], [source.hand]) & (accepted.at_us > source.watched_long_us)
         unwatched |= of_run & (named["run"] == log.strings.index(run))
     return unwatched
 

@@ -5,6 +5,7 @@ Of so many numbers only the largest are kept, for a 95th percentile is one of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -45,6 +46,27 @@ def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, 
     return {
         cause: None if np.isnan(late_s) else round(late_s * 1000, 3)
         for cause, late_s in zip(LATENESS, found.tolist(), strict=True)
+    }
+
+
+def lateness_of_clients_ms(
+    log: TimingLog, window_s: tuple[float, float], clients: Sequence[str]
+) -> dict[str, float | None]:
+    """By client machine, the 95th percentile of how late it began tasks of the window by the generator's fault."""
+    by_clock = np.isin(np.array(log.strings), TIMED)
+    numbers = {name: number for number, name in enumerate(log.strings)}
+    place = np.zeros(len(log.strings), np.int64)
+    for number, client in enumerate(clients):
+        if client in numbers:
+            place[numbers[client]] = number
+    largest = Largest(np.full(len(clients), log.streams["tasks"].count))
+    for tasks in log.pieces("tasks"):
+        timed = by_clock[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)
+        largest.add(place[tasks["client"][timed]], tasks["late_generator_s"][timed])
+    found = largest.percentiles().tolist()
+    return {
+        client: None if np.isnan(late_s) else round(late_s * 1000, 3)
+        for client, late_s in zip(clients, found, strict=True)
     }
 
 

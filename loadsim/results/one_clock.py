@@ -8,7 +8,7 @@ that comes when, by the station's clock, anything was, and how far that may be w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from loadsim.results.clocks import OtherClock, Reading
 from loadsim.results.records import Records
+from loadsim.results.samples import Sample
 from loadsim.results.timinglog import Source, TimingLog
 
 Machine = tuple[str, str]
@@ -30,7 +31,8 @@ STATION_CLOCK = "station_clock"
 def station_clock_sample(station: Reading, ahead_ns: int) -> dict[str, Any]:
     """A client's reading of the station's clock, to stand in the next sample of its machine's health.
 
-    `ahead_ns` is how far ahead of the station's clock the client's was taken to be when the common start was told.
+    `ahead_ns` is how far ahead of the station's clock the client's was taken to be when the common start was told, or
+    until it was.
     """
     told = {"at_ns": station.at_ns, "station_ns": station.there_ns, "error_ns": station.error_ns, "ahead_ns": ahead_ns}
     return {STATION_CLOCK: told}
@@ -67,20 +69,26 @@ class StationClock:
 def station_clock(log: TimingLog) -> StationClock:
     """What the log knows of the station's clock."""
     several = _machines_of_several(log.sources)
-    readings: dict[Machine, list[Reading]] = {}
+    read: dict[Machine, list[Sample]] = {}
     for sample in log.health if several else ():  # there may be many
         machine = str(sample.get("run", "")), str(sample.get("client", ""))
         if STATION_CLOCK in sample and machine in several:
-            readings.setdefault(machine, []).append(_reading(sample))
-    machines = {machine: OtherClock.of(found) for machine, found in readings.items()}
+            read.setdefault(machine, []).append(sample)
+    machines = {machine: OtherClock.of(_readings(samples)) for machine, samples in read.items()}
     return StationClock(machines, compared=several <= machines.keys())
 
 
-def _reading(sample: Mapping[str, Any]) -> Reading:
-    """A reading in which both clocks count from the common start, where the log's records do."""
-    read = sample[STATION_CLOCK]
-    since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
-    return Reading(since_ns, since_ns + read["station_ns"] - read["at_ns"] + read["ahead_ns"], read["error_ns"])
+def _readings(samples: Sequence[Mapping[str, Any]]) -> Iterator[Reading]:
+    """Readings in which both clocks count from the common start, where the log's records do.
+
+    Before that, nobody knew yet by how much ahead the client's clock would be taken to be when it was told: the last
+    of the samples, in the order of time, says it.
+    """
+    ahead_ns = samples[-1][STATION_CLOCK]["ahead_ns"]
+    for sample in samples:
+        read = sample[STATION_CLOCK]
+        since_ns = round(sample["at_s"] * 1e9) - (sample["at_ns"] - read["at_ns"])
+        yield Reading(since_ns, since_ns + read["station_ns"] - read["at_ns"] + ahead_ns, read["error_ns"])
 
 
 def _machines_of_several(sources: Iterable[Source]) -> set[Machine]:

@@ -85,6 +85,9 @@ COMMAND = np.dtype(
 )
 """One protocol command: the sub-timing of a task."""
 
+GIVEN_UP = "given up"
+"""How an engine ended that lived on, and without which the run went on: what it did not do any more is lost."""
+
 MAKERS = ("client", "engine", "run")
 """Who made a record: the string table has their names. One engine of one run writes one log."""
 

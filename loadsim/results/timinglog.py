@@ -23,12 +23,15 @@ from loadsim.results.columns import Columns, together
 from loadsim.results.hand import Hand, Slice, slice_of
 from loadsim.results.logfile import GROUP_RECORDS, LogFile, open_log
 from loadsim.results.newfile import new_file
-from loadsim.results.records import KINDS, MAKERS, Records, block_of
+from loadsim.results.records import GIVEN_UP, KINDS, MAKERS, Records, block_of
 from loadsim.results.samples import Sample
 from loadsim.results.streams import EVER, FileStream, Span, Stream, ahead
 
 _BLOCK_RECORDS = 16_384
 _BLOCK_SAMPLES = 1024
+
+NEARLY_ALL = 0.95
+"""Of the time for which mail is waited for: clocks that are compared agree far better."""
 
 WHOLE_RECORDS = 1 << 21
 """So many records of a kind are kept in memory for the next question; of more, only a part is there, at any time."""
@@ -55,8 +58,22 @@ class Source:
 
     @property
     def ended(self) -> bool:
-        """Whether the engine lived to its end; then its log is whole."""
-        return "ended" in self.facts
+        """Whether the engine lived to the run's end; then its log is whole."""
+        return "ended" in self.facts and self.facts["ended"] != GIVEN_UP
+
+    @property
+    def given_up_why(self) -> str | None:
+        """Why it ended without the others, if it lived to say so; else None."""
+        return self.facts.get("given_up_why")
+
+    @property
+    def watched_long_us(self) -> int | None:
+        """Mail that was accepted until then, in microseconds from the common start, was waited for as long as the
+        scenario wants it; None for an engine that did not wait, or does not say."""
+        if not self.facts.keys() >= {"start_ns", "watched_until_ns", "drain_s"}:
+            return None
+        until_us = (self.facts["watched_until_ns"] - self.facts["start_ns"]) // 1000
+        return int(until_us - self.facts["drain_s"] * 1e6 * NEARLY_ALL)
 
     @property
     def started(self) -> bool:

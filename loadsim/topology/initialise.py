@@ -29,11 +29,15 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.topology import manifest
 from loadsim.topology.inspect import MailboxState, look, refuse_foreign
-from loadsim.topology.mailboxes import Progress, accounts_on_server, name_of, visit
+from loadsim.topology.mailboxes import AT_ONCE, Progress, accounts_on_server, name_of, visit
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
 """What is put into a folder at a time; it bounds what a process of many sessions holds in memory."""
+
+INSPECT = "inspect"
+INITIALISE = "initialise"
+"""What progress is told of, in this order."""
 
 _EVIDENCE = f"\r\n{HEADER}: ".encode()
 
@@ -187,6 +191,63 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """How many mailboxes were looked into, and those of them that are to be changed."""
+
+    accounts: int
+    to_change: Sequence[Account]
+
+
+async def inspect(
+    workload: Workload,
+    services: Services,
+    mode: str,
+    progress: Progress,
+    users: Iterable[int] | None = None,
+    at_once: int = AT_ONCE,
+) -> Inspected:
+    """Look into the mailboxes of these users (None: of all), `at_once` at a time; nothing is changed.
+
+    Which are to be changed, `mode` says, as for `initialise`. Raises `ConfigError` when an account cannot be logged on
+    to, or holds somebody else's mail.
+    """
+    accounts = accounts_on_server(workload.scenario, users)
+    start = StartState(workload)
+
+    async def examine(account: Account, mailbox: Provisioning) -> tuple[dict[str, int], bool]:
+        state = await look(mailbox)
+        if state.foreign or mode != "auto":
+            return state.foreign, mode == "always"
+        return {}, bool(change_mailbox(state, start, account.number, anew=False))
+
+    examined = await visit(accounts, services, examine, partial(progress, INSPECT), at_once)
+    refuse_foreign([(account, foreign) for account, (foreign, _) in zip(accounts, examined, strict=True)])
+    to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
+    return Inspected(len(accounts), to_change)
+
+
+async def restore(
+    workload: Workload,
+    services: Services,
+    mode: str,
+    inspected: Inspected,
+    progress: Progress,
+    at_once: int = AT_ONCE,
+) -> Initialised:
+    """Bring the mailboxes that are to be changed to their start state.
+
+    Raises `ConfigError`, which says which account could not be finished.
+    """
+    start = StartState(workload)
+
+    async def change(account: Account, mailbox: Provisioning) -> Initialised:
+        return await restore_mailbox(account, mailbox, start, anew=mode == "always")
+
+    done = await visit(inspected.to_change, services, change, partial(progress, INITIALISE), at_once)
+    return replace(total(done), accounts=inspected.accounts, start_state=start_state_after(workload, mode))
+
+
 async def initialise(
     workload: Workload, services: Services, mode: str, progress: Progress, users: Iterable[int] | None = None
 ) -> Initialised:
@@ -198,26 +259,8 @@ async def initialise(
     Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by then nothing has been
     changed. One that comes later says which account could not be finished.
     """
-    accounts = accounts_on_server(workload.scenario, users)
-    start = StartState(workload)
-
-    async def inspect(account: Account, mailbox: Provisioning) -> tuple[dict[str, int], bool]:
-        state = await look(mailbox)
-        if state.foreign or mode != "auto":
-            return state.foreign, mode == "always"
-        return {}, bool(change_mailbox(state, start, account.number, anew=False))
-
-    inspected = await visit(accounts, services, inspect, partial(progress, "inspect"))
-    refuse_foreign([(account, foreign) for account, (foreign, _) in zip(accounts, inspected, strict=True)])
-    if mode == "never":
-        return Initialised(len(accounts))
-    wrong = [account for account, (_, change) in zip(accounts, inspected, strict=True) if change]
-
-    async def restore(account: Account, mailbox: Provisioning) -> Initialised:
-        return await restore_mailbox(account, mailbox, start, anew=mode == "always")
-
-    done = await visit(wrong, services, restore, partial(progress, "initialise"))
-    return replace(_total(done), accounts=len(accounts), start_state=workload.start_state_digest())
+    inspected = await inspect(workload, services, mode, progress, users)
+    return await restore(workload, services, mode, inspected, progress)
 
 
 async def prepare(
@@ -231,9 +274,19 @@ async def prepare(
     return await initialise(workload, services, scenario.initialise, progress, users)
 
 
-def _total(done: Sequence[Initialised]) -> Initialised:
-    counts = ("changed", "folders_created", "folders_deleted", "put", "removed", "reflagged")
-    return Initialised(len(done), **{name: sum(getattr(one, name) for one in done) for name in counts})
+def start_state_after(workload: Workload, mode: str) -> str | None:
+    """The digest of the start state in which all mailboxes are once they are prepared, whoever prepares which.
+
+    None where `mode` leaves them as they are.
+    """
+    return None if mode == "never" else workload.start_state_digest()
+
+
+def total(done: Sequence[Initialised]) -> Initialised:
+    """What was done to all of these mailboxes together; they are in one start state, if in any."""
+    counts = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged")
+    summed = {name: sum(getattr(one, name) for one in done) for name in counts}
+    return Initialised(**summed, start_state=done[0].start_state if done else None)
 
 
 async def restore_mailbox(account: Account, mailbox: Provisioning, start: StartState, anew: bool) -> Initialised:

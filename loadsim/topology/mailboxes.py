@@ -11,6 +11,7 @@ from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
 from loadsim.model.ports import Account, ClientModule, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario, Server
+from loadsim.protocols.tls import with_authorities
 
 T = TypeVar("T")
 
@@ -21,6 +22,7 @@ MODULE = "imap"
 """The client module that provisions, whatever module the users will be measured through."""
 
 AT_ONCE = 32
+"""How many mailboxes a machine visits at a time."""
 
 
 class Deaf:
@@ -41,13 +43,17 @@ class Deaf:
 
 
 def services_of(scenario: Scenario) -> Services:
-    """The server that a scenario names. Raises `ConfigError` when it lives only as long as a run does."""
+    """The server that a scenario names, with the authorities that it names for it: they go wherever the services go.
+
+    Raises `ConfigError` when it lives only as long as a run does, or when a `ca_file` cannot be read.
+    """
     if not isinstance(scenario.server, Server):
         raise ConfigError(
             f"{scenario.name}: server: expected a server that is running, found embedded, which lives only during a"
             " run: loadsim run initialises it by itself"
         )
-    services = Services(scenario.server.imap, scenario.server.smtp, scenario.limits.command_s)
+    imap, smtp = with_authorities(scenario.server.imap), with_authorities(scenario.server.smtp)
+    services = Services(imap, smtp, scenario.limits.command_s)
     return scenario.client.using(services)
 
 
@@ -69,8 +75,9 @@ async def visit(
     services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
     tell: Callable[[int, int], None],
+    at_once: int = AT_ONCE,
 ) -> list[T]:
-    """Log on to every account, do the work, log off; the results in the order of the accounts.
+    """Log on to every account, `at_once` at a time, do the work, log off; the results in the order of the accounts.
 
     `tell` hears how many are done, of how many. Raises `ConfigError` for the first account where anything fails, and
     ends the other visits.
@@ -89,7 +96,7 @@ async def visit(
     tell(0, len(accounts))
     try:
         async with asyncio.TaskGroup() as visitors:
-            for _ in range(min(AT_ONCE, len(accounts))):
+            for _ in range(min(at_once, len(accounts))):
                 visitors.create_task(visitor())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None

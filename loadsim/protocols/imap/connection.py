@@ -237,9 +237,12 @@ class Connection(asyncio.Protocol):
         remember(self._account.number, self._transport)
 
     def close(self) -> None:
-        """Close politely; no error is told to anybody who does not wait."""
+        """Close politely; no error is told to anybody who does not wait.
+
+        A server may have closed first: asyncio's transport of a TLS connection that is closed twice cannot be aborted.
+        """
         self._leaving = True
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:

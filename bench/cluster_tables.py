@@ -1,0 +1,145 @@
+"""What was measured of clusters as Markdown, for docs/explanation/clusters.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.table import table
+
+Found = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def document(found: Found) -> str:
+    """All tables; those that were not measured are left out."""
+    machine = found["machine"]
+    pieces = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, Python {machine['python']}."]
+    for title, name, shown in (
+        ("Four clients and one machine: the same load", "cluster", _same),
+        ("Start, clocks and control traffic of the same run", "cluster", _in_step),
+        ("34 small clients on one machine", "cluster_many", _many),
+        ("Lag of a client's engine, with Dask beside it and without", "cluster_lag", _lag),
+        ("Logs brought to the station", "cluster_pull", _pull),
+        ("Bytes in the logs", "cluster_log_bytes", _log_bytes),
+    ):
+        if found.get(name):
+            when, load = found["times"][name], found["loads"][name]
+            pieces += [f"### {title}", shown(found[name]), f"Measured {when}, at a load average of {load:.1f}."]
+    return "\n\n".join(pieces) + "\n"
+
+
+def _same(row: Row) -> str:
+    same = row["same"]
+    differences = [f"{what}: {', '.join(some)}" for what, some in same["differences"].items()]
+    both = "{both:,} (of {one:,} and {other:,})"
+    body = [
+        ["users, each in one engine of the cluster", f"{same['users']:,}"],
+        ["beginning of the plan digest of both", f"`{same['plan_digest']}`"],
+        ["tasks due by the plan: user, task, microsecond", f"{same['due']:,}"],
+        ["new messages: sender, id", f"{same['new_mail']:,}"],
+        ["their recipients", f"{same['new_mail_recipients']:,}"],
+        ["new messages in Sent Items, by doveadm: kind, digest of the body, To", f"{same['sent_items']:,}"],
+        ["answers that both runs came to: sender, id, recipients", both.format(**same["answers"])],
+        ["messages with which both runs did something: user, id, what", both.format(**same["fates"])],
+        ["**differences**", "; ".join(differences) or "none"],
+    ]
+    return table(["compared", f"{row['users']:,} users, {row['work_s']} s of a day of {row['day']}"], body)
+
+
+def _in_step(row: Row) -> str:
+    clocks, control, gap = row["clocks"], row["control"], row["snapshots"]["gap_s"]
+    body = [
+        ["start skew of the four clients, true", f"{clocks['skew_ms']:.3f} ms"],
+        [
+            "start, as each of them is said to be late",
+            ", ".join(f"{ms:+.2f}" for ms in row["claimed_start_late_ms"]) + " ms",
+        ],
+        ["... give or take", ", ".join(f"{ms:.2f}" for ms in row["claimed_start_error_ms"]) + " ms"],
+        ["station's clock, wrong by (median, most)", _spread(clocks["wrong_ms"])],
+        ["... claimed to be wrong by at most", _spread(clocks["claimed_ms"])],
+        ["... readings, and those more wrong than claimed", f"{clocks['readings']}, {clocks['beyond_claim']}"],
+        ["a client to the station", _rate(control, "to")],
+        ["the station to a client", _rate(control, "from")],
+        ["time between snapshots of all (least, median, most)", f"{gap['least']}, {gap['median']}, {gap['most']} s"],
+        ["verdict, exit status", f"{row['verdict']}, {row['status']}"],
+    ]
+    return table(["what", "measured"], body)
+
+
+def _spread(figures: Row) -> str:
+    return f"{figures['median']:.3f}, {figures['most']:.3f} ms"
+
+
+def _rate(control: Row, way: str) -> str:
+    size, packets = control[f"{way}_station_bytes_per_s"], control[f"{way}_station_packets_per_s"]
+    return f"{size:,.0f} bytes/s in {packets:.1f} packets/s"
+
+
+def _many(row: Row) -> str:
+    control, clients = row["control"], row["clients"]
+    down, up = (control[f"{way}_station_bytes_per_s"] * clients for way in ("from", "to"))
+    body = [
+        ["clients, engines, users", f"{clients}, {row['engines']}, {row['users']}"],
+        [
+            "every user in the log of one engine, which lived to its end",
+            "yes" if row["users_in_logs_once"] else "**no**",
+        ],
+        ["engines that lived to their end", f"{row['ended']}"],
+        ["lost users; files left at clients", f"{row['lost_users']}; {row['files_left_at_clients']}"],
+        ["all clients have joined after (CPU)", f"{row['join_s']} s ({row['join_cpu_s']} s)"],
+        [
+            "from the run's command to the log-on; to the common start",
+            f"{row['until_log_on_s']} s; {row['until_work_s']} s",
+        ],
+        ["from the end of the work to the answer", f"{row['after_work_s']} s"],
+        ["verdict, exit status", f"{row['verdict']}, {row['status']}"],
+        ["latest start, as claimed, give or take at most", f"{row['start_late_ms']} ms, {row['start_error_ms']} ms"],
+        ["a client to the station", _rate(control, "to")],
+        ["the station to a client", _rate(control, "from")],
+        ["all clients: into the station, out of it", f"{up / 1024:,.0f} KiB/s, {down / 1024:,.0f} KiB/s"],
+    ]
+    of_kinds = [
+        [kind, f"{one['processes']}", f"{one['memory_mib']:.0f} MiB", f"{one['cpu_share']:.1%}"]
+        for kind, one in row["processes"].items()
+    ]
+    return (
+        table(["what", "measured"], body)
+        + "\n\n"
+        + table(["process", "how many", "memory of all", "of a core, at work"], of_kinds)
+    )
+
+
+def _lag(row: Row) -> str:
+    body = []
+    for name, title in (
+        ("p50", "lag p50 ms"),
+        ("p99", "lag p99 ms"),
+        ("max", "longest lag ms"),
+        ("cpu_share", "of a core"),
+    ):
+        alone, beside, ratio = row["alone"][name], row["cluster"][name], row["ratio"][name]
+        body.append(
+            [
+                title,
+                *(f"{each['median']} ({each['least']} to {each['most']})" for each in (alone, beside)),
+                f"{ratio['ratio']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})",
+            ]
+        )
+    return table([f"{row['pairs']} pairs of {row['work_s']} s", "alone", "in a cluster", "ratio, 95 % interval"], body)
+
+
+def _pull(rows: Sequence[Row]) -> str:
+    body = [[f"{row['clients']}", f"{row['mib']:,} MiB", f"{row['mib_per_s']:.0f} MiB/s"] for row in rows]
+    return table(["clients at once", "together", "rate"], body)
+
+
+def _log_bytes(rows: Sequence[Row]) -> str:
+    idle, *profiles, stress = rows
+    body = [
+        [row["profile"], f"{row['activities']:,} activities", f"{row['bytes_per_activity']:,} each"] for row in profiles
+    ]
+    body.append(["engine with two idle users", "", f"{idle['engine_bytes_per_s']:,} a second"])
+    body.append(["machine", "", f"{idle['machine_bytes_per_s']:,} a second"])
+    body.append(["closed loop", "", f"{stress['engine_bytes_per_cpu_s']:,} in a second of a core"])
+    return table(["log", "of", "bytes"], body)

@@ -1,0 +1,98 @@
+"""The client machines of a run, one by one: who was there, how exactly they started together, how they kept up.
+
+A run is as good as its worst machine, which the figures of all together may hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadsim.results.attendance import lost_by_source
+from loadsim.results.clocks import OtherClock
+from loadsim.results.generator import EngineHealth
+from loadsim.results.lateness import lateness_of_clients_ms
+from loadsim.results.one_clock import station_clock
+from loadsim.results.timinglog import Source, TimingLog
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFigures:
+    """One machine; None is what nobody knows.
+
+    `lost_users` of its `users` were not there at the end. `start_late_ms` is how much later than the control station
+    meant it began, `start_error_ms` by how much that may be wrong, `clock_fast_ppm` how much faster than the station's
+    its clock went. Lag (99th percentile) and share of a core are those of its worst engine in the window, and
+    `lateness_p95_ms` is how late it began tasks by its own fault.
+    """
+
+    client: str
+    users: int
+    engines: int
+    lost_users: int
+    start_late_ms: float | None = None
+    start_error_ms: float | None = None
+    clock_fast_ppm: float | None = None
+    lag_p99_ms: float | None = None
+    cpu_share: float | None = None
+    lateness_p95_ms: float | None = None
+
+
+def client_figures(
+    log: TimingLog, window_s: tuple[float, float], engines: Sequence[EngineHealth]
+) -> list[ClientFigures]:
+    """Of a run that several machines made, in the order of their names; empty for any other log.
+
+    `engines` is the health of the log's engines, in its order.
+    """
+    makers = [source for source in log.sources if source.simulates]
+    dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
+    names = sorted({source.client for source in makers} | dealt.keys())
+    if len({source.run for source in makers}) != 1 or len(names) < 2:
+        return []
+    run = makers[0].run
+    lost = list(zip(log.sources, lost_by_source(log), strict=True))
+    clocks = station_clock(log).machines
+    late_ms = lateness_of_clients_ms(log, window_s, names)
+    health = list(zip(makers, engines, strict=True))
+    return [
+        _figures(
+            name,
+            dealt.get(name),
+            [(source, users) for source, users in lost if source.client == name and source.simulates],
+            clocks.get((run, name)),
+            [engine for source, engine in health if source.client == name],
+            late_ms[name],
+        )
+        for name in names
+    ]
+
+
+def _figures(
+    name: str,
+    dealt: int | None,
+    lost: Sequence[tuple[Source, int]],
+    clock: OtherClock | None,
+    engines: Sequence[EngineHealth],
+    late_ms: float | None,
+) -> ClientFigures:
+    """Of the machine `name`, which had so many users, if that is known, and engines who lost so many of them."""
+    known = sum(source.users for source, _ in lost)
+    users = known if dealt is None else max(dealt, known)
+    start = clock.there(0) if clock else None
+    return ClientFigures(
+        client=name,
+        users=users,
+        engines=len(lost),
+        lost_users=users - known + sum(of_engine for _, of_engine in lost),
+        start_late_ms=round(start.ahead_ns / 1e6, 3) if start else None,
+        start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
+        clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
+        lag_p99_ms=_most([engine.lag_p99_ms for engine in engines]),
+        cpu_share=_most([engine.cpu_share for engine in engines]),
+        lateness_p95_ms=late_ms,
+    )
+
+
+def _most(figures: Sequence[float | None]) -> float | None:
+    return max((figure for figure in figures if figure is not None), default=None)

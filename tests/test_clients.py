@@ -1,0 +1,58 @@
+"""The table of client machines, held against machines and samples of which the truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_one_clock import FIRST, SECOND, write_run
+from timing_samples import done, write_sample
+
+from loadsim.report.answer import summarise
+
+LATE = {"late_generator_s": 0.5}
+
+
+def test_how_exactly_machines_started_together(tmp_path: Path) -> None:
+    """As the simulation has it, within what the answer says; and how their clocks went."""
+    write_run(tmp_path / "run", 100_000)
+    figures = summarise([tmp_path / "run"]).score["per_client"]
+    for machine, found in zip((FIRST, SECOND), figures, strict=True):
+        assert found["client"] == machine.name
+        assert found["start_error_ms"] < 0.25
+        assert abs(found["start_late_ms"] - machine.start_error_ns / 1e6) <= found["start_error_ms"]
+        assert found["clock_fast_ppm"] == pytest.approx(machine.ppm, abs=5)
+
+
+def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
+    """A client of which no log came has lost all its users; of one whose log has no end, all are lost, too."""
+    machines = [{"client": name, "users": users} for name, users in (("c1", 2), ("c2", 3), ("c3", 4))]
+    header = {"users": 9, "machines": machines}
+    reads = [done("READ", 1000 * number, 5) for number in range(20)]
+    late = [read | (LATE if number else {}) for number, read in enumerate(reads)]
+    write_sample(tmp_path / "c1.1.tlog", reads, header={**header, "client": "c1", "engine_users": 2})
+    write_sample(
+        tmp_path / "c2.1.tlog", late, header={**header, "client": "c2", "engine_users": 3}, facts={"start_ns": 1}
+    )
+    summary = summarise([tmp_path])
+    rows = summary.score["per_client"]
+    assert [(row["client"], row["users"], row["lost_users"], row["engines"]) for row in rows] == [
+        ("c1", 2, 0, 1),
+        ("c2", 3, 3, 1),
+        ("c3", 4, 4, 0),
+    ]
+    assert [row["lateness_p95_ms"] for row in rows] == [0, 500, None]
+    assert [row["start_late_ms"] for row in rows] == [None] * 3
+    assert [line.split()[:4] for line in summary.text.splitlines() if line.startswith("c")] == [
+        ["c1", "2", "0", "1"],
+        ["c2", "3", "3", "1"],
+        ["c3", "4", "4", "0"],
+    ]
+
+
+def test_one_machine_has_no_table(tmp_path: Path) -> None:
+    """It would say what stands elsewhere."""
+    write_sample(tmp_path / "c1.1.tlog", [done("READ", 1000, 5)])
+    summary = summarise([tmp_path])
+    assert summary.score["per_client"] == []
+    assert "Lag 99th" not in summary.text

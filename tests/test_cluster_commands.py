@@ -1,0 +1,240 @@
+"""The commands of a cluster as a user meets them: processes on loopback join, make a run, get lost, collect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_commands import client, running, station
+from mailservers import StartEmbedded
+from test_machine import wait_for_end
+from test_run import loadsim, on, population_of, written
+
+from loadsim.cli import BAD_INPUT, INVALID, main
+from loadsim.cli.cluster_run import forget
+from loadsim.cluster import certs
+from loadsim.cluster.address import control_address
+from loadsim.cluster.deal import log_bytes
+from loadsim.cluster.security import way_to
+from loadsim.cluster.station import cluster_at
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
+from loadsim.results.hand import everybody
+from loadsim.results.merge import read_logs
+
+Capture = pytest.CaptureFixture[str]
+
+RUN: dict[str, Any] = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "window": "6s"}
+LIMITS: dict[str, Any] = {"grace": "1s", "drain": "10s", "done": 0}
+
+
+def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) -> None:
+    """A line for each thing that happens; Ctrl-C ends everybody with success. A name is for one client at a time."""
+    with station(tmp_path) as (address, up), client(tmp_path, address, "one") as one:
+        up.until("client one has joined$")
+        same = loadsim("client", "--cluster", address, "--name", "two", "--runs", tmp_path / "one", cwd=tmp_path)
+        assert (same.returncode, same.stderr) == (
+            BAD_INPUT,
+            f"loadsim: --runs {tmp_path / 'one'}: expected a directory of its own, found another client at it\n",
+        )
+        with running(tmp_path, "client", "--cluster", address, "--name", "one", "--runs", tmp_path / "x") as other:
+            other.until(f"waiting for {address}, found: another client one")
+            assert up.end() == 0
+            one.until(f"the station at {address} is gone; waiting for it$")
+            assert other.end() == 0
+        with station(tmp_path, address) as (again, back):
+            assert again == address
+            one.until(f"joined {address} as one$")
+            back.until("client one has joined$")
+            assert one.end() == 0
+            back.until("client one is gone$")
+
+
+def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Path) -> None:
+    """The client is called what its bundle says. One of another authority learns that the station's is not his."""
+    for directory in ("ours", "theirs"):
+        certs.make(tmp_path / directory, [certs.station(["localhost"]), certs.client("load1")], 10, 10)
+    own, strange = (tmp_path / directory / "clients/load1" for directory in ("ours", "theirs"))
+    with (
+        station(tmp_path, "tls://127.0.0.1:0", "--certs", tmp_path / "ours/station") as (address, up),
+        running(tmp_path, "client", "--cluster", address, "--certs", strange, "--runs", tmp_path / "x") as stranger,
+        running(tmp_path, "client", "--cluster", address, "--certs", own) as load1,
+    ):
+        assert address.startswith("tls://127.0.0.1:")
+        up.until("client load1 has joined$")
+        load1.until(f"joined {address} as load1$")
+        stranger.until(f"waiting for {address}, found: .*certificate verify failed")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("cluster up", "tls://0.0.0.0:8786: expected --certs DIR, this machine's bundle"),
+        ("cluster up --listen tcp://0.0.0.0:8786", "expected tls://"),
+        ("cluster up --listen tcp://127.0.0.1", "--listen: expected tls://HOST:PORT"),
+        ("client --cluster tcp://10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp takes it"),
+        ("client --cluster tcp://127.0.0.1:1", "--name: expected what this client is called, found nothing"),
+        ("client --cluster tcp://127.0.0.1:1 --name a/b", "expected letters, digits and hyphens"),
+        ("client --cluster tcp://127.0.0.1:1 --name a=b", "--name: expected letters, digits and hyphens"),
+        ("client --cluster tcp://127.0.0.1:1 --name one --certs x", "--certs x: expected an address that begins with"),
+        ("run small --cluster tcp://127.0.0.1:1", "--cluster: small: server: expected one that all machines reach"),
+        ("run small --cluster tcp://127.0.0.1:1 --engines 2", "--engines: expected a run of one machine"),
+        ("run small --cluster tcp://127.0.0.1:1 --clients 0", "--clients: expected a number of at least 1, found 0"),
+        ("run small --clients 2", "--clients: expected --cluster, too"),
+        ("run small --certs x", "--certs: expected --cluster, too"),
+        ("run small --insecure-plain-tcp", "--insecure-plain-tcp: expected --cluster, too"),
+        ("cluster collect --cluster tcp://127.0.0.1:1 --out x", "--out x: expected RUN, too"),
+        ("cluster collect --cluster tcp://127.0.0.1:1", "expected a control station there, found: "),
+    ],
+)
+def test_what_is_refused(
+    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """In one line, with exit status 2."""
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path / "small.yaml")
+    assert main([str(path) if word == "small" else word for word in command.split()]) == BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_where_one_cannot_listen(tmp_path: Path) -> None:
+    """In one line, with exit status 2; none of Dask's."""
+    refused = loadsim("cluster", "up", "--listen", "tcp://192.0.2.1:0", "--insecure-plain-tcp", cwd=tmp_path)
+    assert refused.returncode == BAD_INPUT
+    assert refused.stderr == (
+        "loadsim: --listen tcp://192.0.2.1:0: expected an address to listen at, found:"
+        " Cannot assign requested address\n"
+    )
+
+
+def on_server(embedded_server: StartEmbedded, path: Path, **changes: Any) -> Path:
+    """A scenario of six users on a server that is running, its mailboxes prepared."""
+    written(path, run=RUN)
+    server = embedded_server(*population_of(load_scenario(str(path))))
+    written(path, **{"run": RUN, "limits": LIMITS, **on(server.services), **changes})
+    assert loadsim("init", path).returncode == 0
+    return path
+
+
+def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """Users by weight, one start, the plan of the whole, logs here and nowhere else, a table of the clients."""
+    path = on_server(embedded_server, tmp_path / "small.yaml")
+    out = tmp_path / "out"
+    with (
+        station(tmp_path) as (address, _),
+        client(tmp_path, address, "one", "--weight", "2"),
+        client(tmp_path, address, "two", "--weight", "1"),
+    ):
+        made = loadsim("run", path, "--cluster", address, "--clients", "2", "--out", out, "--json", "--no-report")
+        assert made.returncode == 0, made.stderr
+    score = json.loads(made.stdout)
+    assert [(one["client"], one["users"], one["lost_users"]) for one in score["per_client"]] == [
+        ("one", 4, 0),
+        ("two", 2, 0),
+    ]
+    for one in score["per_client"]:
+        assert abs(one["start_late_ms"]) <= 2 * one["start_error_ms"]  # all have one clock here, and it is known
+    assert (score["users"], score["clients"], score["delivery"]["undelivered_at_end"]) == (6, 2, 0)
+    workload = Workload(load_scenario(str(path)))
+    assert score["plan_digest"] == plan_digest(workload)
+    due = Counter(
+        (user, activity.due_us)
+        for user in range(1, 7)
+        for activity in workload.activities(user)
+        if activity.kind == NEW_MAIL
+    )
+    log = read_logs([out])
+    sends = log.tasks[log.tasks["task"] == log.strings.index("SEND")]
+    assert Counter(zip(sends["user"].tolist(), sends["scheduled_us"].tolist(), strict=True)) == due
+    hands = [source.hand for source in log.sources if source.simulates]
+    assert sorted(user for hand in hands for user in hand or ()) == list(everybody(6))
+    assert sum(path.stat().st_size for path in out.rglob("*.tlog")) < log_bytes(
+        workload, [hand for hand in hands if hand]
+    )
+    assert not [file for name in ("one", "two") for file in (tmp_path / name).iterdir()]
+    answer = loadsim("log", "answer", out)
+    assert answer.stdout == (out / "answer.txt").read_text().rstrip("\n") + "\n"
+    assert "\none " in answer.stdout
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    assert sorted(event["client"] for event in events if event["event"] == "client ready") == ["one", "two"]
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and b"secret-" in file.read_bytes()] == [path]
+
+
+def test_a_run_that_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
+    """When a client refuses, what the others have of the run goes; a client that is not there is no obstacle."""
+    for file in ("run-1/logs/one.1.tlog", "run-1/complaints", "run-2/logs/one.1.tlog"):
+        (tmp_path / "one" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "one" / file).write_bytes(b"begun")
+
+    async def work(address: str) -> None:
+        async with cluster_at(way_to(control_address(address), None)) as cluster:
+            await forget(cluster, "run-1", ["nobody", "one"])
+
+    with station(tmp_path) as (address, _), client(tmp_path, address, "one"):
+        asyncio.run(work(address))
+    assert [place.name for place in (tmp_path / "one").iterdir()] == ["run-2"]
+
+
+def pid_of(out: Path, name: str) -> int:
+    """The machine process of a client, as the station was told."""
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == name]
+    return int(pid)
+
+
+def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """With `on_client_loss: stop`, the others stop early, and the answer says why; what was measured is here."""
+    run = RUN | {"day_length": "60s", "window": "60s"}
+    changes = {"run": run, "limits": LIMITS | {"drain": "2s"}, "cluster": {"on_client_loss": "stop"}}
+    path = on_server(embedded_server, tmp_path / "small.yaml", **changes)
+    out = tmp_path / "out"
+    with (
+        station(tmp_path) as (address, _),
+        client(tmp_path, address, "one"),
+        client(tmp_path, address, "two"),
+        running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole,
+    ):
+        whole.until("^work: ")
+        os.kill(pid_of(out, "two"), signal.SIGKILL)
+        assert whole.process.wait() == INVALID
+    score = json.loads((out / "score.json").read_text())
+    assert "ended early: client two was lost, and cluster.on_client_loss is stop" in score["verdict"]["reasons"]
+    assert [(one["client"], one["users"]) for one in score["per_client"]] == [("one", 3), ("two", 3)]
+
+
+def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """The run's command is killed: the clients finish, keep their logs, and give them to whoever asks for them."""
+    path = on_server(embedded_server, tmp_path / "small.yaml", cluster={"control_limit": "2s"})
+    out, later = tmp_path / "out", tmp_path / "later"
+    with (
+        station(tmp_path) as (address, _),
+        client(tmp_path, address, "one"),
+        client(tmp_path, address, "two"),
+    ):
+        with running(tmp_path, "run", path, "--cluster", address, "--out", out, error=True) as whole:
+            whole.until("^work: ")
+            whole.end(signal.SIGKILL)
+        pids = [pid_of(out, name) for name in ("one", "two")]
+        (name,) = {place.name for client_name in ("one", "two") for place in (tmp_path / client_name).iterdir()}
+        listed = loadsim("cluster", "collect", "--cluster", address).stdout.splitlines()
+        assert [line.split()[:2] for line in listed[1:]] == [[name, "one"], [name, "two"]]
+        busy = loadsim("run", path, "--cluster", address, "--out", tmp_path / "no", "--no-report")
+        assert busy.returncode == BAD_INPUT
+        assert f"client one: expected nothing at work there, found run {name}" in busy.stderr
+        for pid in pids:
+            wait_for_end(pid)
+        collected = loadsim("cluster", "collect", "--cluster", address, name, "--out", later)
+        assert collected.returncode == 0, collected.stderr
+        assert "Verdict: valid" in collected.stdout
+        assert loadsim("cluster", "collect", "--cluster", address).stdout == "No client has logs of any run.\n"
+        nothing = loadsim("cluster", "collect", "--cluster", address, name, cwd=tmp_path)
+        assert nothing.returncode == BAD_INPUT
+        assert not (tmp_path / "runs").exists()
+    assert {source.facts["ended"] for source in read_logs([later]).sources} == {"completed"}

@@ -1,0 +1,158 @@
+"""What is lost when something of a cluster is killed or frozen: each for real, by the commands that a user gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from cluster_commands import client, running, station
+from mailservers import StartEmbedded
+from test_cluster_commands import LIMITS, RUN, on_server, pid_of
+from test_machine import wait_for_end
+from test_run import loadsim
+
+from loadsim.cli import INVALID
+from loadsim.cluster.place import lives
+from loadsim.results.merge import read_logs
+from loadsim.results.records import GIVEN_UP
+
+SECONDS = 14
+"""How long the work lasts: longer than it takes until a client is lost."""
+
+
+def lasting(seconds: int, **limits: Any) -> dict[str, Any]:
+    """Of a scenario, its run and limits."""
+    return {
+        "run": RUN | {"day_length": f"{seconds}s", "window": f"{seconds}s"},
+        "limits": LIMITS | {"drain": "2s"} | limits,
+    }
+
+
+def events(out: Path) -> list[dict[str, Any]]:
+    """What the station has written down."""
+    return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+
+
+def engine_of(out: Path, name: str) -> int:
+    """The only engine of a client, as the station was told."""
+    (pid,) = [event["pid"] for event in events(out) if event["event"] == "engine ready" and event["client"] == name]
+    return int(pid)
+
+
+def lost_by_client(score: dict[str, Any]) -> dict[str, int]:
+    """How many users each client has lost."""
+    return {one["client"]: one["lost_users"] for one in score["per_client"]}
+
+
+def reasons_about(score: dict[str, Any], name: str) -> str:
+    """Those of the verdict that name a client."""
+    return "\n".join(reason for reason in score["verdict"]["reasons"] if name in reason)
+
+
+def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """Agents, machine processes, engines are killed or frozen; the other client goes on, and what is missing is said.
+
+    An engine that outlives its machine process keeps its log on the client until it has ended. What comes later makes
+    the answer better: a client without an agent, or one whose machine was frozen, has done its part.
+    """
+    path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS, lost_users=1), **CONTROL)
+    out = tmp_path / "out"
+    names = ["agent", "both", "engine", "frozen", "orphan", "well"]
+    with ExitStack() as stack:
+        address, _ = stack.enter_context(station(tmp_path))
+        agents = {name: stack.enter_context(client(tmp_path, address, name)) for name in names}
+        with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
+            whole.until("^work: ")
+            machines = {name: pid_of(out, name) for name in names}
+            engines = {name: engine_of(out, name) for name in names}
+            for pid, number in (
+                (agents["agent"].process.pid, signal.SIGKILL),
+                (agents["both"].process.pid, signal.SIGKILL),
+                (machines["both"], signal.SIGKILL),
+                (engines["engine"], signal.SIGKILL),
+                (machines["frozen"], signal.SIGSTOP),
+                (engines["orphan"], signal.SIGSTOP),
+                (machines["orphan"], signal.SIGKILL),
+            ):
+                os.kill(pid, number)
+            whole.until("loadsim: loadsim cluster collect --cluster")
+            assert whole.process.wait() == 0
+        said = "".join(whole.heard)
+        for name, why in (
+            ("agent", "not heard of for"),
+            ("both", "not heard of for"),
+            ("engine, engine 1,", "signal 9"),
+            ("frozen", "not heard of for"),
+            ("orphan", "no machine process"),
+        ):
+            assert f" s: client {name} is lost, with 1 of 6 users: {why}" in said
+        assert sorted(event["client"] for event in events(out) if event["event"] == "client lost") == [
+            name for name in names if name not in ("engine", "well")
+        ]
+        score = json.loads((out / "score.json").read_text())
+        assert score["verdict"]["validity"] == "degraded"
+        assert lost_by_client(score) == dict.fromkeys(names, 1) | {"well": 0}
+        assert "its 1 users count as lost, with nothing known of them after" in reasons_about(score, "engine.1")
+        assert "there are none of 1 of client agent, 1 of client both, 1 of client frozen" in reasons_about(
+            score, "frozen"
+        )
+
+        (left,) = (tmp_path / "orphan").iterdir()
+        assert lives(left)
+        for number in (1, 2):  # asking does no harm
+            again = loadsim("cluster", "collect", "--cluster", address, left.name, "--out", out)
+            assert again.returncode == INVALID, number
+            assert "client orphan: expected that run" in again.stderr
+            assert "found processes of it at work there" in again.stderr
+        os.kill(engines["orphan"], signal.SIGCONT)
+        os.kill(machines["frozen"], signal.SIGCONT)
+        for name in ("agent", "both"):
+            stack.enter_context(client(tmp_path, address, name))
+        for pid in [*machines.values(), *engines.values()]:
+            wait_for_end(pid)
+        collected = loadsim("cluster", "collect", "--cluster", address, left.name, "--out", out)
+        assert collected.returncode == 0, collected.stderr
+        assert not [file for name in names for file in (tmp_path / name).iterdir()]
+        assert not [path for path in out.glob("clients/*/complaints") if path.read_text()]
+    score = json.loads((out / "score.json").read_text())
+    assert score["verdict"]["validity"] == "degraded"
+    assert lost_by_client(score) == dict.fromkeys(names, 1) | {"agent": 0, "frozen": 0, "well": 0}
+    for name in ("both", "orphan"):
+        assert reasons_about(score, f"{name}.1").startswith(f"{name}.1 was given up after ")
+        assert "as the process that kept it in step is gone: its 1 users count as lost" in reasons_about(score, name)
+    ended = {source.client: source.facts.get("ended") for source in read_logs([out]).sources if source.simulates}
+    assert ended == dict.fromkeys(("agent", "frozen", "well"), "completed") | {
+        "both": GIVEN_UP,
+        "orphan": GIVEN_UP,
+        "engine": None,
+    }
+
+
+CONTROL: dict[str, Any] = {"cluster": {"control_limit": "2s"}}
+
+
+def test_a_run_does_without_the_control_port(embedded_server: StartEmbedded, tmp_path: Path) -> None:
+    """`cluster up` is killed in the middle: nothing is lost, and all is collected; clients join the next one."""
+    path = on_server(embedded_server, tmp_path / "small.yaml", **lasting(SECONDS), **CONTROL)
+    out = tmp_path / "out"
+    with (
+        station(tmp_path) as (address, up),
+        client(tmp_path, address, "one") as one,
+        client(tmp_path, address, "two"),
+    ):
+        with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
+            whole.until("^work: ")
+            up.end(signal.SIGKILL)
+            one.until(f"the station at {address} is gone; waiting for it$")
+            assert whole.process.wait() == 0
+        score = json.loads((out / "score.json").read_text())
+        assert lost_by_client(score) == {"one": 0, "two": 0}
+        assert not [event for event in events(out) if event["event"] in ("client lost", "station lost")]
+        assert not [file for name in ("one", "two") for file in (tmp_path / name).iterdir()]
+        with station(tmp_path, address) as (_, back):
+            back.until("client (one|two) has joined$")
+            back.until("client (one|two) has joined$")

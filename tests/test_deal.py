@@ -1,0 +1,56 @@
+"""Who of a cluster's clients gets what, and who is refused, by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadsim.cluster.deal import Joined, check_room, dealt, fit_clients
+from loadsim.cluster.software import software
+from loadsim.errors import ConfigError
+
+MIB = 2**20
+
+
+def about(**changes: object) -> dict[str, object]:
+    """What a client says of itself."""
+    return {"software": software(), "cores": 2, "weight": 2, "free_bytes": 100 * MIB, "runs": {}} | changes
+
+
+def joined(name: str, **changes: object) -> Joined:
+    """A client that is there."""
+    (client,) = fit_clients({name: about(**changes)})
+    return client
+
+
+def test_users_go_by_weight_and_engines_by_cores() -> None:
+    """A client without users is left out; everybody is with one engine of one client."""
+    hands = dealt(40, [joined("a", weight=3, cores=1), joined("b", weight=1, cores=4)])
+    assert {name: sum(map(len, mine)) for name, mine in hands.items()} == {"a": 30, "b": 10}
+    assert {name: len(mine) for name, mine in hands.items()} == {"a": 1, "b": 4}
+    assert sorted(user for mine in hands.values() for hand in mine for user in hand) == list(range(1, 41))
+    assert list(dealt(2, [joined("a", weight=1), joined("b", weight=1000)])) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"software": "loadsim 0.0.1"}, f"client b: expected {software()}, found loadsim 0.0.1"),
+        ({"software": None}, f"client b: expected {software()}, found None"),
+        ({"runs": {"old": False, "new": True}}, "client b: expected nothing at work there, found run new"),
+    ],
+)
+def test_who_does_not_fit_is_named(changes: dict[str, object], said: str) -> None:
+    """What was not collected yet is no reason."""
+    with pytest.raises(ConfigError) as refusal:
+        fit_clients({"a": about(runs={"old": False}), "b": about(**changes)})
+    assert str(refusal.value) == said
+
+
+def test_room_is_looked_for_at_each_client_and_here() -> None:
+    """Each has its own logs, and all come here."""
+    clients = [joined("a"), joined("b", free_bytes=50 * MIB)]
+    check_room(clients, {"a": 50 * MIB, "b": 50 * MIB}, "here", 100 * MIB)
+    with pytest.raises(ConfigError, match=r"^client b: expected room for about 51 MiB of logs, found 50 MiB$"):
+        check_room(clients, {"a": 50 * MIB, "b": 51 * MIB}, "here", 500 * MIB)
+    with pytest.raises(ConfigError, match=r"^here: expected room for about 100 MiB of logs, found 99 MiB$"):
+        check_room(clients, {"a": 50 * MIB, "b": 50 * MIB}, "here", 99 * MIB)

@@ -1,0 +1,384 @@
+"""Mailboxes prepared by many: in step, as one would, by processes and by the clients of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_commands import Command, client, running, station
+from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from provisioning import FOREIGN, Lab, lab_maker, put, snapshot
+from test_machine import wait_for_end
+from test_run import loadsim, on, population_of, written
+
+import loadsim as package
+from loadsim.cli import BAD_INPUT
+from loadsim.client.channel import Channel, start_process
+from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.client.control import encode
+from loadsim.client.pool import READY_LIMIT_S
+from loadsim.cluster.preparation import INITIALISE, INSPECT, Preparation, Standing, together
+from loadsim.cluster.prepare_process import PREPARER, Errand
+from loadsim.cluster.share import Understood, understood
+from loadsim.cluster.software import software, sources_digest
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload, plan_digest
+from loadsim.results.hand import deal
+from loadsim.servers.running import RunningServer
+from loadsim.topology.initialise import Initialised, initialise, total
+
+PATIENCE_S = 60
+
+
+class Told:
+    """A channel whose other end is the test: what it was told, and what it says."""
+
+    ahead_ns = 0
+
+    def __init__(self, *says: dict[str, Any]) -> None:
+        self.told: list[bytes] = []
+        self.ended: str | None = None
+        self.lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._gone = asyncio.Event()
+        for each in says:
+            self.lines.put_nowait(encode(**each))
+
+    def tell(self, line: bytes) -> None:
+        """Kept."""
+        self.told.append(line)
+
+    async def hear(self) -> bytes:
+        """What the test says."""
+        return await self.lines.get()
+
+    async def wait(self) -> str:
+        """Its end."""
+        await self._gone.wait()
+        return str(self.ended)
+
+    def kill(self) -> None:
+        """As of a process."""
+        self.end("killed")
+
+    def end(self, how: str) -> None:
+        """It is gone."""
+        if self.ended is None:
+            self.ended = how
+            self._gone.set()
+            self.lines.put_nowait(b"")
+
+
+def inspected(count: int) -> dict[str, Any]:
+    """What is said after inspecting."""
+    return {"inspected": count}
+
+
+def done(count: int) -> dict[str, Any]:
+    """What is said in the end."""
+    return {"prepared": asdict(Initialised(count, changed=count, put=3, start_state="s"))}
+
+
+def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
+    """One is through long before the other; what is agreed on is the sum, and then both are told."""
+
+    async def live(_: LoopClock) -> None:
+        quick, slow = Told(inspected(2)), Told()
+        agreed = []
+
+        async def agree(to_change: int) -> None:
+            agreed.append((to_change, quick.told, slow.told))
+            for channel, count in ((quick, 2), (slow, 5)):
+                channel.lines.put_nowait(encode(**done(count)))
+
+        channels: Mapping[str, tuple[Channel, int]] = {"quick": (quick, 2), "slow": (slow, 5)}
+        running = asyncio.create_task(Preparation(channels, lambda _: None, 100).run(agree))
+        await asyncio.sleep(50)
+        assert not quick.told
+        slow.lines.put_nowait(encode(**inspected(3)))
+        prepared = await running
+        assert agreed == [(5, [encode(change=True)], [encode(change=True)])]
+        assert total(list(prepared.values())) == Initialised(7, changed=7, put=6, start_state="s")
+        assert (quick.ended, slow.ended) == (None, None)
+
+    run_virtual(live)
+
+
+@pytest.mark.parametrize("before_s", [0, 30])
+@pytest.mark.parametrize(
+    ("what", "said", "after_s"),
+    [
+        ("refuses", "account user3: too late", 0),
+        ("ends", "bad: lost while it prepared mailboxes: signal 9", 0),
+        ("ends when it is through", "bad: lost while it prepared mailboxes: signal 9", 0),
+        ("says nothing more", "bad: lost while it prepared mailboxes: not heard of for 9 s", 9),
+        ("never said anything", "bad: lost while it prepared mailboxes: not heard of for 301 s", READY_LIMIT_S + 1),
+    ],
+)
+def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float, before_s: int) -> None:
+    """Noticed at once, or after so many beats; none is left, and nobody was told to change anything."""
+
+    async def live(_: LoopClock) -> None:
+        good, bad = Told(inspected(0)), Told()
+
+        async def keep_well() -> None:
+            while True:
+                good.lines.put_nowait(encode(progress=[INSPECT, 1, 1]))
+                await asyncio.sleep(1)
+
+        async def go_wrong() -> None:
+            if what != "never said anything":
+                for _ in range(before_s):
+                    bad.lines.put_nowait(encode(progress=[INSPECT, 0, 1]))
+                    await asyncio.sleep(1)
+                bad.lines.put_nowait(encode(progress=[INSPECT, 0, 1]))
+            if what == "refuses":
+                bad.lines.put_nowait(encode(refused="account user3: too late"))
+            elif what == "ends when it is through":
+                bad.lines.put_nowait(encode(inspected=0))
+                bad.lines.put_nowait(encode(**done(1)))
+            if what.startswith("ends"):
+                bad.end("signal 9")
+
+        async def never(_: int) -> None:
+            await asyncio.Event().wait()
+
+        beside = [asyncio.create_task(keep_well()), asyncio.create_task(go_wrong())]
+        begun = asyncio.get_running_loop().time()
+        channels: Mapping[str, tuple[Channel, int]] = {"good": (good, 1), "bad": (bad, 1)}
+        with pytest.raises(ConfigError) as refused:
+            await Preparation(channels, lambda _: None, 8).run(never)
+        assert str(refused.value) == said
+        waited_s = asyncio.get_running_loop().time() - begun
+        assert waited_s == pytest.approx(after_s + (before_s if what != "never said anything" else 0), abs=1.01)
+        assert None not in (good.ended, bad.ended)
+        assert good.told == bad.told == []
+        for task in beside:
+            task.cancel()
+
+    run_virtual(live)
+
+
+def test_where_all_stand_together() -> None:
+    """Who has not begun counts as having all before him; who has nothing to change is not counted in that phase."""
+    assert together({}) == Standing()
+    assert together({"a": Standing(INSPECT, 3, 10), "b": Standing(of=5)}) == Standing(INSPECT, 3, 15)
+    assert together({"a": Standing(INITIALISE, 1, 4), "b": Standing(INSPECT, 5, 5)}) == Standing(INITIALISE, 1, 4)
+
+
+def test_what_both_must_understand_is_compared_field_by_field() -> None:
+    """A plan of any of the client's users that differs is a difference, one of somebody else's is not."""
+    workload = Workload(load_scenario("medium", ["topology.0.users=6"]))
+    ours = understood(workload, [2, 4])
+    assert ours.scenario == workload.scenario.digest()
+    assert ours.start_state == workload.start_state_digest()
+    assert understood(workload, range(1, 7)).plan == plan_digest(workload)
+    ours.check(understood(Workload(workload.scenario), [2, 4]))
+    for changes, said in (
+        ({"software": "loadsim 0"}, rf"^software: expected the station's, {software()[:8]}.*, found loadsim 0: is"),
+        ({"scenario": "x"}, "^digest of the scenario: expected the station's, .*, found x: is the software the same"),
+        ({"start_state": None}, "^digest of the start state: expected .*, found None"),
+        ({"plan": understood(workload, [2, 5]).plan}, "^digest of the plan: expected the station's"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            ours.check(replace(ours, **changes))
+    assert [each.name for each in Understood.__dataclass_fields__.values()] == [
+        "software",
+        "scenario",
+        "start_state",
+        "plan",
+    ]
+
+
+def test_another_checkout_of_the_same_version_is_other_software(tmp_path: Path) -> None:
+    """A byte of any source, a name, or what stands in messages; not what Python has compiled."""
+    copy = tmp_path / "loadsim"
+    shutil.copytree(Path(package.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert software(copy) == software()
+    (copy / "__pycache__").mkdir()
+    (copy / "__pycache__/draw.cpython-311.pyc").write_bytes(b"x")
+    assert software(copy) == software()
+    digests = {sources_digest(copy)}
+    draw = copy / "model/draw.py"
+    draw.write_bytes(draw.read_bytes() + b"#")
+    digests.add(sources_digest(copy))
+    draw.rename(copy / "model/drawn.py")
+    digests.add(sources_digest(copy))
+    sheet = next((copy / "model/content/data").glob("sheet-*"))
+    sheet.write_bytes(b"")
+    digests.add(sources_digest(copy))
+    assert len(digests) == 4
+
+
+# --- on servers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
+def labs(request: pytest.FixtureRequest, embedded_server: StartEmbedded, tmp_path: Path) -> tuple[Lab, Lab]:
+    """The same scenario on two servers, or its like: new accounts of the same names."""
+    start: StartEmbedded | StartDovecotPostfix = embedded_server
+    if request.param == "dovecot":
+        start = request.getfixturevalue("dovecot_postfix")
+    made = []
+    for name in ("one", "many"):
+        (tmp_path / name).mkdir()
+        server: RunningServer = start(numbered_accounts(3))
+        made.append(lab_maker(server, numbered_accounts(3), tmp_path / name)())
+    return made[0], made[1]
+
+
+def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
+    """The same messages, flags and folders, byte by byte as imaplib sees them, and the same digest."""
+    alone, many = labs
+    expected = asyncio.run(initialise(alone.workload, alone.services, "auto", lambda *_: None))
+    standings: list[Mapping[str, Standing]] = []
+
+    async def agree(to_change: int) -> None:
+        assert to_change == 3
+        assert not any(each.get("Folder 01") for each in many.snapshots())
+
+    async def live() -> dict[str, Initialised]:
+        channels: dict[str, tuple[Channel, int]] = {}
+        try:
+            for name, hand in zip("ab", deal(3, 2), strict=True):
+                channel = await start_process(PREPARER)
+                channel.tell(Errand(many.scenario, many.services, hand, 2).encode())
+                channels[name] = channel, len(hand)
+            async with asyncio.timeout(PATIENCE_S):
+                return await Preparation(channels, standings.append, PATIENCE_S).run(agree)
+        finally:
+            for channel, _ in channels.values():
+                channel.kill()
+                await channel.wait()
+
+    prepared = asyncio.run(live())
+    assert total(list(prepared.values())) == expected
+    assert {each.accounts for each in prepared.values()} == {1, 2}
+    assert together(standings[-1]) == Standing(INITIALISE, 3, 3)
+    for one, other in zip(alone.snapshots(), many.snapshots(), strict=True):
+        assert one.keys() == other.keys()
+        for folder in one:
+            assert [each[1:] for each in one[folder]] == [each[1:] for each in other[folder]]
+    assert sum(len(messages) for each in many.snapshots() for messages in each.values()) == 36  # 11 and a manifest
+
+
+RUN: dict[str, Any] = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "window": "6s"}
+
+
+def machine_processes(place: Path) -> list[int]:
+    """Those whose directories are in this place."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"loadsim.cluster.machine" in words and any(word.startswith(os.fsencode(place)) for word in words):
+            found.append(int(process.name))
+    return found
+
+
+def nothing_left(*runs: Path) -> bool:
+    """Whether clients have nothing in these directories when no machine process lives there any more."""
+    for place in runs:
+        for process in machine_processes(place):
+            wait_for_end(process)
+    return not [left for place in runs for left in place.iterdir()]
+
+
+def cluster_run(place: Path, path: Path, address: str, *options: str) -> tuple[int, list[str]]:
+    """A run to its end: the exit status, and what it complained of. It leaves no directory if it did not begin."""
+    made = loadsim("run", path, "--cluster", address, "--out", place / "out", "--no-report", *options)
+    assert "Traceback" not in made.stderr
+    return made.returncode, [line for line in made.stderr.splitlines() if line.startswith("loadsim: ")]
+
+
+def test_what_is_wrong_at_one_client_is_found_before_anything_is_changed(
+    embedded_server: StartEmbedded, tmp_path: Path
+) -> None:
+    """Somebody else's mail in one mailbox, a port for mail at which nobody is; one line says where.
+
+    Nothing is left of a run that did not begin, at the clients neither.
+    """
+    path = written(tmp_path / "small.yaml", run=RUN)
+    accounts, lists = population_of(load_scenario(str(path)))
+    server = embedded_server(accounts, lists)
+    written(path, run=RUN, **on(server.services))
+    accounts = population_of(load_scenario(str(path)))[0]
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    with logged_on(server, accounts[2]) as session:
+        put(session, "INBOX", FOREIGN % 1)
+    before = [snapshot(server, account) for account in accounts]
+    with (
+        station(tmp_path) as (address, _),
+        client(tmp_path, address, "one"),
+        client(tmp_path, address, "two"),
+    ):
+        status, said = cluster_run(tmp_path, path, address)
+        assert status == BAD_INPUT
+        assert len(said) == 1
+        assert said[0].startswith("loadsim: client ")
+        assert said[0].partition(": ")[2].partition(": ")[2] == (
+            "account user00003 (user00003@loadsim.test): folder INBOX holds 1 message that loadsim did not put there;"
+            " use empty test accounts"
+        )
+        status, said = cluster_run(tmp_path, path, address, "--set", f"server.smtp.port={port}")
+        assert status == BAD_INPUT
+        assert len(said) == 1
+        assert f": server: smtp: expected a mail server at 127.0.0.1:{port}, found: connection refused" in said[0]
+        assert [snapshot(server, account) for account in accounts] == before
+        assert not (tmp_path / "out").exists()
+        assert nothing_left(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_preparation_is_given_up_and_a_client_that_dies_in_it_is_named(
+    embedded_server: StartEmbedded, tmp_path: Path
+) -> None:
+    """While a server says nothing: Ctrl-C ends it everywhere; a machine process that is killed ends it with a line."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE_S)
+        port = silent.getsockname()[1]
+        server = {"imap": {"host": "127.0.0.1", "port": port}, "smtp": {"host": "127.0.0.1", "port": port}}
+        path = written(tmp_path / "small.yaml", run=RUN, server=server, accounts={"user": "u{index}", "password": "p"})
+
+        def asked(command: Command) -> list[socket.socket]:
+            """When both clients have asked the server."""
+            assert command.process.poll() is None
+            return [silent.accept()[0] for _ in range(2)]
+
+        def over(connections: list[socket.socket]) -> None:
+            for each in connections:
+                each.settimeout(PATIENCE_S)
+                with each:
+                    while each.recv(4096):
+                        pass
+
+        with (
+            station(tmp_path) as (address, _),
+            client(tmp_path, address, "one"),
+            client(tmp_path, address, "two"),
+        ):
+            again = ("run", path, "--cluster", address, "--out", tmp_path / "out", "--no-report")
+            with running(tmp_path, *again, error=True) as command:
+                connections = asked(command)
+                assert command.end(signal.SIGINT) == 130
+                over(connections)
+            assert nothing_left(tmp_path / "one", tmp_path / "two")
+            with running(tmp_path, *again, error=True) as command:
+                connections = asked(command)
+                (machine,) = machine_processes(tmp_path / "two")
+                os.kill(machine, signal.SIGKILL)
+                command.until("^loadsim: client two: lost while it prepared mailboxes: ")
+                assert command.process.wait(PATIENCE_S) == BAD_INPUT
+                over(connections)
+            assert nothing_left(tmp_path / "one")
+            assert not (tmp_path / "out").exists()
