@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,11 +16,12 @@ PATIENCE_S = 300.0
 
 
 class Command:
-    """A command that is running; `lines` are those of its standard output, or of its standard error."""
+    """A command that is running; `lines` are those of its standard output, or of its standard error. What stands
+    `before` it says where it runs."""
 
-    def __init__(self, place: Path, *arguments: str | Path, error: bool = False) -> None:
+    def __init__(self, place: Path, *arguments: str | Path, error: bool = False, before: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "loadsim", *map(str, arguments)],
+            [*before, sys.executable, "-m", "loadsim", *map(str, arguments)],
             stdout=subprocess.DEVNULL if error else subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -55,9 +56,9 @@ class Command:
 
 
 @contextmanager
-def running(place: Path, *arguments: str | Path, error: bool = False) -> Iterator[Command]:
+def running(place: Path, *arguments: str | Path, error: bool = False, before: Sequence[str] = ()) -> Iterator[Command]:
     """A command, killed at the end of the block if it has not ended by then."""
-    command = Command(place, *arguments, error=error)
+    command = Command(place, *arguments, error=error, before=before)
     try:
         yield command
     finally:
@@ -73,8 +74,9 @@ def station(place: Path, listen: str = "tcp://127.0.0.1:0", *options: str | Path
 
 
 @contextmanager
-def client(place: Path, address: str, name: str, *options: str | Path) -> Iterator[Command]:
+def client(place: Path, address: str, name: str, *options: str | Path, before: Sequence[str] = ()) -> Iterator[Command]:
     """`loadsim client`, joined; its runs are in a directory of its name."""
-    with running(place, "client", "--cluster", address, "--name", name, "--runs", place / name, *options) as command:
+    joining = ("client", "--cluster", address, "--name", name, "--runs", place / name)
+    with running(place, *joining, *options, before=before) as command:
         command.until(f"joined {address} as {name}$")
         yield command

@@ -64,9 +64,11 @@ def test_the_file_says_what_the_exit_status_says(
 def test_what_was_said_of_a_run_that_passed(tmp_path: Path) -> None:
     """A degraded run is no error, and the file says that it is degraded, and why; criteria have figure and limit."""
     header = {"limits": {"hits": 1, "window_s": 1, "lost_users": 1, "done": 0}, "criteria": {"score_ms": {"max": 90}}}
-    write_sample(tmp_path / "a.tlog", [done("READ", 1, 10)], header=header, facts={"start_ns": 80_000_000_000})
+    both = header | {"users": 4}
+    killed = write_sample(tmp_path / "a.tlog", [done("READ", 1, 10)], header=both, facts={"start_ns": 80_000_000_000})
+    lived = write_sample(tmp_path / "b.tlog", [done("READ", 1, 10)], header=both | {"engine": "1"})
     file = tmp_path / "x.xml"
-    assert main(["log", "answer", "--junit", str(file), str(tmp_path / "a.tlog")]) == 0
+    assert main(["log", "answer", "--junit", str(file), str(killed), str(lived)]) == 0
     assert {outcome for outcome, _ in cases_of(file).values()} == {"passed"}
     said = file.read_text()
     assert "the run is degraded" in said and "has no end: its 2 users count as lost" in said

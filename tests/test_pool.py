@@ -17,11 +17,14 @@ from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.client import pool
 from loadsim.client.channel import Channel, start_process
+from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.client.control import Control, decode, encode
 from loadsim.client.engine_process import Begin
 from loadsim.client.events import Events
 from loadsim.client.pool import Part, Pool, engines_for
 from loadsim.client.snapshot import LiveSnapshot
+from loadsim.cluster.channel import MachineChannel
+from loadsim.cluster.link import BEAT_S
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.results.hand import CIRCLE, Hand
 
@@ -175,6 +178,47 @@ def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert lost["engine"] == "2"
     assert lost["why"].startswith("not heard of for")
     assert dict(done.heard(1))["drained"] is True
+
+
+def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> None:
+    """Before the log-on one that may take minutes to be ready is lost after half a minute, if it does not beat."""
+    users = [Hand(4, 1, 1, 3), Hand(4, 1, 3, 5)]
+    scenario = scenario_of(tmp_path / "scenario", (QUIET, 4))
+    parts = [Begin(scenario, NOWHERE, hand, "", {"engine": str(at)}) for at, hand in enumerate(users, 1)]
+    out, lost_at_s = io.StringIO(), []
+    ways: dict[str, list[bytes]] = {}
+
+    async def live(clock: LoopClock) -> None:
+        channels: dict[str, MachineChannel] = {}
+
+        async def open_channel(part: Part) -> Channel:
+            channel = channels[part.name] = MachineChannel()
+            channel.link.attach(ways.setdefault(part.name, []).append)
+            channel.link.receive(b"heard 0\n")
+            return channel
+
+        async def beat() -> None:
+            for second in range(200):
+                await asyncio.sleep(BEAT_S)
+                for name, channel in channels.items():
+                    channel.link.beat()
+                    if name == "1" or second < 5:
+                        channel.link.receive(b"heard 1\n")
+                if second == 7:
+                    channels["1"].link.receive(b'1 {"ready":1}\n')
+                if any(b"log on" in line for line in ways["1"]) and not lost_at_s:
+                    lost_at_s.append(clock.now_ns() * 1e-9)
+                    channels["1"].link.receive(b'2 {"over":true}\n')
+
+        beating = asyncio.create_task(beat())
+        await Pool(parts, Events(out), lambda _: None, open_channel=open_channel).run()
+        beating.cancel()
+
+    run_virtual(live)
+    (lost,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["event"] == "engine lost"]
+    assert lost["engine"] == "2"
+    assert lost["why"].startswith("not heard of for")
+    assert lost_at_s == [pytest.approx(5 + pool.SILENT_LIMIT_S, abs=3)]
 
 
 def test_what_a_lost_engine_has_counted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

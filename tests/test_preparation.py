@@ -42,7 +42,7 @@ PATIENCE_S = 60
 class Told:
     """A channel whose other end is the test: what it was told, and what it says."""
 
-    ahead_ns = 0
+    silent_s = 0.0
 
     def __init__(self, *says: dict[str, Any]) -> None:
         self.told: list[bytes] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -725,3 +726,14 @@ def test_lost_users_are_counted_from_what_the_logs_say(tmp_path: Path) -> None:
     assert "6 of 9 users were lost, at most 1 % allowed" in reasons
     assert "c1.3 was given up, as nobody was there: its 3 users count as lost" in reasons
     assert not any("early" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("facts", [{"start_ns": START_NS}, {"start_ns": START_NS, "ended": GIVEN_UP}])
+def test_a_run_to_whose_end_nobody_lived_is_invalid(tmp_path: Path, facts: Mapping[str, Any]) -> None:
+    """However many users may be lost, and however much was done: nobody says that it ended. One engine is enough."""
+    header = {"limits": {"hits": 1, "window_s": 1, "lost_users": 1, "done": 0}, "users": 4}
+    killed = sample_log(tmp_path / "0.tlog", [done("READ", 1, 1)], header=header, facts=facts)
+    verdict = summarise([killed]).score["verdict"]
+    assert (verdict["validity"], verdict["reasons"][0]) == ("invalid", "no engine lived to the end of the run")
+    lived = sample_log(tmp_path / "1.tlog", [done("READ", 1, 1)], header=header | {"engine": "1"})
+    assert summarise([killed, lived]).score["verdict"]["validity"] == "degraded"

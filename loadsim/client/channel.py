@@ -20,6 +20,11 @@ class Channel(Protocol):
         """How the member has ended ("signal 9"); None while it has not."""
         ...
 
+    @property
+    def silent_s(self) -> float:
+        """For how long there has been no sign of life; 0 where there is none to be expected by itself."""
+        ...
+
     def tell(self, line: bytes) -> None:
         """Say something, without waiting until it is heard; a dead member is found out by its silence."""
         ...
@@ -51,6 +56,11 @@ class ProcessChannel:
     def ended(self) -> str | None:
         """By its exit status."""
         return None if self._process.returncode is None else _how(self._process.returncode)
+
+    @property
+    def silent_s(self) -> float:
+        """A process of ours that ends is seen to."""
+        return 0.0
 
     def tell(self, line: bytes) -> None:
         """Into its standard input."""

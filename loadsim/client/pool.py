@@ -34,6 +34,9 @@ MISSES = 5
 READY_LIMIT_S = 300.0
 """How long a member may take to begin: an engine makes the contents of its messages first."""
 
+SILENT_LIMIT_S = 30.0
+"""How long there may be no sign of life from a member before anybody logs on: many machines start all at once."""
+
 CLOSE_LIMIT_S = 120.0
 """How long a member that has ended may take to put its log on the disk."""
 
@@ -330,7 +333,8 @@ class Pool:
                 if member.channel.ended is not None:
                     continue
                 if not self._begun:  # whoever is ready waits for the others
-                    gone = "ready" not in member.said and quiet_s > READY_LIMIT_S
+                    late = "ready" not in member.said and quiet_s > READY_LIMIT_S
+                    gone = late or member.channel.silent_s > SILENT_LIMIT_S
                 elif "over" in member.said or (member.snapshot and member.snapshot.phase == "over"):
                     gone = quiet_s > CLOSE_LIMIT_S
                 else:

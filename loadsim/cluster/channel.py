@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from loadsim.client.control import decode, encode
-from loadsim.cluster.link import Link
+from loadsim.cluster.link import BEAT_S, Link
 from loadsim.results.clocks import OtherClock, Reading
 
 CLOCKS = 60
@@ -27,6 +27,11 @@ class MachineChannel:
         self._over = asyncio.Event()
         self.link = Link(self._hear)
         self.ended: str | None = None
+
+    @property
+    def silent_s(self) -> float:
+        """By the beats that were missed; it may take its time until the first."""
+        return self.link.unanswered * BEAT_S if self.link.heard_of else 0.0
 
     def set_clock(self, clock: Reading) -> None:
         """It was read again, before the load: the word with which that begins is followed by what it showed."""

@@ -36,6 +36,7 @@ class Link:
         self._waiting: deque[tuple[bytes, bool]] = deque()  # not said yet, and whether it is passing
         self._write: Callable[[bytes], None] | None = None
         self._welcome = False  # whether the other end has said on this connection what it has heard
+        self.heard_of = False  # whether anything ever came
         self.unanswered = 0  # how many beats in a row nothing came after
 
     @property
@@ -85,6 +86,7 @@ class Link:
                 self._heard = number
                 self._hear(rest)
             self._say_heard()
+        self.heard_of = True
         self.unanswered = 0
 
     def _note(self, heard: int) -> None:

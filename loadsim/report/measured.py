@@ -71,6 +71,7 @@ def measure(
         users=sum(users_had(log, part).values()),
         lost_users=lost_users(log, part),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
+        unended=not any(source.ended for source in log.sources if source.simulates),
         embedded=bool(log.header.get("embedded")),
         generator=Generator(
             lateness_p95_ms=late_ms["generator"],

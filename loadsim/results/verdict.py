@@ -36,10 +36,11 @@ are always under way."""
 class Facts:
     """What the verdict is about. `users` and `lost_users` count users, `generator` is how we were ourselves.
 
-    `ended_why` says what ended it early, unless somebody did; `incomplete`, of each log that is damaged or has no end,
-    what is wrong with it; `unsteady`, what trends the window has; `invalid_runs`, of several runs, which are invalid by
-    themselves and why. `stress`: the run was a closed loop, in which nothing was planned and nothing is scored.
-    `part` names the slice of a run that this is all of; of a slice, only what its machine did is judged.
+    `ended_why` says what ended it early, unless somebody did; `unended`: no engine lived to the end; `incomplete`, of
+    each log that is damaged or has no end, what is wrong with it; `unsteady`, what trends the window has;
+    `invalid_runs`, of several runs, which are invalid by themselves and why. `stress`: the run was a closed loop, in
+    which nothing was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice,
+    only what its machine did is judged.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -54,6 +55,7 @@ class Facts:
     stress: bool = False
     unsteady: Sequence[str] = ()
     ended_why: str | None = None
+    unended: bool = False
     invalid_runs: Sequence[str] = ()
     part: str | None = None
 
@@ -161,6 +163,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     reasons = []
     if facts.ended_early:
         reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else "the run was ended early")
+    elif facts.unended:  # whatever share of the users may be lost: there was nobody left to say how it ended
+        reasons.append("no engine lived to the end of the run")
     # Divided, for what a share is multiplied by is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         reasons.append(
