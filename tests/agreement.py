@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from patience import PATIENCE_S
+
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Account, Services
 from loadsim.model.workload import Workload
 from loadsim.results.records import EVENTS
@@ -50,7 +52,7 @@ def mailboxes_by_imap(accounts: Iterable[Account], services: Services) -> Mailbo
     """Read every folder of every account, but for the calendar and loadsim's own book-keeping."""
     held: Mailboxes = {}
     for account in accounts:
-        with imaplib.IMAP4(services.imap.host, services.imap.port, timeout=60) as client:
+        with imaplib.IMAP4(services.imap.host, services.imap.port, timeout=PATIENCE_S) as client:
             client.login(account.login, account.password)
             folders: dict[str, Counter[str]] = {}
             for line in client.list()[1]:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE_S = 300.0
-"""So long a command may live; then it is killed, and whoever waits for its next line fails."""
+from patience import PATIENCE_S
 
 
 class Command:

@@ -29,6 +29,9 @@ for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 
+# Every process that a test starts would compile all of loadsim anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 _left_open: list[str] = []
 """The connections on which an event loop of this test was closed."""
 

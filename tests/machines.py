@@ -18,12 +18,11 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 from bench.hosts import Host, hosts
 from loadsim.errors import ConfigError
 from loadsim.servers.command import find
-
-PATIENCE_S = 600.0
-"""So long anything may last that is typed; then it is killed, and the test fails."""
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = {"loadsim": "-m loadsim", "dask": "-m dask", "python": ""}

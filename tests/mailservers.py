@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from loadsim.model.ports import Account, Services
 from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfix
@@ -24,7 +25,6 @@ from loadsim.servers.embedded import EmbeddedServer, start_embedded
 from loadsim.servers.running import RunningServer
 
 DOMAIN = "example.test"
-PATIENCE_S = 30.0
 
 StartEmbedded = Callable[..., EmbeddedServer]
 StartDovecotPostfix = Callable[..., DovecotPostfix]

@@ -24,6 +24,7 @@ import pytest
 import yaml
 from imap_script import certificate
 from mailservers import StartEmbedded, logged_on, submit
+from patience import PATIENCE_S
 
 from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main
 from loadsim.client.channel import start_process
@@ -663,7 +664,7 @@ def test_closed_streams_change_nothing(closed: str, status: int) -> None:
     with serving((hangs_up, None), (smtp, None)) as ports:
         path = on(*ports)
         command = ["sh", "-c", f'exec "$0" -m loadsim run {path} {closed}', sys.executable]
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == status
     assert b"Traceback" not in done.stdout + done.stderr
 
@@ -754,7 +755,7 @@ def asked(
                 process.send_signal(request)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.002)
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()  # should it not have ended, it would never
     return process.returncode, said
@@ -768,5 +769,7 @@ def test_help_does_not_wait_for_what_it_does_not_need() -> None:
         "large = {'numpy', 'pydantic', 'rich', 'aiosmtplib', 'aioimaplib', 'asyncio'} & sys.modules.keys()\n"
         "sys.exit(' '.join(sorted(large)) or 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")

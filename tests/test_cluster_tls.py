@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from mailservers import short_directory
+from patience import PATIENCE_S
 
 from bench.hosts import Host, hosts
 from loadsim.cluster import certs
@@ -18,7 +19,6 @@ from loadsim.cluster.software import software
 
 pytestmark = pytest.mark.hosts
 
-PATIENCE_S = 60.0
 AT_THE_DOOR_S = 2.0
 """How long a stranger's agent may try."""
 

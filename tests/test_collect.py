@@ -17,6 +17,7 @@ from distributed import Client as Control
 from distributed import Scheduler, Worker
 from distributed.comm.core import Comm
 from distributed.security import Security
+from patience import PATIENCE_S
 from timing_samples import write_sample
 
 from loadsim.cluster import collect as collecting
@@ -29,7 +30,6 @@ from loadsim.errors import ConfigError, RunInvalid
 
 RUN = "run-1"
 PIECE_BYTES = 1000
-PATIENCE_S = 60
 
 
 @pytest.fixture(autouse=True)

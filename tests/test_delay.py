@@ -11,13 +11,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from bench import slower
 from bench.delay import delayed
 from loadsim.model.scenario import load_scenario
 from loadsim.report.compare import Comparison
 
-PATIENCE_S = 30.0
 DELAY_S = 0.05
 BODY = bytes(range(256)) * 4_096
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from test_run import written
 
 from loadsim.cli import BAD_INPUT
@@ -26,7 +27,6 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 """What every Python process begins with that finds it as `sitecustomize`: to it, these packages are not installed."""
 
 DASK = ("dask", "distributed", "tornado", "paramiko")
-PATIENCE_S = 120
 
 
 def typed(place: Path, packages: tuple[str, ...], *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from bench.nullserver import HOST, NullServer, Shape, started
 from loadsim.results.timinglog import TimingLog, read_log
 
 pytestmark = pytest.mark.compiler
 
-PATIENCE_S = 240
 USERS = 20
 NO_LIMITS = {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_ms": None}
 """Where a test is about lost users, it does not matter how busy the machine is."""

@@ -10,6 +10,7 @@ from io import BufferedRWPair
 
 import pytest
 from mailservers import StartDovecotPostfix, StartEmbedded, numbered_accounts
+from patience import PATIENCE_S
 
 from loadsim.model.ports import Endpoint, Services
 from loadsim.monitor.greeting import FACTS, greetings
@@ -22,11 +23,11 @@ LIMIT_S = 0.5
 def talking(talk: Talk) -> Iterator[Endpoint]:
     """A server for one connection, which it has this talk with."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(20)
+        listening.settimeout(PATIENCE_S)
 
         def serve() -> None:
             connection, _ = listening.accept()
-            connection.settimeout(20)
+            connection.settimeout(PATIENCE_S)
             with connection, suppress(OSError), connection.makefile("rwb") as stream:
                 talk(stream)
 

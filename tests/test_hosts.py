@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import yaml
 from mailservers import short_directory
+from patience import PATIENCE_S
 
 from bench.hosts import Host, hosts
 from loadsim.cli import BAD_INPUT, main
 
 pytestmark = pytest.mark.hosts
 
-PATIENCE_S = 120.0
 SILENCE_S = 0.6
 """Long enough for what should not come, and for TCP to have sent it again twice."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 from timing_samples import START_NS, done, event, sample_log, skipped, write_sample, write_two_clients
 
 from loadsim.cli.log import add_parser, instant_s
@@ -184,7 +185,7 @@ def test_the_verdict_reaches_those_who_do_not_read_it(tmp_path: Path) -> None:
         read_end, write_end = os.pipe()
         os.close(read_end)
         command = [sys.executable, "-m", "loadsim", "log", "answer", str(tmp_path / "a.tlog"), *options]
-        answer = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False)
+        answer = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, timeout=PATIENCE_S, check=False)
         os.close(write_end)
         assert (answer.returncode, answer.stderr) == (3, b"")
 
@@ -200,7 +201,7 @@ def test_a_log_that_the_disk_does_not_take_is_not_left_half_written(tmp_path: Pa
             ["bash", "-c", 'ulimit -f 40; exec "$@"', "bash", sys.executable, *merge],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert run.returncode == 2
@@ -227,7 +228,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         os.close(write_end)
         with os.fdopen(read_end, "rb") as reading:
             assert reading.readline().decode().strip() == CSV_HEADER
-        _, errors = exporting.communicate(timeout=60)
+        _, errors = exporting.communicate(timeout=PATIENCE_S)
     assert (exporting.returncode, errors) == (0, b"")
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from patience import PATIENCE_S
 from timing_samples import HEADER
 from virtual_runs import NOWHERE, quiet, scenario_of
 
@@ -47,7 +48,6 @@ from loadsim.results.timinglog import TimingLog, read_log
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.initialise import prepare
 
-PATIENCE_S = 60
 CONTROL_LIMIT_S = 2.0
 PASSWORD = "hush-hush"
 AGENT = """
@@ -147,7 +147,7 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
         shares = [client.share for client in clients]
         pool = Pool(shares, Events(out), watch, Alone(MonotonicClock(), 0.5), open_channel)
         try:
-            await asyncio.wait_for(pool.run(), 120)
+            await asyncio.wait_for(pool.run(), PATIENCE_S)
         finally:
             for client in clients:
                 await client.close()

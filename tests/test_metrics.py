@@ -13,6 +13,7 @@ import pytest
 
 parser = pytest.importorskip("prometheus_client.parser", reason="without the extra `metrics`")
 
+from patience import PATIENCE_S  # noqa: E402
 from prometheus_client.openmetrics import parser as openmetrics  # noqa: E402
 from test_live import WORK  # noqa: E402
 
@@ -28,7 +29,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def fetched(host: str, port: int, accept: str = "text/plain") -> str:
     """What is shown there."""
-    connection = http.client.HTTPConnection(host, port, timeout=60)
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
     connection.request("GET", "/metrics", headers={"Accept": accept})
     response = connection.getresponse()
     assert response.status == 200

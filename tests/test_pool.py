@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.client import pool
@@ -87,7 +88,7 @@ class Conducted:
             self.pool = Pool(self.begins, Events(self.out), self.watch, above, open_channel=scripted_engine)
             if stop:
                 asyncio.get_running_loop().call_soon(self.pool.stop)
-            await asyncio.wait_for(self.pool.run(), 60)
+            await asyncio.wait_for(self.pool.run(), PATIENCE_S)
 
         asyncio.run(main())
         return self

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from test_pool import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
@@ -137,7 +138,7 @@ def conduct(
         station = Pool(machines, Events(out), watch, open_channel=open_channel)
         if stop:
             asyncio.get_running_loop().call_soon(station.stop)
-        await asyncio.wait_for(station.run(), 60)
+        await asyncio.wait_for(station.run(), PATIENCE_S)
 
     asyncio.run(main())
     return [json.loads(line) for line in out.getvalue().splitlines()]

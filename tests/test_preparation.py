@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cluster_commands import Command, client, running, station
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
+from patience import PATIENCE_S
 from provisioning import FOREIGN, Lab, lab_maker, put, snapshot
 from test_machine import wait_for_end
 from test_run import loadsim, on, population_of, written
@@ -35,8 +36,6 @@ from loadsim.model.workload import Workload, plan_digest
 from loadsim.results.hand import deal
 from loadsim.servers.running import RunningServer
 from loadsim.topology.initialise import Initialised, initialise, total
-
-PATIENCE_S = 60
 
 
 class Told:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from patience import PATIENCE_S
 from timing_samples import (
     ENDED,
     EPOCH_NS,
@@ -307,7 +308,7 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
         cwd=Path(__file__).parent.parent,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert made.returncode == 0, made.stderr
@@ -808,7 +809,7 @@ def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=Path(__file__).parent.parent,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 

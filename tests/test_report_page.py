@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from timing_samples import done, event, write_sample, write_two_clients
 
 from loadsim.cli.report import document_of
@@ -202,7 +203,7 @@ def browsed(page: str, place: Path) -> tuple[list[str], list[str]]:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     assert "</html>" in shown.stdout

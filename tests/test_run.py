@@ -20,6 +20,7 @@ import pytest
 import yaml
 from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_imap, mailboxes_by_log
 from mailservers import StartDovecotPostfix, StartEmbedded
+from patience import PATIENCE_S
 
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
@@ -30,7 +31,6 @@ from loadsim.results.merge import read_logs
 from loadsim.results.records import GIVEN_UP
 
 COLUMNS = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes\n"
-PATIENCE_S = 240
 
 
 def loadsim(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

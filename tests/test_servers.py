@@ -19,7 +19,6 @@ import pytest
 import yaml
 from mailservers import (
     DOMAIN,
-    PATIENCE_S,
     StartDovecotPostfix,
     StartEmbedded,
     idling,
@@ -28,6 +27,7 @@ from mailservers import (
     numbered_accounts,
     submit,
 )
+from patience import PATIENCE_S
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailservers import StartEmbedded
+from patience import PATIENCE_S
 from test_pool import FINISHED, GOOD, ON, READY, Conducted
-from test_run import PATIENCE_S, loadsim, on, population_of, written
+from test_run import loadsim, on, population_of, written
 from timing_samples import done, event, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 

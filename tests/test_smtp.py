@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imap_script import SkippingLoop, skip
-from mailservers import PATIENCE_S, StartDovecotPostfix, idling, inbox
+from mailservers import StartDovecotPostfix, idling, inbox
+from patience import PATIENCE_S
 from smtp_peers import (
     ACCOUNT,
     LIMIT_S,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from loadsim.monitor.storage import FileSystem, file_system_of, mounts, open_file_systems, run_storage
 
@@ -22,7 +23,11 @@ MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 def df(path: Path) -> tuple[str, str, str]:
     """Type, source and place of the file system that a path lies on, as coreutils tell it."""
     told = subprocess.run(
-        ["df", "--output=fstype,source,target", str(path)], capture_output=True, text=True, timeout=30, check=True
+        ["df", "--output=fstype,source,target", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     kind, source, *place = told.stdout.splitlines()[1].split()
     return kind, source, " ".join(place)

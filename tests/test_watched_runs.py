@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from mailservers import StartEmbedded
+from patience import PATIENCE_S
 from test_live import Terminal
-from test_run import PATIENCE_S, await_line, loadsim, on, population_of, written
+from test_run import await_line, loadsim, on, population_of, written
 
 from loadsim.model.scenario import load_scenario
 from loadsim.results.merge import read_logs
