@@ -11,7 +11,7 @@ run: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check
