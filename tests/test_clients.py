@@ -9,6 +9,7 @@ from test_one_clock import FIRST, SECOND, write_run
 from timing_samples import done, write_sample
 
 from loadsim.report.answer import summarise
+from loadsim.results.clients import by_number
 
 LATE = {"late_generator_s": 0.5}
 
@@ -22,6 +23,13 @@ def test_how_exactly_machines_started_together(tmp_path: Path) -> None:
         assert found["start_error_ms"] < 0.25
         assert abs(found["start_late_ms"] - machine.start_error_ns / 1e6) <= found["start_error_ms"]
         assert found["clock_fast_ppm"] == pytest.approx(machine.ppm, abs=5)
+
+
+def test_clients_are_sorted_by_their_numbers() -> None:
+    """Whatever stands around them, and in one order however they come."""
+    wanted = ["9", "10", "a-b", "load", "load01", "load1", "load2", "load2-1", "load10"]
+    for names in (sorted(wanted), sorted(wanted)[::-1]):
+        assert sorted(names, key=by_number) == wanted
 
 
 def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:

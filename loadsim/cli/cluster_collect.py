@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from operator import itemgetter
 from pathlib import Path
 
 from loadsim.cli.one_run import answer_of
@@ -17,10 +18,11 @@ from loadsim.report.table import table
 
 async def listed(way: Way) -> list[str]:
     """A table of the runs that clients have, as lines. Raises `ConfigError` when they cannot be asked."""
-    rows = [("Run", "Client", "")]
+    rows = []
     for name, runs in (await _runs(way)).items():
         rows += [(run, name, "still at work" if lives else "ended") for run, lives in runs.items()]
-    return table([rows[0], *sorted(rows[1:])]) if len(rows) > 1 else ["No client has logs of any run."]
+    by_run = sorted(rows, key=itemgetter(0))
+    return table([("Run", "Client", ""), *by_run]) if rows else ["No client has logs of any run."]
 
 
 async def collected(way: Way, run: str, out: Path) -> Summary:

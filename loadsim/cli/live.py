@@ -24,6 +24,7 @@ from loadsim.client.snapshot import LiveSnapshot, Recent, Stretch, total
 from loadsim.client.tasks import TASKS
 from loadsim.model.bounds import GeneratorLimits
 from loadsim.model.scenario import Scenario
+from loadsim.results.clients import by_number
 from loadsim.results.merge import WITHOUT_WINDOW
 from loadsim.results.records import FAILURES
 
@@ -286,10 +287,10 @@ def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> 
     """Each client machine of a run, with as much of it as fits; if they take more rows, the others together."""
     if not clients:
         return []
-    shown, others = sorted(clients), []
+    shown, others = sorted(clients, key=by_number), []
     if len(shown) > rows:
         by_need = sorted(shown, key=lambda name: _need(clients[name]), reverse=True)
-        shown, others = sorted(by_need[: rows - 1]), by_need[rows - 1 :]
+        shown, others = sorted(by_need[: rows - 1], key=by_number), by_need[rows - 1 :]
     told_of = [(name, clients[name]) for name in shown]
     if others:
         told_of.append((f"{len(others)} more", total([clients[name] for name in others])))

@@ -40,7 +40,7 @@ class Joined:
 
 
 def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[Joined]:
-    """The clients, in the order of their names, by what each says of itself.
+    """The clients, in the order in which they were found, by what each says of itself.
 
     Raises `ConfigError` for one that has other software than we, or that is at work.
     """
@@ -49,7 +49,7 @@ def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[Joined]:
         if about.get("software") != ours:
             raise ConfigError(f"client {name}: expected {ours}, found {about.get('software')}")
     keys = [each.name for each in fields(Joined) if each.name != "name"]
-    clients = [Joined(name, **{key: about[key] for key in keys}) for name, about in sorted(found.items())]
+    clients = [Joined(name, **{key: about[key] for key in keys}) for name, about in found.items()]
     for client in clients:
         for run, lives in client.runs.items():
             if lives:

@@ -27,6 +27,7 @@ from loadsim.cluster.link import BEAT_S
 from loadsim.cluster.offsets import read_clock
 from loadsim.cluster.security import Way
 from loadsim.errors import ConfigError
+from loadsim.results.clients import by_number
 from loadsim.results.clocks import Reading
 
 ANSWER_LIMIT_S = 10.0
@@ -126,7 +127,7 @@ class Cluster:
                 ) from None
             return about
 
-        names = sorted(await self._addresses())
+        names = sorted(await self._addresses(), key=by_number)
         said = await asyncio.gather(*map(describe, names))
         return {name: about for name, about in zip(names, said, strict=True) if about is not None}
 

@@ -5,6 +5,7 @@ A run is as good as its worst machine, which the figures of all together may hid
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,11 @@ from loadsim.results.generator import EngineHealth
 from loadsim.results.lateness import lateness_of_clients_ms
 from loadsim.results.one_clock import station_clock
 from loadsim.results.timinglog import Source, TimingLog
+
+
+def by_number(client: str) -> tuple[list[str | int], str]:
+    """What clients are sorted by in every list: load2 comes before load10."""
+    return [int(piece) if at % 2 else piece for at, piece in enumerate(re.split("([0-9]+)", client))], client
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ def client_figures(
     """
     makers = [source for source in log.sources if source.simulates]
     dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
-    names = sorted({source.client for source in makers} | dealt.keys())
+    names = sorted({source.client for source in makers} | dealt.keys(), key=by_number)
     if len({source.run for source in makers}) != 1 or len(names) < 2:
         return []
     run = makers[0].run
