@@ -45,7 +45,7 @@ NOWHERE = Services(Endpoint(HOST, 1), Endpoint(HOST, 1))
 RANKS = {"p50": 50, "p99": 99, "max": 100}
 
 
-def measure(cpus: Cpus, pairs: int = 6, work_s: int = 25) -> dict[str, Any]:
+def measure(cpus: Cpus, pairs: int = 10, work_s: int = 25) -> dict[str, Any]:
     """Pairs of runs; of each figure of lag the ratio, with Dask to without, and its 95 % interval over the pairs."""
     found: dict[str, list[dict[str, float]]] = {"cluster": [], "alone": []}
     with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory, hosts(3) as (station, machine, server):

@@ -182,7 +182,7 @@ def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> None:
-    """Before the log-on one that may take minutes to be ready is lost after half a minute, if it does not beat."""
+    """Before the log-on one that may take minutes to be ready is lost after some seconds, if it does not beat."""
     users = [Hand(4, 1, 1, 3), Hand(4, 1, 3, 5)]
     scenario = scenario_of(tmp_path / "scenario", (QUIET, 4))
     parts = [Begin(scenario, NOWHERE, hand, "", {"engine": str(at)}) for at, hand in enumerate(users, 1)]

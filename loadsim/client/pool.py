@@ -34,8 +34,8 @@ MISSES = 5
 READY_LIMIT_S = 300.0
 """How long a member may take to begin: an engine makes the contents of its messages first."""
 
-SILENT_LIMIT_S = 30.0
-"""How long there may be no sign of life from a member before anybody logs on: many machines start all at once."""
+SILENT_LIMIT_S = 8.0
+"""How long there may be no sign of life from a member that gives them, before anybody logs on."""
 
 CLOSE_LIMIT_S = 120.0
 """How long a member that has ended may take to put its log on the disk."""
