@@ -198,21 +198,22 @@ def _unlike_sent(whole: Mapping[str, Any], alone: Mapping[str, Any]) -> dict[str
 
 
 def clocks(log: TimingLog, ahead_s: Mapping[str, int]) -> dict[str, Any]:
-    """How far apart the clients really started, and how wrong they were about the station's clock, with what they
-    claimed: of all readings, in ms.
+    """How far apart the clients were told to start and their engines really began, and how wrong they were about the
+    station's clock, with what they claimed: of all readings, in ms.
 
     `ahead_s` is how far ahead of the station's clock theirs are in truth.
     """
-    starts_ns = {
-        source.client: int(source.facts["start_ns"]) - ahead_s[source.client] * 10**9
-        for source in log.sources
-        if source.simulates
-    }
+    engines = [source for source in log.sources if source.simulates]
+    starts_ns, begun_ns = (
+        [int(source.facts[fact]) - ahead_s[source.client] * 10**9 for source in engines]
+        for fact in ("start_ns", "began_ns")
+    )
     read = [(sample["client"], sample["station_clock"]) for sample in log.health if "station_clock" in sample]
     wrong_ns = [abs(one["station_ns"] - one["at_ns"] + ahead_s[client] * 10**9) for client, one in read]
     claimed_ns = [one["error_ns"] for _, one in read]
     return {
-        "skew_ms": round((max(starts_ns.values()) - min(starts_ns.values())) / 1e6, 4),
+        "skew_ms": round((max(starts_ns) - min(starts_ns)) / 1e6, 4),
+        "begun_skew_ms": round((max(begun_ns) - min(begun_ns)) / 1e6, 4),
         "readings": len(read),
         "wrong_ms": _spread_ms(wrong_ns),
         "claimed_ms": _spread_ms(claimed_ns),

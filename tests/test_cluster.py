@@ -253,7 +253,7 @@ def test_who_is_there(tmp_path: Path) -> None:
     """Clients are known by name, with what they say of themselves; whoever is not there is named."""
 
     async def work() -> None:
-        async with cluster(tmp_path, "one", "two") as (station, agents):
+        async with cluster(tmp_path, "one", "two", "no_name") as (station, agents):  # of a client
             found = await station.clients()
             assert list(found) == ["one", "two"]
             assert {about["software"] for about in found.values()} == {software()}

@@ -13,16 +13,20 @@ from typing import Any
 import pytest
 from cluster_commands import client, running, station
 from mailservers import StartEmbedded
+from patience import PATIENCE_S
 from test_machine import wait_for_end
 from test_run import loadsim, on, population_of, written
+from timing_samples import write_sample
 
 from loadsim.cli import BAD_INPUT, INVALID, main
 from loadsim.cli.cluster_run import forget
 from loadsim.cluster import certs
+from loadsim.cluster import station as stations
 from loadsim.cluster.address import control_address
 from loadsim.cluster.deal import log_bytes
-from loadsim.cluster.security import way_to
+from loadsim.cluster.security import Way, way_to
 from loadsim.cluster.station import cluster_at
+from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
 from loadsim.results.hand import everybody
@@ -54,6 +58,29 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
             back.until("client one has joined$")
             assert one.end() == 0
             back.until("client one is gone$")
+
+
+def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers, and is frozen before it lets us in."""
+    monkeypatch.setattr(stations, "ENTER_LIMIT_S", 0.5)
+
+    async def use(address: str, pid: int) -> None:
+        reach = stations.reach
+
+        async def reach_and_freeze(way: Way, name: str | None = None) -> str:
+            host = await reach(way, name)
+            os.kill(pid, signal.SIGSTOP)
+            return host
+
+        monkeypatch.setattr(stations, "reach", reach_and_freeze)
+        async with cluster_at(way_to(control_address(address), None)):
+            pass
+
+    with (
+        station(tmp_path) as (address, up),
+        pytest.raises(ConfigError, match="expected a control station there, found one that fell silent"),
+    ):
+        asyncio.run(asyncio.wait_for(use(address, up.process.pid), PATIENCE_S))
 
 
 def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Path) -> None:
@@ -140,7 +167,7 @@ def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, 
         ("two", 2, 0),
     ]
     for one in score["per_client"]:
-        assert abs(one["start_late_ms"]) <= 2 * one["start_error_ms"]  # all have one clock here, and it is known
+        assert one["start_late_ms"] >= -2 * one["start_error_ms"]  # all have one clock here, and nobody begins early
     assert (score["users"], score["clients"], score["delivery"]["undelivered_at_end"]) == (6, 2, 0)
     workload = Workload(load_scenario(str(path)))
     assert score["plan_digest"] == plan_digest(workload)
@@ -231,6 +258,10 @@ def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEm
         assert f"client one: expected nothing at work there, found run {name}" in busy.stderr
         for pid in pids:
             wait_for_end(pid)
+        write_sample(tmp_path / "theirs/logs/three.1.tlog", header={"run": "run-0"})
+        mixed = loadsim("cluster", "collect", "--cluster", address, name, "--out", tmp_path / "theirs")
+        assert mixed.returncode == BAD_INPUT
+        assert mixed.stderr.endswith(f"three.1.tlog: expected a log of run {name}, found one of run run-0\n")
         collected = loadsim("cluster", "collect", "--cluster", address, name, "--out", later)
         assert collected.returncode == 0, collected.stderr
         assert loadsim("cluster", "collect", "--cluster", address).stdout == "No client has logs of any run.\n"

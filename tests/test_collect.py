@@ -287,17 +287,18 @@ async def collected_by(agent: Agent, out: Path) -> list[Path]:
         return await collect(cluster, "one", RUN, out)
 
 
-def test_nothing_comes_among_the_logs_of_another_run(tmp_path: Path) -> None:
-    """They have the names of ours, and would be gone."""
+@pytest.mark.parametrize("name", ["one.1.tlog", "two.1.tlog"])
+def test_nothing_comes_among_the_logs_of_another_run(tmp_path: Path, name: str) -> None:
+    """They have the names of ours, and would be gone; or they have not, and would be answered with ours as one run."""
     runs, out = places(tmp_path)
     left = left_by_a_run(runs)
     (out / "logs").mkdir()
-    theirs = out / "logs" / "one.1.tlog"
+    theirs = out / "logs" / name
     write_sample(theirs, header={"run": "run-0"})
     before = theirs.read_bytes()
-    with pytest.raises(ConfigError, match=r"one\.1\.tlog: expected a log of run run-1, found one of run run-0$"):
+    with pytest.raises(ConfigError, match=rf"{name}: expected a log of run run-1, found one of run run-0$"):
         asyncio.run(collected_by(Agent(runs), out))
-    assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} == {"logs/one.1.tlog": before}
+    assert {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")} == {f"logs/{name}": before}
     assert {file: (left / file).read_bytes() for file in FILES} == FILES
 
 

@@ -524,6 +524,27 @@ def test_stopped_before_the_common_start(tmp_path: Path) -> None:
     assert lived.said("over")[0]["at_s"] is None
 
 
+class Late(Alone):
+    """For an engine that hears of the common start three seconds after it."""
+
+    async def common_start(self) -> int:
+        """It has been."""
+        return await super().common_start() - 3 * S
+
+
+def test_an_engine_knows_when_it_really_began(tmp_path: Path) -> None:
+    """At the common start, or later, if it was told too late; what was due meanwhile is late by the generator."""
+    scenario = scenario_of(tmp_path, (SENDER, 4), day="60s")
+    in_time = live(scenario, tmp_path)
+    assert in_time.log.sources[0].began_late_ms == pytest.approx(0, abs=1)
+    late = live(scenario, tmp_path, control=Late)
+    assert late.log.sources[0].began_late_ms == pytest.approx(3000, abs=1)
+    waited_s = [3 - (task["scheduled_ns"] - late.engine.start_ns) / S for task in late.tasks("SEND")]
+    held_up = [task for task, wait_s in zip(late.tasks("SEND"), waited_s, strict=True) if wait_s > 0]
+    assert held_up
+    assert all(task["late_generator_s"] + task["late_busy_s"] > 0 for task in held_up)
+
+
 def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> None:
     """After the limit the rest starts; he is counted as lost, and what he should have done is skipped."""
 

@@ -233,6 +233,13 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
     [
         (Generator(5.0, engines=(ENGINE,)), {}, []),
         (Generator(50.0, engines=(replace(ENGINE, lag_p99_ms=5.0, cpu_share=0.6),)), {}, []),
+        (Generator(engines=(replace(ENGINE, began_late_ms=50.0),)), {}, []),
+        (
+            Generator(engines=(ENGINE, replace(ENGINE, name="c2.1", began_late_ms=4331.46))),
+            {},
+            ["engine c2.1 began 4331.5 ms after the common start, at most 50 ms allowed"],
+        ),
+        (Generator(engines=(replace(ENGINE, began_late_ms=4331.46),)), {"generator_lateness_p95_ms": None}, []),
         (
             Generator(engines=(replace(ENGINE, lag_p99_ms=5.1, lags=seconds(6.0, (10, 12), (20, 23), (25, 27))),)),
             {},

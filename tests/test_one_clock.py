@@ -31,12 +31,14 @@ class Machine:
     """A client whose clock shows `begin_ns` at the common start as the station means it, and gains `ppm` from then on.
 
     What it takes for the common start is wrong by `start_error_ns`: it was told by a clock that was read only so well.
+    Its engine began `late_ns` after that.
     """
 
     name: str
     begin_ns: int
     ppm: int
     start_error_ns: int
+    late_ns: int = 0
 
     def shows_ns(self, at_s: float) -> int:
         """What its clock shows so long after the common start, by the station's clock."""
@@ -49,7 +51,7 @@ class Machine:
 
 
 FIRST = Machine("c1", 10**15 + 7, 30, 400_000)
-SECOND = Machine("c2", 3 * 10**12 + 1, -55, -250_000)
+SECOND = Machine("c2", 3 * 10**12 + 1, -55, -250_000, 4_000_000)
 SAMPLE = {"core_shares": [0.5], "cpu_share": 0.5, "stolen_share": 0.0, "load_1min": 1.0} | dict.fromkeys(
     ("memory_available_bytes", "tcp_sockets", "segments_sent", "segments_sent_again"), 1
 )
@@ -60,7 +62,7 @@ def write_machine(
     directory: Path, machine: Machine, hand: dict[str, int], mails: list[dict[str, Any]], readings: list[Reading]
 ) -> None:
     """The logs of one machine: its engine's, and its own, which has the readings of the station's clock."""
-    facts = {"start_ns": machine.start_ns, "ended": "completed"}
+    facts = {"start_ns": machine.start_ns, "began_ns": machine.start_ns + machine.late_ns, "ended": "completed"}
     epoch_ns = machine.begin_ns - 3 * SECOND_NS
     header = HEADER | {"client": machine.name, "engine_users": 1, "hand": hand, "window_s": [0.0, LENGTH_S]}
     engine = TimingLogWriter(directory / f"{machine.name}.0.tlog", header, epoch_ns)

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from loadsim.cli.one_run import answer_of
-from loadsim.cluster.collect import collect
+from loadsim.cluster.collect import check_run, collect
 from loadsim.cluster.security import Way
 from loadsim.cluster.station import cluster_at
 from loadsim.errors import ConfigError, RunInvalid
@@ -28,9 +28,10 @@ async def listed(way: Way) -> list[str]:
 async def collected(way: Way, run: str, out: Path) -> Summary:
     """Bring what all clients that are there have of a run into its run directory `out`, and answer.
 
-    Raises `ConfigError` when no client has any of it, and `RunInvalid` when some of it did not come: it is still where
-    it was, and comes the next time.
+    Raises `ConfigError` when no client has any of it or `out` has logs of another run, and `RunInvalid` when some of it
+    did not come: it is still where it was, and comes the next time.
     """
+    check_run(out, run)
     names = [name for name, runs in (await _runs(way)).items() if run in runs]
     if not names:
         raise ConfigError(f"run {run}: expected a run that some client has, found none; see loadsim cluster collect")

@@ -48,7 +48,8 @@ START_AHEAD_S = 0.5
 """How long beforehand the common start is told: every machine has heard of it by then, and every engine of theirs."""
 
 END_LIMIT_S = 30.0
-"""How long the processes of a client may take to be gone that has said that it is done."""
+"""How long the processes of a client may take to be gone that has said that it is done, and knows that we heard it. One
+that does not know waits for us as long as it may be without a station."""
 
 OpenChannel = Callable[[Part], Awaitable[Channel]]
 """To the machine of a part (`Cluster.machines`)."""
@@ -259,9 +260,11 @@ class ClusterRun:
         """
         later = f"loadsim cluster collect --cluster {self.way.address} --out {self.out} {run} brings what is left there"
 
+        end_limit_s = self.scenario.cluster.control_limit_s + END_LIMIT_S
+
         async def bring(name: str) -> str | None:
             try:
-                await collect(cluster, name, run, self.out, 0.0 if clients[name] else END_LIMIT_S)
+                await collect(cluster, name, run, self.out, 0.0 if clients[name] else end_limit_s)
             except (ConfigError, RunInvalid) as failure:
                 return str(failure)
             return None

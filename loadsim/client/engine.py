@@ -292,7 +292,7 @@ class Engine:
             return "early"
         await self._until((start_ns - self.clock.now_ns()) * 1e-9, None, self._stopping)
         self.start_ns = start_ns
-        self.recorder.facts({"start_ns": self.start_ns})
+        self.recorder.facts({"start_ns": self.start_ns, "began_ns": self.clock.now_ns()})
         self._phase = "work"
         self._events.say("start", users_on=self.users_on)
         for user in self.users:

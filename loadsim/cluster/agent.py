@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -24,6 +23,7 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 from distributed.security import Security
 
+from loadsim.cluster.names import RUN_NAME
 from loadsim.cluster.place import connect, digest_of, left_files, lives, start_machine
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
 from loadsim.cluster.software import software
@@ -37,9 +37,6 @@ READ_FILE = "loadsim_read_file"
 DIGEST_FILE = "loadsim_digest_file"
 DISCARD_RUN = "loadsim_discard_run"
 """What a station may ask for, beside what Dask's workers can do anyway."""
-
-RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
-"""A run's name is that of a directory."""
 
 
 def run_directories(runs: Path) -> list[Path]:

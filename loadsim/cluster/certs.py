@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+from loadsim.cluster.names import CLIENT_NAME, LABEL
 from loadsim.errors import ConfigError
 
 try:
@@ -53,11 +54,7 @@ _BACKDATED = timedelta(days=1)
 _ROLES = {"station": "loadsim station", "client": "loadsim client"}
 """The organisation in a certificate's subject, by role."""
 
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_NAME = re.compile(_LABEL)
-"""A client's name: it becomes a directory, a part of a log's name, and a name in the certificate."""
-
-_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){LABEL}(?:\.{LABEL})*")
 """RFC 1123 section 2.1."""
 
 
@@ -133,7 +130,7 @@ def client(text: str) -> Member:
     Raises `ConfigError` when the name cannot be one of a client, or a host is none.
     """
     name, equals, hosts = text.partition("=")
-    if _NAME.fullmatch(name) is None:
+    if CLIENT_NAME.fullmatch(name) is None:
         raise ConfigError(f"client {name!r}: expected letters, digits and hyphens, at most 63, found {name!r}")
     return Member("client", name, _once([name, *(map(_host, hosts.split(",")) if equals else ())]))
 

@@ -52,12 +52,13 @@ async def collect(cluster: Cluster, name: str, run: str, out: Path, end_limit_s:
 
     Then the client has nothing of it any more. Raises `ConfigError` when the client has no such run or still works on
     it (an engine may, whose machine process was killed), when it offers what is none of its business, or when there is
-    no room here, or another run, or somebody else who collects; `RunInvalid` when it is out of reach, or nothing can
-    be written here. What has come until then need not come again.
+    no room here, or another run (`check_run`), or somebody else who collects; `RunInvalid` when it is out of reach, or
+    nothing can be written here. What has come until then need not come again.
 
     For up to `end_limit_s` it is waited until nothing works on the run there any more: a machine process that has said
     its last word, and heard that we know, is gone a moment later, on a busy machine some seconds.
     """
+    await asyncio.to_thread(check_run, out, run)
     with Conversation(cluster, name) as agent:
         listed = await _patiently(name, partial(agent.ask, LIST_FILES, run=run))
         patient_until = time.monotonic() + end_limit_s
@@ -75,6 +76,16 @@ async def collect(cluster: Cluster, name: str, run: str, out: Path, end_limit_s:
             raise RunInvalid(_kept(name, failure)) from None
         await _patiently(name, partial(agent.ask, DISCARD_RUN, run=run, collected=listed["files"]))
         return list(places.values())
+
+
+def check_run(out: Path, run: str) -> None:
+    """Whether the logs in a run directory are of this run: those of two would be answered as one, of all their users.
+
+    Raises `ConfigError` for any that is of another.
+    """
+    for place in sorted((out / LOGS_NAME).glob("*.tlog")):
+        if (found := _run_of(place)) not in (None, run):
+            raise ConfigError(f"{place}: expected a log of run {run}, found one of run {found}")
 
 
 def _kept(name: str, failure: BaseException) -> str:
@@ -106,9 +117,6 @@ def _places(name: str, run: str, listed: Mapping[str, Any] | None, out: Path) ->
             places[file] = out / CLIENTS_NAME / name / file
         else:
             raise ConfigError(f"client {name}: expected files of a machine process, found {file!r}")
-    for place in places.values():
-        if (found := _run_of(place)) not in (None, run):
-            raise ConfigError(f"{place}: expected a log of run {run}, found one of run {found}")
     missing = sum(size for file, size in listed["files"].items() if _length(places[file]) != size)
     free = shutil.disk_usage(out).free
     if missing > free:

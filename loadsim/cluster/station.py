@@ -24,6 +24,7 @@ from loadsim.cluster.agent import ATTEND, DESCRIBE, QUIET, READ_CLOCK
 from loadsim.cluster.beside import beside
 from loadsim.cluster.channel import MachineChannel
 from loadsim.cluster.link import BEAT_S
+from loadsim.cluster.names import CLIENT_NAME
 from loadsim.cluster.offsets import read_clock
 from loadsim.cluster.security import Way
 from loadsim.errors import ConfigError
@@ -47,6 +48,9 @@ CLOCK_EVERY_S = 10.0
 
 MOST_BEATS = 3
 """A connection by which nothing came for so many beats is cut, and another one is tried."""
+
+ENTER_LIMIT_S = 30.0
+"""How long a station that was there a moment ago may take to let us in."""
 
 MISSES = 8
 """For the station's pool: a client that is not heard of for more seconds is lost. It takes some to find a machine again
@@ -97,9 +101,17 @@ async def cluster_at(way: Way) -> AsyncIterator[Cluster]:
     except ConnectionError as failure:
         raise ConfigError(f"--cluster {way.address}: expected a control station there, found: {failure}") from None
     with dask.config.set(QUIET):
-        async with Client(
+        control = Client(
             str(way.address), security=way.security, asynchronous=True, set_as_default=False, timeout=RECONNECT_LIMIT_S
-        ) as control:
+        )
+        try:
+            async with asyncio.timeout(ENTER_LIMIT_S):
+                await control
+        except TimeoutError:
+            await control.close()
+            found = "one that fell silent"
+            raise ConfigError(f"--cluster {way.address}: expected a control station there, found {found}") from None
+        async with control:
             yield Cluster(control, way.security)
 
 
@@ -157,6 +169,8 @@ class Cluster:
     async def _addresses(self) -> dict[str, str]:
         """Those that the scheduler knows; while it does not answer, those that it knew last, where clients still are.
 
+        What has a name that no client of ours can have is none: names become directories here.
+
         Raises `OSError` or `TimeoutError` when it has never answered.
         """
         try:
@@ -167,7 +181,8 @@ class Cluster:
             if not self._known:
                 raise
         else:
-            self._known = {str(worker["name"]): address for address, worker in about["workers"].items()}
+            named = {str(worker["name"]): address for address, worker in about["workers"].items()}
+            self._known = {name: address for name, address in named.items() if CLIENT_NAME.fullmatch(name)}
         return self._known
 
     @asynccontextmanager

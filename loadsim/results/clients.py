@@ -27,9 +27,9 @@ class ClientFigures:
     """One machine; None is what nobody knows.
 
     `lost_users` of its `users` were not there at the end. `start_late_ms` is how much later than the control station
-    meant it began, `start_error_ms` by how much that may be wrong, `clock_fast_ppm` how much faster than the station's
-    its clock went. Lag (99th percentile) and share of a core are those of its worst engine in the window, and
-    `lateness_p95_ms` is how late it began tasks by its own fault.
+    meant its last engine began, `start_error_ms` by how much that may be wrong, `clock_fast_ppm` how much faster than
+    the station's its clock went. Lag (99th percentile) and share of a core are those of its worst engine in the window,
+    and `lateness_p95_ms` is how late it began tasks by its own fault.
     """
 
     client: str
@@ -86,12 +86,13 @@ def _figures(
     known = sum(source.users for source, _ in lost)
     users = known if dealt is None else max(dealt, known)
     start = clock.there(0) if clock else None
+    began_late_ms = _most([engine.began_late_ms for engine in engines])
     return ClientFigures(
         client=name,
         users=users,
         engines=len(lost),
         lost_users=users - known + sum(of_engine for _, of_engine in lost),
-        start_late_ms=round(start.ahead_ns / 1e6, 3) if start else None,
+        start_late_ms=round(start.ahead_ns / 1e6 + (began_late_ms or 0.0), 3) if start else None,
         start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
         clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
         lag_p99_ms=_most([engine.lag_p99_ms for engine in engines]),

@@ -38,7 +38,8 @@ class EngineHealth:
     Lags are those of its event loop, and `lags` has the 99th percentile (ms) second by second. `cpu_share` is of one
     core, on average; `cpu` second by second. Memory, files and the collector's longest pause are the most there were;
     `clock_steps` are instants (s) and by how much the wall clock was set (ms). `stolen` is the share of all its
-    machine's cores that others on the same hardware took, second by second.
+    machine's cores that others on the same hardware took, second by second. `began_late_ms` is how long after the
+    common start it began, whenever the window is.
     """
 
     name: str
@@ -53,6 +54,7 @@ class EngineHealth:
     gc_max_ms: float | None = None
     clock_steps: Sequence[tuple[float, float]] = ()
     stolen: Sequence[Second] = ()
+    began_late_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Engin
         replace(
             _engine_health(f"{_machine(log, source)}.{source.engine}", samples[_maker(source)], window_s),
             stolen=stolen.get((source.run, source.client), ()),
+            began_late_ms=source.began_late_ms,
         )
         for source in log.sources
         if source.simulates

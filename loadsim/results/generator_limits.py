@@ -56,6 +56,11 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
             f" allowed{_moment(generator.late, late_limit_ms)}"
         )
     for engine in generator.engines:
+        if _above(engine.began_late_ms, late_limit_ms):
+            reasons.append(
+                f"engine {engine.name} began {engine.began_late_ms:.1f} ms after the common start, at most"
+                f" {late_limit_ms:g} ms allowed"
+            )
         if _above(engine.lag_p99_ms, lag_limit):
             reasons.append(
                 f"the event loop of engine {engine.name} was late: 99th percentile {engine.lag_p99_ms:.1f} ms, at most"

@@ -81,6 +81,13 @@ class Source:
         return "start_ns" in self.facts
 
     @property
+    def began_late_ms(self) -> float | None:
+        """How long after the common start, by its own clock, it began with the work; None where it does not say so."""
+        if not self.facts.keys() >= {"start_ns", "began_ns"}:
+            return None
+        return float(self.facts["began_ns"] - self.facts["start_ns"]) / 1e6
+
+    @property
     def simulates(self) -> bool:
         """Whether users were simulated; the log of a machine that was only watched has none."""
         return self.users > 0
