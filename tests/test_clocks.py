@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 
 import numpy as np
 import pytest
@@ -51,6 +51,14 @@ def steady(draw: st.DrawFn) -> Wandering:
     low = draw(st.integers(-900, 800))
     rates = st.integers(low, low + round(WANDER * 1e6))
     return Wandering(draw(BEGINS), tuple(draw(st.lists(rates, min_size=SECONDS, max_size=SECONDS))))
+
+
+@st.composite
+def wild(draw: st.DrawFn) -> Wandering:
+    """Clocks of any rates that a clock can have, each for some seconds."""
+    stretches = draw(st.lists(st.tuples(st.integers(-1000, 1000), st.integers(1, 20)), min_size=1, max_size=SECONDS))
+    rates = [rate for rate, lasts in stretches for _ in range(lasts)]
+    return Wandering(draw(BEGINS), tuple((rates * SECONDS)[:SECONDS]))
 
 
 @st.composite
@@ -164,6 +172,118 @@ def test_a_clock_that_wanders_more_than_believed_is_seen_to() -> None:
     for at_ns in range(0, 36 * SECOND, SECOND // 3):
         told = other.there(at_ns)
         assert abs(clock.shows_ns(at_ns) - told.there_ns) <= told.error_ns
+
+
+@pytest.mark.parametrize("poor_ns", [540_000, 700_000, 1_100_000, 2_000_000, 4_000_000])
+@pytest.mark.parametrize("wrong_by_ns", [0, 500_000, -500_000])
+def test_a_poor_reading_that_proves_more_counts(poor_ns: int, wrong_by_ns: int) -> None:
+    """Gone away as fast as it can, and come back: the best readings, at both ends, are as those of a clock that stood.
+
+    What lies between is known worse than that clock would be, but it was elsewhere.
+    """
+    clock = Wandering(-7 * SECOND, (500,) * 20 + (-500,) * 20)
+    readings = [
+        Reading(at_ns, int(clock.shows_ns(at_ns)) + (wrong_by_ns if poor else 0), poor_ns if poor else 50_000)
+        for second in range(0, SECONDS + 1, 10)
+        for at_ns, poor in [(second * SECOND, 0 < second < SECONDS)]
+    ]
+    other = OtherClock.of(readings)
+    assert WANDER < other.wander <= 1000e-6
+    for at_ns in range(0, SECONDS * SECOND, SECOND // 3):
+        told = other.there(at_ns)
+        assert abs(clock.shows_ns(at_ns) - told.there_ns) <= told.error_ns
+
+
+def test_one_poor_reading_between_two_good_ones_is_not_contradicted() -> None:
+    """It says 5 ms give or take 0.7: a clock that is 0 ms ahead there, give or take 0.55, is not the one it saw."""
+    good = [Reading(0, 0, 50_000), Reading(20 * SECOND, 20 * SECOND, 50_000)]
+    poor = Reading(10 * SECOND, 10 * SECOND + 5_000_000, 700_000)
+    other = OtherClock.of([*good, poor])
+    assert other.there(poor.at_ns) == Reading(poor.at_ns, poor.there_ns, 700_001)
+    assert other.wander == pytest.approx(2 * (5_000_000 - 750_000) / 10e9)
+    agrees = Reading(10 * SECOND, 10 * SECOND + 1_200_000, 700_000)
+    assert OtherClock.of([*good, agrees]) == OtherClock.of(good)  # it may have been 0.5 ms, which both say
+
+
+def test_many_poor_readings_prove_what_no_two_neighbours_do() -> None:
+    """Good to 2 ms and a second apart they leave any rate open; over 20 s they do not."""
+    clock = Wandering(0, (300,) * 20 + (-300,) * 20)
+    other = OtherClock.of(clock.trip(second * SECOND, 2_000_000, 2_000_000).reading() for second in range(SECONDS + 1))
+    assert 150e-6 < other.wander <= 600e-6
+
+
+def proves(readings: list[Reading]) -> tuple[float, float]:
+    """The highest rate that some two readings prove, and the lowest, exactly: of all pairs."""
+    pairs = list(combinations(sorted(readings), 2))
+    unsure = [Fraction(one.error_ns + other.error_ns, other.at_ns - one.at_ns) for one, other in pairs]
+    rates = [Fraction(other.ahead_ns - one.ahead_ns, other.at_ns - one.at_ns) for one, other in pairs]
+    highest = max(rate - more for rate, more in zip(rates, unsure, strict=True))
+    return float(highest), float(min(rate + more for rate, more in zip(rates, unsure, strict=True)))
+
+
+@given(compared(wild(), least=2))
+def test_it_wandered_as_far_as_is_proven(compared: tuple[Wandering, list[Reading]]) -> None:
+    """By any two readings, also those that were left out; and no further than it did."""
+    clock, readings = compared
+    readings = list({reading.at_ns: reading for reading in readings}.values())
+    other = OtherClock.of(readings)
+    highest, lowest = proves(readings) if len(readings) > 1 else (0.0, 0.0)
+    assert other.wander == pytest.approx(max(WANDER, highest - lowest), rel=1e-6)
+    rates = (*clock.rates_ppm, 0)  # a trip may end after the last second
+    assert other.wander <= max(WANDER, (max(rates) - min(rates)) * 1e-6) * (1 + 1e-6)
+    assert other.most_rate == pytest.approx(MOST_RATE, rel=1e-6)
+
+
+def assert_contradicts_none(readings: list[Reading]) -> None:
+    """What is told at each reading's instant can be true together with that reading, and is as exact."""
+    other = OtherClock.of(readings)
+    for reading in readings:
+        told = other.there(reading.at_ns)
+        assert abs(told.there_ns - reading.there_ns) <= told.error_ns + reading.error_ns
+        assert told.error_ns <= reading.error_ns + 1
+
+
+GONE_AND_BACK = Wandering(0, (500,) * 20 + (-500,) * 20)
+GOOD_ENDS = [(0, 25_000, 25_000), (20 * SECOND, 0, 4_000_000), (40 * SECOND, 25_000, 25_000)]
+
+
+@example((GONE_AND_BACK, [GONE_AND_BACK.trip(*trip).reading() for trip in GOOD_ENDS]))
+@given(compared(wild()))
+def test_no_reading_is_contradicted(compared: tuple[Wandering, list[Reading]]) -> None:
+    """However the clock went, and however exact each reading is beside the others."""
+    assert_contradicts_none(compared[1])
+
+
+MILLISECONDS = st.integers(0, SECONDS * 1000)
+AHEAD = st.integers(-20_000_000, 20_000_000)
+ERRORS = st.integers(1, 10_000_000) | st.integers(1, 100_000)
+
+
+@example([(0, 0, 50_000), (1000, 5_000_000, 1_200_000)])  # faster than a clock can
+@example([(0, 0, 50_000), (10_000, 0, 50_000), (15_000, 0, 800_000), (30_000, 0, 2_000_000)])  # see below
+@given(st.lists(st.tuples(MILLISECONDS, AHEAD, ERRORS), min_size=1, max_size=12, unique_by=lambda reading: reading[0]))
+def test_no_reading_is_contradicted_whatever_was_read(read: list[tuple[int, int, int]]) -> None:
+    """Of a clock that nobody builds, too."""
+    assert_contradicts_none([Reading(at * 10**6, at * 10**6 + ahead, error) for at, ahead, error in read])
+
+
+def test_a_reading_is_left_out_only_if_it_is_known_better_in_the_end() -> None:
+    """Beyond the best two a third has nothing to say; when a fourth, poor one is there, it lies between, and has."""
+    best = [Reading(0, 0, 50_000), Reading(10 * SECOND, 10 * SECOND, 50_000)]
+    third = Reading(15 * SECOND, 15 * SECOND, 800_000)
+    fourth = Reading(30 * SECOND, 30 * SECOND, 2_000_000)
+    assert OtherClock.of([*best, third]).readings == (*best,)
+    assert OtherClock.of([*best, third, fourth]).readings == (*best, third, fourth)
+
+
+def test_all_readings_of_one_instant_are_true() -> None:
+    """The best of them is taken; what the others exclude was not so, which may prove that the clock wandered."""
+    ends = [Reading(0, 0, 50_000), Reading(20 * SECOND, 20 * SECOND, 50_000)]
+    best, worse = Reading(10 * SECOND, 10 * SECOND, 1_000_000), Reading(10 * SECOND, 10 * SECOND + 2_900_000, 2_000_000)
+    assert OtherClock.of([*ends, best]).wander == WANDER
+    other = OtherClock.of([*ends, best, worse])
+    assert other.wander == pytest.approx(2 * (900_000 - 50_000) / 10e9)
+    assert_contradicts_none([*ends, best, worse])
 
 
 def test_what_is_left_open_is_told_beyond_the_readings() -> None:

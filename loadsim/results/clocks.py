@@ -8,16 +8,20 @@ that lie L apart, and s how far from the first to the second an instant is, from
   - it is none, as clocks wander: where its slope stays within a range of width w, it is off its chord by at most
     w s (1 - s) L, which is w L / 4 in the middle.
 
-The error is the sum. `WANDER` is what w is taken to be, unless readings show that it was more: slopes of neighbouring
-chords that differ by more than their errors explain. Beyond the readings the line through the first and the last goes
-on, and is wrong by as much more as its slope can be: w, and what the errors of both come to over the time between them.
+The error is the sum. `WANDER` is what w is taken to be, unless the readings prove that it was more: between some two of
+them the clock must have gone faster, whatever their errors, than between some other two, by more than that. From all
+pairs comes the least w with which a clock can have shown all that was read, give or take the errors. What is told is
+right for any such clock, so it contradicts no reading. A clock that wandered still more, unseen by them, is beyond it.
+
+Outside the readings the line through the first and the last goes on, and is wrong by as much more as its slope can be:
+w, and what the errors of both come to over the time between them.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -53,33 +57,47 @@ class Reading:
 
 @dataclass(frozen=True)
 class OtherClock:
-    """A clock that was read once or more often: `readings` in the order of time, each at another instant. See `of`."""
+    """A clock that was read once or more often: `readings` in the order of time, each at another instant. See `of`.
+
+    Its rate by ours was in a range as wide as `wander`, and at most `most_rate` to either side: `WANDER` and
+    `MOST_RATE`, or what was proven, which may be by readings that are not among these.
+    """
 
     readings: tuple[Reading, ...]
+    wander: float = WANDER
+    most_rate: float = MOST_RATE
 
     @classmethod
     def of(cls, readings: Iterable[Reading]) -> OtherClock:
         """The clock by these readings, in any order, without those that the others know better.
 
-        A reading's error is a bound whatever else is known, so nothing becomes untrue without it, and nothing less
-        exact. Raises `ValueError` for none.
+        What is left out has had its say before: with all of them it was found how far the clock must have wandered. So
+        what is told without a reading does not contradict it, and is as exact at its instant. When the best ones have
+        been taken, those left out are asked once more, until none has more to say: between two readings errors may be
+        greater than was thought when the later one was not there yet. Raises `ValueError` for none.
         """
-        kept: list[Reading] = []
-        instants: set[int] = set()
-        for one in sorted(readings, key=lambda reading: (reading.error_ns, reading.at_ns)):
-            if one.at_ns in instants:
-                continue
-            instants.add(one.at_ns)
-            place = bisect_left(kept, one)
-            if 0 < place < len(kept):
-                known_ns = _between(kept[place - 1], kept[place], one.at_ns)
-            else:
-                known_ns = cls(tuple(kept)).there(one.at_ns).error_ns if kept else math.inf
-            if one.error_ns < known_ns:
-                kept.insert(place, one)
-        if not kept:
+        in_time = sorted(readings)
+        if not in_time:
             raise ValueError("expected a reading of the other clock, found none")
-        return cls(tuple(kept))
+        wander, most_rate = _proven(in_time)
+        best = {reading.at_ns: reading for reading in sorted(in_time, key=lambda reading: -reading.error_ns)}
+        rest = sorted(best.values(), key=lambda reading: (reading.error_ns, reading.at_ns))
+        kept: list[Reading] = []
+        while True:
+            left: list[Reading] = []
+            for one in rest:
+                place = bisect_left(kept, one)
+                if 0 < place < len(kept):
+                    known_ns = _between(kept[place - 1], kept[place], one.at_ns, wander)
+                else:
+                    known_ns = cls(tuple(kept), wander, most_rate).there(one.at_ns).error_ns if kept else math.inf
+                if one.error_ns < known_ns:
+                    kept.insert(place, one)
+                else:
+                    left.append(one)
+            if len(left) == len(rest):
+                return cls(tuple(kept), wander, most_rate)
+            rest = left
 
     def there(self, at_ns: int) -> Reading:
         """What it shows at an instant of our clock."""
@@ -123,25 +141,15 @@ class OtherClock:
         """How much faster it goes than ours, as a share, from the first reading to the last; 0 where there is one."""
         if len(self.readings) == 1:
             return 0.0
-        return float(np.clip(self._ahead_ns[-1] / self._passed_ns[-1], -MOST_RATE, MOST_RATE))
-
-    @cached_property
-    def wander(self) -> float:
-        """In how wide a range the rate has been: `WANDER`, or what the readings prove."""
-        if len(self.readings) < 3:
-            return WANDER
-        lengths_ns = np.diff(self._passed_ns)
-        slopes = np.diff(self._ahead_ns) / lengths_ns
-        unsure = (self._errors_ns[1:] + self._errors_ns[:-1]) / lengths_ns
-        return max(WANDER, float((slopes - unsure).max() - (slopes + unsure).min()))
+        return float(np.clip(self._ahead_ns[-1] / self._passed_ns[-1], -self.most_rate, self.most_rate))
 
     @cached_property
     def _rate_error(self) -> float:
         """By how much `rate` is wrong beyond the readings, at most."""
         if len(self.readings) == 1:
-            return MOST_RATE
+            return self.most_rate
         proven = (self._errors_ns[0] + self._errors_ns[-1]) / self._passed_ns[-1] + self.wander
-        return float(min(MOST_RATE + abs(self.rate), proven))
+        return float(min(self.most_rate + abs(self.rate), proven))
 
     @cached_property
     def _passed_ns(self) -> NDArray[np.float64]:
@@ -157,8 +165,46 @@ class OtherClock:
         return np.array([reading.error_ns for reading in self.readings], np.float64)
 
 
-def _between(one: Reading, other: Reading, at_ns: int) -> float:
+def _between(one: Reading, other: Reading, at_ns: int, wander: float) -> float:
     """The error between two readings."""
     length_ns = other.at_ns - one.at_ns
     share = (at_ns - one.at_ns) / length_ns
-    return (1 - share) * one.error_ns + share * other.error_ns + WANDER * share * (1 - share) * length_ns
+    return (1 - share) * one.error_ns + share * other.error_ns + wander * share * (1 - share) * length_ns
+
+
+def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
+    """How far the rate has wandered, and how far from ours it was: `WANDER` and `MOST_RATE`, or what is proven.
+
+    By any two readings, not only by neighbours: of many that are poor, those far apart prove most. These are the least
+    figures with which a clock can go through all readings, each give or take its error: it can where it need not go
+    faster between any two of them than its highest rate, nor slower than its lowest.
+    """
+    first = readings[0]
+    all_passed_ns = np.array([reading.at_ns - first.at_ns for reading in readings], np.float64)
+    ahead_ns = np.array([reading.ahead_ns - first.ahead_ns for reading in readings], np.float64)
+    errors_ns = np.array([reading.error_ns for reading in readings], np.float64)
+    passed_ns, places = np.unique(all_passed_ns, return_inverse=True)
+    if len(passed_ns) == 1:
+        return WANDER, MOST_RATE
+    low_ns, high_ns = np.full(len(passed_ns), -np.inf), np.full(len(passed_ns), np.inf)
+    np.maximum.at(low_ns, places, ahead_ns - errors_ns)  # all readings of one instant are true
+    np.minimum.at(high_ns, places, ahead_ns + errors_ns)
+    fastest, slowest = _steepest(passed_ns, high_ns, low_ns), -_steepest(passed_ns, -low_ns, -high_ns)
+    return max(WANDER, fastest - slowest), max(MOST_RATE, fastest, -slowest)
+
+
+def _steepest(passed_ns: NDArray[np.float64], begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64]) -> float:
+    """The greatest slope of a line from a point of `begin_ns` to a later one of `end_ns`, at the instants `passed_ns`.
+
+    A line with a slope known so far is laid through each beginning: the end that is highest above one of them is on a
+    steeper line, which is the next, until none is above. That takes few steps, and no table of all pairs.
+    """
+    slope = float((end_ns[-1] - begin_ns[0]) / (passed_ns[-1] - passed_ns[0]))
+    while True:
+        begins_ns, ends_ns = begin_ns - slope * passed_ns, end_ns - slope * passed_ns
+        end = 1 + int(np.argmax(ends_ns[1:] - np.minimum.accumulate(begins_ns)[:-1]))
+        begin = int(np.argmin(begins_ns[:end]))
+        steeper = float((end_ns[end] - begin_ns[begin]) / (passed_ns[end] - passed_ns[begin]))
+        if steeper <= slope:
+            return slope
+        slope = steeper
