@@ -105,6 +105,7 @@ def measure(names: list[str], full: bool, path: Path) -> dict[str, Any]:
             began_s = time.monotonic()
             found[name] = part(cpus)
             found.setdefault("times", {})[name] = _now()
+            found.setdefault("measured_on", {})[name] = machine()["cpu"]
             found.setdefault("loads", {})[name] = round(os.getloadavg()[1], 1)  # of the last five minutes
             print(f"{name}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
             path.write_text(json.dumps(found, indent=1) + "\n")

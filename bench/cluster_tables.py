@@ -24,8 +24,9 @@ def document(found: Found) -> str:
         ("Bytes in the logs", "cluster_log_bytes", _log_bytes),
     ):
         if found.get(name):
-            when, load = found["times"][name], found["loads"][name]
-            pieces += [f"### {title}", shown(found[name]), f"Measured {when}, at a load average of {load:.1f}."]
+            load = f", at a load average of {found['loads'][name]:.1f}" if name in found["loads"] else ""
+            on = found.get("measured_on", {}).get(name, machine["cpu"])
+            pieces += [f"### {title}", shown(found[name]), f"Measured {found['times'][name]} on {on}{load}."]
     return "\n\n".join(pieces) + "\n"
 
 
