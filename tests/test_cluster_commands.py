@@ -250,12 +250,14 @@ def test_a_lost_station_costs_nothing_that_was_measured(embedded_server: StartEm
             whole.until("^work: ")
             whole.end(signal.SIGKILL)
         pids = [pid_of(out, name) for name in ("one", "two")]
+        os.kill(pids[0], signal.SIGSTOP)  # on a slow machine it would have ended before it is looked for
         (name,) = {place.name for client_name in ("one", "two") for place in (tmp_path / client_name).iterdir()}
         listed = loadsim("cluster", "collect", "--cluster", address).stdout.splitlines()
         assert [line.split()[:2] for line in listed[1:]] == [[name, "one"], [name, "two"]]
         busy = loadsim("run", path, "--cluster", address, "--out", tmp_path / "no", "--no-report")
         assert busy.returncode == BAD_INPUT
         assert f"client one: expected nothing at work there, found run {name}" in busy.stderr
+        os.kill(pids[0], signal.SIGCONT)
         for pid in pids:
             wait_for_end(pid)
         write_sample(tmp_path / "theirs/logs/three.1.tlog", header={"run": "run-0"})

@@ -180,6 +180,11 @@ class Connection:
         while not pushed.empty():
             pushed.get_nowait()  # heard already
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is no more: whoever waited was told, or else the observer."""
+        return self._lost.done()
+
     def close(self) -> None:
         """Close at once. The library's tasks and timers go too: they would wait for ever."""
         client, protocol = self.client, self.protocol

@@ -319,8 +319,9 @@ class AioimaplibMailbox:
 
     async def _look(self, connection: Connection) -> None:
         """Renew IDLE, or ask for news. Nobody waits for it, so its failure goes to the observer."""
+        if connection.lost:
+            return  # which was told when it was lost
         try:
-            connection.check()
             if connection.has_idle:
                 await connection.done()
                 await connection.idle()
