@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_one_clock import FIRST, SECOND, write_run
-from timing_samples import done, write_sample
+from test_one_clock import FIRST, SECOND, STATION_START_NS, write_run
+from timing_samples import ENDED, START_NS, done, write_sample
 
 from loadsim.report.answer import summarise
 from loadsim.results.clients import by_number
@@ -23,6 +23,8 @@ def test_how_exactly_machines_started_together(tmp_path: Path) -> None:
         assert found["start_error_ms"] < 0.25
         late_ms = (machine.start_error_ns + machine.late_ns) / 1e6
         assert abs(found["start_late_ms"] - late_ms) <= found["start_error_ms"] + 0.001  # as they are rounded
+        assert found["clock_ahead_s"] == pytest.approx((machine.start_ns - STATION_START_NS) / 1e9, abs=1e-6)
+        assert found["validity"] == "valid"
         assert found["clock_fast_ppm"] == pytest.approx(machine.ppm, abs=5)
 
 
@@ -51,12 +53,35 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
         ("c3", 4, 4, 0),
     ]
     assert [row["lateness_p95_ms"] for row in rows] == [0, 500, None]
+    assert [row["validity"] for row in rows] == ["valid", "invalid", "invalid"]
     assert [row["start_late_ms"] for row in rows] == [None] * 3
     assert [line.split()[:4] for line in summary.text.splitlines() if line.startswith("c")] == [
         ["c1", "2", "0", "1"],
         ["c2", "3", "3", "1"],
         ["c3", "4", "4", "0"],
     ]
+
+
+def test_each_client_is_judged_by_itself(tmp_path: Path) -> None:
+    """By the limits that the log states, whatever the others did: some users lost, too many, an engine late."""
+    facts = {
+        "few": {"lost_users": 1},
+        "late": {"began_ns": START_NS + 60_000_000},
+        "many": {"lost_users": 2},
+        "well": {},
+    }
+    machines = [{"client": name, "users": 4} for name in facts]
+    header = {"users": 16, "engine_users": 4, "machines": machines, "limits": {"lost_users": 0.25}}
+    for name, own in facts.items():
+        about = header | {"client": name}
+        write_sample(tmp_path / f"{name}.1.tlog", [done("READ", 1000, 5)], header=about, facts=ENDED | own)
+    rows = summarise([tmp_path]).score["per_client"]
+    assert {row["client"]: row["validity"] for row in rows} == {
+        "few": "degraded",
+        "late": "invalid",
+        "many": "invalid",
+        "well": "valid",
+    }
 
 
 def test_one_machine_has_no_table(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from loadsim.results.score import (
 from loadsim.results.slices import part_of
 from loadsim.results.throughput import throughput
 from loadsim.results.timinglog import TimingLog, read_each
-from loadsim.results.verdict import DEFAULT_LIMITS, Totals, Verdict, judge
+from loadsim.results.verdict import Totals, Verdict, judge, limits_of
 
 SESSIONS = ("sessions_lost", "sessions_restored")
 """Facts of an engine: how many sessions broke over the whole run, and how many log-ons after that succeeded."""
@@ -122,10 +122,13 @@ def _summarise(
     figures["delivery"] = _delivery(facts.delivery)
     figures["lateness_p95_ms"] = dict.fromkeys(measured.late_ms) if stress else measured.late_ms
     figures["throughput"] = asdict(throughput(log, window_s, facts.protocols, facts.delivery)) if stress else None
-    lag_ms = lag_limit_ms({**DEFAULT_LIMITS, **limits}, facts.fastest_p95_ms)
+    held, fastest_ms = limits_of(limits, facts.stress), facts.fastest_p95_ms
+    lag_ms = lag_limit_ms(held, fastest_ms)
     figures["generator"] = _generator(facts.generator.engines, lag_ms)
     figures["machines"] = [asdict(machine) for machine in facts.generator.machines]
-    figures["per_client"] = [asdict(one) for one in client_figures(log, window_s, facts.generator.engines)]
+    figures["per_client"] = [
+        asdict(one) for one in client_figures(log, window_s, facts.generator.engines, held, fastest_ms)
+    ]
     wanted = criteria_of(how.criteria, figures) if how.criteria else read_criteria(log.header)
     results = () if part else hold(wanted, figures)  # of some users, criteria say nothing
     verdict = judge(facts, results, limits)

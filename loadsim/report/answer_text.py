@@ -276,7 +276,18 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
     ]
 
 
-CLIENT_COLUMNS = ("Client", "Users", "Lost", "Engines", "Start", "give or take", "Lag 99th", "CPU", "Late 95th")
+CLIENT_COLUMNS = (
+    "Client",
+    "Users",
+    "Lost",
+    "Engines",
+    "Start",
+    "give or take",
+    "Lag 99th",
+    "CPU",
+    "Late 95th",
+    "By itself",
+)
 
 
 def _clients(clients: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -295,6 +306,7 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> list[str]:
             _ms(one["lag_p99_ms"]),
             "-" if one["cpu_share"] is None else f"{one['cpu_share']:.0%}",
             _ms(one["lateness_p95_ms"]),
+            one["validity"],
         )
         for one in clients
     ]

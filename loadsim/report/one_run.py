@@ -334,10 +334,12 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:
         Column("Engines", 0),
         Column("Started late (ms)", 2),
         Column("Give or take (ms)", 2),
+        Column("Clock ahead (s)", 3),
         Column("Clock fast (ppm)", 1),
         Column("Lag, 99th (ms)", 1),
         Column("CPU (% of a core)", 0),
         Column("Late, 95th (ms)", 1),
+        Column("By itself"),
     )
     rows = tuple(
         (
@@ -347,10 +349,12 @@ def _clients(clients: Sequence[Mapping[str, Any]]) -> tuple[Table, ...]:
             one["engines"],
             one["start_late_ms"],
             one["start_error_ms"],
+            one["clock_ahead_s"],
             one["clock_fast_ppm"],
             one["lag_p99_ms"],
             None if one["cpu_share"] is None else 100 * one["cpu_share"],
             one["lateness_p95_ms"],
+            one["validity"],
         )
         for one in clients
     )

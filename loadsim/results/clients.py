@@ -6,14 +6,16 @@ A run is as good as its worst machine, which the figures of all together may hid
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from loadsim.results.attendance import lost_by_source
 from loadsim.results.clocks import OtherClock
 from loadsim.results.generator import EngineHealth
+from loadsim.results.generator_limits import Generator, exceeded
 from loadsim.results.lateness import lateness_of_clients_ms
-from loadsim.results.one_clock import station_clock
+from loadsim.results.one_clock import STATION_CLOCK, station_clock
 from loadsim.results.timinglog import Source, TimingLog
 
 
@@ -29,7 +31,9 @@ class ClientFigures:
     `lost_users` of its `users` were not there at the end. `start_late_ms` is how much later than the control station
     meant its last engine began, `start_error_ms` by how much that may be wrong, `clock_fast_ppm` how much faster than
     the station's its clock went. Lag (99th percentile) and share of a core are those of its worst engine in the window,
-    and `lateness_p95_ms` is how late it began tasks by its own fault.
+    and `lateness_p95_ms` is how late it began tasks by its own fault. `clock_ahead_s` is how far its clock, which may
+    count from when the machine was started, was ahead of the station's. `validity` is that of a run by this machine
+    alone, as far as its lost users and the generator's limits go: valid, degraded, or invalid.
     """
 
     client: str
@@ -42,14 +46,21 @@ class ClientFigures:
     lag_p99_ms: float | None = None
     cpu_share: float | None = None
     lateness_p95_ms: float | None = None
+    clock_ahead_s: float | None = None
+    validity: str = "valid"
 
 
 def client_figures(
-    log: TimingLog, window_s: tuple[float, float], engines: Sequence[EngineHealth]
+    log: TimingLog,
+    window_s: tuple[float, float],
+    engines: Sequence[EngineHealth],
+    limits: Mapping[str, Any],
+    fastest_p95_ms: float | None,
 ) -> list[ClientFigures]:
     """Of a run that several machines made, in the order of their names; empty for any other log.
 
-    `engines` is the health of the log's engines, in its order.
+    `engines` is the health of the log's engines, in its order; `limits` are all of the run's (`verdict.limits_of`), and
+    `fastest_p95_ms` is of the fastest scored task.
     """
     makers = [source for source in log.sources if source.simulates]
     dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
@@ -61,17 +72,31 @@ def client_figures(
     clocks = station_clock(log).machines
     late_ms = lateness_of_clients_ms(log, window_s, names)
     health = list(zip(makers, engines, strict=True))
-    return [
-        _figures(
+    ahead_s = {
+        str(sample["client"]): round(sample[STATION_CLOCK]["ahead_ns"] / 1e9, 6)
+        for sample in log.health
+        if STATION_CLOCK in sample and "client" in sample
+    }
+    figures = []
+    for name in names:
+        own = [engine for source, engine in health if source.client == name]
+        found = _figures(
             name,
             dealt.get(name),
             [(source, users) for source, users in lost if source.client == name and source.simulates],
             clocks.get((run, name)),
-            [engine for source, engine in health if source.client == name],
+            own,
             late_ms[name],
         )
-        for name in names
-    ]
+        late = exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms)
+        figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, bool(late), limits)))
+    return figures
+
+
+def _validity(found: ClientFigures, late: bool, limits: Mapping[str, Any]) -> str:
+    if late or (found.lost_users and found.lost_users / found.users > limits["lost_users"]):
+        return "invalid"
+    return "degraded" if found.lost_users else "valid"
 
 
 def _figures(
