@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from test_generator import sample
 from test_one_clock import FIRST, SECOND, STATION_START_NS, write_run
-from timing_samples import ENDED, START_NS, done, write_sample
+from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
 from loadsim.report.answer import summarise
 from loadsim.results.clients import by_number
+from loadsim.results.logwriter import TimingLogWriter
 
 LATE = {"late_generator_s": 0.5}
 
@@ -82,6 +85,26 @@ def test_each_client_is_judged_by_itself(tmp_path: Path) -> None:
         "many": "invalid",
         "well": "valid",
     }
+
+
+@pytest.mark.parametrize(
+    ("about", "found"), [({}, "invalid"), ({"mode": "stress"}, "valid"), ({"embedded": True}, "valid")]
+)
+def test_no_client_is_called_invalid_for_what_only_warns_of_a_run(
+    tmp_path: Path, about: dict[str, Any], found: str
+) -> None:
+    """In a closed loop, and on a server that is on the machine by design, a late event loop does not count."""
+    for name in ("c1", "c2"):
+        header = HEADER | {"client": name, "engine_users": 1, **about}
+        writer = TimingLogWriter(tmp_path / f"{name}.1.tlog", header, EPOCH_NS)
+        writer.task(**done("READ", 1000, 5))
+        for at_s in range(1, 11):
+            writer.health(sample(at_s, [90_000] * 100))
+        writer.facts(ENDED)
+        writer.close()
+    score = summarise([tmp_path]).score
+    assert [row["lag_p99_ms"] for row in score["per_client"]] == [90, 90]
+    assert [row["validity"] for row in score["per_client"]] == [found, found]
 
 
 def test_one_machine_has_no_table(tmp_path: Path) -> None:

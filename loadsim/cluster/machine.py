@@ -261,7 +261,7 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
 
     Raises `ConfigError` when it cannot begin here, `RunInvalid` when no engine was left to make load.
     """
-    place = find_server(share.services.imap, share.services.smtp)
+    place = await asyncio.to_thread(find_server, share.services.imap, share.services.smtp)  # names may take their time
     seen = await asyncio.to_thread(seen_from_here, place, share.services)
     logs = directory / LOGS_NAME
     begins = share.begins(logs)

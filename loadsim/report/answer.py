@@ -127,7 +127,10 @@ def _summarise(
     figures["generator"] = _generator(facts.generator.engines, lag_ms)
     figures["machines"] = [asdict(machine) for machine in facts.generator.machines]
     figures["per_client"] = [
-        asdict(one) for one in client_figures(log, window_s, facts.generator.engines, held, fastest_ms)
+        asdict(one)
+        for one in client_figures(
+            log, window_s, facts.generator.engines, held, fastest_ms, generator_counts=facts.generator_counts
+        )
     ]
     wanted = criteria_of(how.criteria, figures) if how.criteria else read_criteria(log.header)
     results = () if part else hold(wanted, figures)  # of some users, criteria say nothing

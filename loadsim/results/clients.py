@@ -56,11 +56,12 @@ def client_figures(
     engines: Sequence[EngineHealth],
     limits: Mapping[str, Any],
     fastest_p95_ms: float | None,
+    generator_counts: bool,
 ) -> list[ClientFigures]:
     """Of a run that several machines made, in the order of their names; empty for any other log.
 
     `engines` is the health of the log's engines, in its order; `limits` are all of the run's (`verdict.limits_of`), and
-    `fastest_p95_ms` is of the fastest scored task.
+    `fastest_p95_ms` is of the fastest scored task. `generator_counts`: the generator's make a run invalid.
     """
     makers = [source for source in log.sources if source.simulates]
     dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
@@ -88,8 +89,8 @@ def client_figures(
             own,
             late_ms[name],
         )
-        late = exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms)
-        figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, bool(late), limits)))
+        late = generator_counts and bool(exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms))
+        figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, late, limits)))
     return figures
 
 

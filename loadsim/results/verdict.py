@@ -60,6 +60,12 @@ class Facts:
     part: str | None = None
 
     @property
+    def generator_counts(self) -> bool:
+        """Whether the generator's limits make a run invalid. Not where the server shares the machine with us by
+        design, nor in a closed loop, which is as fast as both sides together: there they only warn."""
+        return not (self.embedded or self.stress)
+
+    @property
     def fastest_p95_ms(self) -> float | None:
         """The 95th percentile of the fastest scored task, or None without a score."""
         return min(
@@ -108,7 +114,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     warnings = suspicious(facts.generator, facts.embedded)
     if facts.stress and own:
         own.append("client and server were measured together: the server alone may do more than this throughput")
-    if facts.embedded or facts.stress:  # which share the machine with us, or are as fast as both sides together
+    if not facts.generator_counts:
         own, warnings = [], [*own, *warnings]
     whole = facts.part is None
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
