@@ -1,8 +1,8 @@
 """`python -m bench.crimes`: which verdict does each crime of a server get?
 
 Runs in virtual time on the in-memory mail system, which does one of `misdeeds.CRIMES`: 40 Medium users, a day of four
-minutes, three of them scored. `--write` puts the table into docs/explanation/verdicts.md; `--healthy` makes many runs on
-a server that does nothing wrong, each with a seed of its own, all of which have to pass.
+minutes, three of them scored. `--write` puts the table into docs/explanation/verdicts.md. `--healthy` makes many runs
+on a server that does nothing wrong, each with a seed of its own; all of them have to pass.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import argparse
 import asyncio
 import io
 import json
-import math
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from bench.table import table
 from bench.tables import put_into
 from loadsim.cli.run_header import run_header
 from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.client.control import Alone
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.errors import ServerLost, TaskFailed
@@ -42,7 +42,8 @@ USERS = 40
 SERVICE_S = 0.020
 """Of a command, on average."""
 
-HEALTHY_RUNS = 200
+BEGUN = "2026-01-05T08:00:00+00:00"
+"""When all of these runs begin, by their logs."""
 
 
 def scenario_of(place: Path, seed: int = 1) -> Scenario:
@@ -60,34 +61,40 @@ def scenario_of(place: Path, seed: int = 1) -> Scenario:
     return load_scenario(str(path))
 
 
-@dataclass(slots=True)
-class _Scene:
-    """A crime as the hooks of the in-memory mail system, in a run whose engine is known once it is made."""
+class _Scene(Alone):
+    """The place of a crime: what the in-memory mail system asks about each command. Also the engine's control."""
 
-    crime: Crime
-    engine: Engine = field(init=False)
+    def __init__(self, crime: Crime, clock: LoopClock) -> None:
+        super().__init__(clock)
+        self._crime = crime
+        self._start_ns: int | None = None
+        self.module: FakeModule
+        self.engine: Engine
 
-    def at_s(self) -> float:
-        """The instant, from the common start; -1 before it."""
-        start_ns = self.engine.start_ns
-        return (self.engine.now_ns() - start_ns) * 1e-9 if start_ns else -1.0
+    async def common_start(self) -> int:
+        """From then on, the crime has its time."""
+        self._start_ns = start_ns = await super().common_start()
+        if self._crime.breaks is not None:
+            asyncio.get_running_loop().call_later(BEGIN_S, self._break_sessions, self._crime.breaks)
+        return start_ns
 
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
         """`FakeModule.fault`."""
         task = self.engine.users[user - 1].performing
-        return self.crime.fails(Command(user, task, name, number, self.at_s()))
+        return self._crime.fails(Command(user, task, name, number, self._at_s(self.engine.now_ns())))
 
-    def pace(self, _: int, __: str, ___: int, service_s: float) -> float:
+    def pace(self, _: int, __: str, at_ns: int, service_s: float) -> float:
         """`FakeModule.pace`."""
-        return self.crime.takes_s(self.at_s(), service_s)
+        return self._crime.takes_s(self._at_s(at_ns), service_s)
 
-    async def break_sessions(self, module: FakeModule) -> None:
-        """At the begin of a crime that does, break all that there are."""
-        while self.at_s() < 0:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(BEGIN_S - self.at_s())
-        for mailbox in module.mailboxes.values():
-            mailbox.break_off(ServerLost("connection lost"))
+    def _at_s(self, at_ns: int) -> float:
+        """The instant, from the common start; -1 before it."""
+        return -1.0 if self._start_ns is None else (at_ns - self._start_ns) * 1e-9
+
+    def _break_sessions(self, breaks: Callable[[int], bool]) -> None:
+        for user, mailbox in self.module.mailboxes.items():
+            if breaks(user):
+                mailbox.break_off(ServerLost("connection lost"))
 
 
 def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents) -> None:
@@ -97,11 +104,12 @@ def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents) -> N
     own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
 
     async def main(clock: LoopClock) -> None:
-        scene = _Scene(crime)
-        limit_s = scenario.limits.command_s
-        module = FakeModule(workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=limit_s)
+        scene = _Scene(crime, clock)
+        scene.module = module = FakeModule(
+            workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=scenario.limits.command_s
+        )
         module.post = crime.post and crime.post(module)
-        writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": "2026-01-05T08:00:00+00:00"}, clock.now_ns())
+        writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": BEGUN}, clock.now_ns())
         scene.engine = engine = Engine(
             workload=workload,
             users=range(1, scenario.users + 1),
@@ -113,11 +121,9 @@ def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents) -> N
             run_id="run",
             wall_clock_us=0,
             self_observing=False,  # in virtual time, nothing of ours can be late
+            control=scene,
         )
-        breaking = asyncio.ensure_future(scene.break_sessions(module)) if crime.breaks else None
         await engine.run()
-        if breaking is not None:
-            await breaking
         writer.close()
 
     run_virtual(main)
@@ -147,7 +153,7 @@ class Row:
         """Why, in short: what spoils the run, then the criteria that were missed, those of tasks by figure."""
         verdict = self.score["verdict"]
         missed = [criterion for criterion in verdict["criteria"] if not criterion["passed"]]
-        told = [*verdict["reasons"][: len(verdict["reasons"]) - len(missed)]]
+        told = verdict["reasons"][: len(verdict["reasons"]) - len(missed)]
         of_tasks: defaultdict[str, list[str]] = defaultdict(list)
         for criterion in missed:
             if criterion["name"].startswith("tasks."):
@@ -180,7 +186,9 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
 def document(rows: Iterable[Row]) -> str:
     """The table as Markdown."""
     head = ["crime", "score, ms", "response score, ms", "verdict", "why"]
-    return table(head, ([row.crime.title, *map(_ms, _scores(row)), row.verdict, "; ".join(row.reasons)] for row in rows))
+    return table(
+        head, ([row.crime.title, *map(_ms, _scores(row)), row.verdict, "; ".join(row.reasons)] for row in rows)
+    )
 
 
 def _scores(row: Row) -> tuple[Any, Any]:
@@ -191,22 +199,30 @@ def _ms(figure: float | str | None) -> str:
     return "none" if figure is None else "infinite" if figure == "inf" else f"{float(figure):,.0f}"
 
 
+def healthy(runs: int) -> int:
+    """How many of so many healthy runs pass, each with its own seed; why one does not is printed."""
+    passed = 0
+    for seed in range(1, runs + 1):
+        (row,) = judged([NONE], seed)
+        passed += row.passes
+        if not row.passes:
+            print(f"seed {seed}: {row.verdict}: {'; '.join(row.reasons)}", flush=True)
+    return passed
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print or write the table; with `--healthy` 1 when a healthy run does not pass."""
+    """Print the table, or write it; or make healthy runs, and return 1 when one does not pass."""
     parser = argparse.ArgumentParser(prog="python -m bench.crimes", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
-    parser.add_argument("--healthy", type=int, metavar="RUNS", help="make so many runs without a crime")
+    parser.add_argument("--healthy", type=int, metavar="RUNS", help="no table, but so many runs without a crime")
     args = parser.parse_args(arguments)
-    if args.healthy:
-        bad = 0
-        for seed in range(1, args.healthy + 1):
-            (row,) = judged([NONE], seed)
-            if not row.passes:
-                bad += 1
-                print(f"seed {seed}: {row.verdict}: {'; '.join(row.reasons)}", flush=True)
-        print(f"{args.healthy - bad} of {args.healthy} healthy runs pass")
-        return int(bad > 0)
+    if args.healthy is not None:
+        passed = healthy(args.healthy)
+        print(f"{passed} of {args.healthy} healthy runs pass")
+        return int(passed < args.healthy)
     text = document(judged(CRIMES))
+    if args.write:
+        put_into(PAGE, text, MARK)
     print(text)
     return 0
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
@@ -55,6 +55,14 @@ def _never(_: Command) -> TaskFailed | None:
     return None
 
 
+def _everybody(_: int) -> bool:
+    return True
+
+
+def _a_tenth(user: int) -> bool:
+    return user % EVERY == 0
+
+
 def _as_drawn(_: float, service_s: float) -> float:
     return service_s
 
@@ -64,14 +72,14 @@ class Crime:
     """One crime. `name` says which, `length_s` for how long, where that makes a difference.
 
     `fails` says how a command fails, `takes_s` how long one takes that begins at an instant and has a service time.
-    With `breaks`, all sessions break at its begin. `post` delivers what the server has accepted.
+    `breaks` says whether a user's session breaks at the crime's begin. `post` delivers what the server has accepted.
     """
 
     name: str
     length_s: float | None = None
     fails: Callable[[Command], TaskFailed | None] = _never
     takes_s: Callable[[float, float], float] = _as_drawn
-    breaks: bool = False
+    breaks: Callable[[int], bool] | None = None
     post: Callable[[FakeModule], Post] | None = None
 
     @property
@@ -95,7 +103,7 @@ def refused(length_s: float) -> Crime:
         length_s,
         fails=lambda command: ServerLost("connection refused") if during(command.at_s) else None,
         takes_s=lambda at_s, service_s: 0.0 if during(at_s) else service_s,
-        breaks=True,
+        breaks=_everybody,
     )
 
 
@@ -107,7 +115,7 @@ def dropped(length_s: float) -> Crime:
         accepted = command.name == "SMTP CONNECT"  # that of IMAP has no name of its own here
         return ServerLost("connection lost") if during(command.at_s) and not accepted else None
 
-    return Crime(DROPPED, length_s, fails, breaks=True)
+    return Crime(DROPPED, length_s, fails, breaks=_everybody)
 
 
 def silence(length_s: float) -> Crime:
@@ -123,6 +131,27 @@ def stall(length_s: float) -> Crime:
 def _held_back(length_s: float, until_s: float, at_s: float, service_s: float) -> float:
     in_it = at_s < BEGIN_S + length_s and at_s + service_s >= BEGIN_S
     return max(service_s, until_s - at_s) if in_it else service_s
+
+
+def of_a_tenth(length_s: float) -> Crime:
+    """Connections of a tenth of the users are dropped."""
+    whole = dropped(length_s)
+    return replace(
+        whole,
+        name=f"{DROPPED}, of a tenth of the users",
+        fails=lambda command: whole.fails(command) if _a_tenth(command.user) else None,
+        breaks=_a_tenth,
+    )
+
+
+def of_submission(length_s: float) -> Crime:
+    """Messages cannot be submitted; mailboxes are as they were."""
+
+    def fails(command: Command) -> TaskFailed | None:
+        chosen = _during(length_s, command.at_s) and command.name.startswith("SMTP")
+        return ServerLost("connection refused") if chosen else None
+
+    return Crime(f"{REFUSED}, submission only", length_s, fails)
 
 
 REFUSED = "outage, connections refused"
@@ -149,7 +178,7 @@ def half_refused(task: str, last: str) -> Crime:
 
 
 def _no_log_on(command: Command) -> TaskFailed | None:
-    chosen = command.name == "IMAP AUTHENTICATE" and command.user % EVERY == 0
+    chosen = command.name == "IMAP AUTHENTICATE" and _a_tenth(command.user)
     return ServerRefused("NO AUTHENTICATE") if chosen else None
 
 
@@ -200,6 +229,8 @@ NONE = Crime("none: a healthy server")
 CRIMES: Sequence[Crime] = (
     NONE,
     *(make(length_s) for make in LASTING.values() for length_s in LENGTHS_S),
+    of_a_tenth(60.0),
+    of_submission(25.0),
     half_refused("SEND", "SMTP DATA"),
     half_refused("MOVE", "IMAP UID MOVE"),
     Crime("every tenth message lost", post=lambda module: every_tenth(module, _lose)),
@@ -222,3 +253,7 @@ CRIMES: Sequence[Crime] = (
 def named(title: str) -> Crime:
     """The crime of this title."""
     return next(crime for crime in CRIMES if crime.title == title)
+
+
+ACCEPTED: Mapping[str, str] = {}
+"""Crimes that pass, by their titles, and why they may."""

@@ -95,8 +95,8 @@ class FakeModule:
     Each command takes an exponentially distributed time of mean `service_s` (0: none, and no command ever waits),
     drawn from (seed, user, number of the command), or what `pace` makes of it. `empty` mailboxes have their folders and
     no mail. `fault` says which commands fail, and how: a refused one has no effect, a lost or silent one ends the
-    session, a silent one only after `limit_s`, and so does each that would take longer. Mail arrives at once, or when `post` lets it; then `mailboxes` may be those of some of the
-    users, and the others' are elsewhere.
+    session, a silent one only after `limit_s`, and so does each that would take longer. Mail arrives at once, or when
+    `post` lets it; then `mailboxes` may be those of some of the users, and the others' are elsewhere.
     """
 
     workload: Workload
