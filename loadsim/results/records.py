@@ -29,6 +29,11 @@ FAILURES = ("refused", "lost", "timeout")
 
 OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
 
+PROCESS_INBOX, NO_SESSION = "PROCESS INBOX", "NO SESSION"
+SPANS = (PROCESS_INBOX, NO_SESSION)
+"""Names of task records that are no tasks but span several, and are counted among none: a whole processing of the
+Inbox, from its due time to the end of its last task; and a time in which a user had no session."""
+
 TASK = np.dtype(
     [
         ("scheduled_us", "<i8"),  # when it was due
