@@ -9,7 +9,7 @@ from loadsim.report.table import table
 from loadsim.results.merge import WITHOUT_WINDOW
 from loadsim.results.score import FEW_HITS, MERGED
 
-COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Failed")
+COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
 TIMES = ("p50_ms", "percentile_ms", "mean_ms", "stddev_ms")
 """What stands in the columns from 50th on; the second is the 95th percentile, unless another one was asked for."""
 
@@ -17,7 +17,7 @@ BEYOND_COLUMNS = ("Planned", "Done", "Per s", "90th", "99th", "99.9th", "Max")
 COMMAND_COLUMNS = ("Command", "Hits", "50th", "95th", "Max", "Mean", "Std. Dev.", "Failed")
 COMMAND_TIMES = ("p50_ms", "p95_ms", "max_ms", "mean_ms", "stddev_ms")
 BEYOND = ("p90_ms", "p99_ms", "p99_9_ms", "max_ms")
-RESPONSE = ("response_p50_ms", "response_p95_ms", "response_p99_ms")
+RESPONSE = ("response_p50_ms", "response_p99_ms", "response_max_ms")
 
 MOST_FAILURES = 5
 """So many kinds of failure are named."""
@@ -103,7 +103,7 @@ def _throughput(found: Mapping[str, Any]) -> list[str]:
 def _stress_rows(protocol: Mapping[str, Any], window_s: Sequence[float], percentile: str) -> list[Sequence[str]]:
     """No weights and no score; LOGON and LOGOFF, which have no window, have no rate."""
     length_s = window_s[1] - window_s[0]
-    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *columns(percentile)[3:])]
+    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *columns(percentile)[3:-2], "Failed")]
     rows += [
         (
             task["task"],
@@ -126,6 +126,7 @@ def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
             f"{task['weight']:g}" if task["weight"] else "-",
             str(task["hits"]),
             *(_ms(task[time]) for time in TIMES),
+            _ms(task["response_percentile_ms"]),
             str(task["failed"]),
         )
         for task in tasks
@@ -140,6 +141,7 @@ def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
             _ms(protocol["score_ms"]),
             "",
             "",
+            _ms(protocol["response_score_ms"]),
             str(sum(task["failed"] for task in tasks if task["weight"])),
         )
     )
@@ -148,7 +150,7 @@ def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
 
 def columns(percentile: str) -> tuple[str, ...]:
     """The heads of the score table with another percentile in the place of the 95th."""
-    return tuple(percentile if column == "95th" else column for column in COLUMNS)
+    return tuple(column.replace("95th", percentile) for column in COLUMNS)
 
 
 def ordinal(percent: float) -> str:
@@ -159,9 +161,7 @@ def ordinal(percent: float) -> str:
 
 
 def _beyond_rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [
-        ("Category", *BEYOND_COLUMNS, f"{percentile} from", "to", "Resp. 50th", "95th", "99th")
-    ]
+    rows: list[Sequence[str]] = [("Category", *BEYOND_COLUMNS, f"{percentile} from", "to", "Due 50th", "99th", "Max")]
     for task in protocol["tasks"]:
         low_ms, high_ms = task["interval_ms"] or (None, None)
         rows.append(
@@ -181,7 +181,7 @@ def _beyond_rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[
 
 def _beyond_legend(percentile: str) -> list[str]:
     return [
-        f"From, to: 95 % interval of the {percentile}. Resp.: from when a task was due; what failed or was never done"
+        f"From, to: 95 % interval of the {percentile}. Due: from when a task was due; what failed or was never done"
         " counts as infinite (inf)."
     ]
 
@@ -230,7 +230,7 @@ def breakdown_text(found: Mapping[str, Any], percentile: str) -> list[str]:
 
 
 def _outcome_rows(found: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-1])]
+    rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-2])]
     rows += [(task["task"], str(task["count"]), *(_ms(task[time]) for time in TIMES)) for task in found["tasks"]]
     return rows
 
@@ -262,6 +262,7 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         _tasks(score),
         *_failures(score),
         *_sessions(score),
+        *_inbox(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
         f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
@@ -380,6 +381,17 @@ def _sessions(score: Mapping[str, Any]) -> list[str]:
     return [f"Sessions: {lost} lost, {restored} restored"] if lost else []
 
 
+def _inbox(score: Mapping[str, Any]) -> list[str]:
+    """Return how long users took to work through their Inboxes."""
+    several = len(score["by_protocol"]) > 1
+    return [
+        f"Inbox{f' ({name})' if several else ''}: {inbox['done']} of {inbox['processings']} times worked through;"
+        f" from when they were due 50th {_ms(inbox['p50_ms'])} ms, 95th {_ms(inbox['p95_ms'])} ms"
+        for name, protocol in score["by_protocol"].items()
+        if (inbox := protocol["inbox"]) is not None and not score["throughput"]
+    ]
+
+
 def _generator(generator: Mapping[str, Any], engines: int) -> list[str]:
     """How we were ourselves, where that was looked at."""
     if generator["lag_p99_ms"] is None:
@@ -407,11 +419,15 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def _criteria(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each criterion that is on, met or missed, between blank lines."""
+    """Each criterion that is on, met or missed, between blank lines; those of each task only where missed."""
     if not results:
         return []
-    rows = [(one["name"], one["found"], one["wanted"], "met" if one["passed"] else "missed") for one in results]
-    return ["", *table([("Criterion", "Found", "Wanted", ""), *rows]), ""]
+    told = [one for one in results if not (one["each"] and one["passed"])]
+    rows = [(one["name"], one["found"], one["wanted"], "met" if one["passed"] else "missed") for one in told]
+    each = sum(one["each"] for one in results)
+    met = len(results) - len(told)
+    of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} met."
+    return ["", *table([("Criterion", "Found", "Wanted", ""), *rows]), *([of_tasks] if each else []), ""]
 
 
 def _verdict(score: Mapping[str, Any]) -> list[str]:
