@@ -7,7 +7,7 @@ below `tasks.NAME`. Where there are several client modules, the score and tasks 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,19 @@ class Result:
     def text(self) -> str:
         """All in one line."""
         return f"{self.name} {'was ' if self.figure is None else ''}{self.found}, {self.wanted} wanted"
+
+
+def missed_texts(results: Sequence[Result]) -> list[str]:
+    """Return a line for each criterion that was missed, and one for all tasks that miss what holds for each of them."""
+    missed = [result for result in results if not result.passed]
+    lines = [result.text for result in missed if not result.each]
+    of_each: dict[tuple[str, str], list[str]] = {}
+    for result in missed:
+        if result.each:
+            task, _, last = result.name.rpartition(".")
+            found = "not measured" if result.figure is None else result.found
+            of_each.setdefault((last, result.wanted), []).append(f"{task.replace('tasks.', '')} {found}")
+    return lines + [f"{last} of {', '.join(found)}; {wanted} wanted" for (last, wanted), found in of_each.items()]
 
 
 def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:

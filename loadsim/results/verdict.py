@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadsim.results.criteria import Result
+from loadsim.results.criteria import Result, missed_texts
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
 from loadsim.results.score import ProtocolStatistics
@@ -153,7 +153,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
     invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
-    missed = [result.text for result in criteria if not result.passed]
+    missed = missed_texts(criteria)
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
         passed=not missed if whole else None,
