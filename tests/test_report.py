@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -687,12 +688,24 @@ def _axis(positions: tuple[float, ...]) -> Axis:
 
 
 @pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
-@pytest.mark.parametrize("values", [(0.0, 0.0), (None, 3.0), (5.0, 5.0), (1e-9, 1e9)])
+@pytest.mark.parametrize(
+    "values", [(0.0, 0.0), (None, 3.0), (5.0, 5.0), (1e-9, 1e9), (math.inf, 3.0), (math.inf, math.inf)]
+)
 def test_whatever_was_measured_can_be_drawn(scale: Any, values: tuple[float | None, ...]) -> None:
     """Zeros, gaps, a single figure and figures far apart, on each scale, without a complaint of the library."""
     drawn = svg(Chart("c", _axis((0.5, 1.5)), (Panel("p", "ms", (Line("a", values),), scale),)), 1)
     assert drawn.startswith("<svg viewBox=") and drawn.endswith("</svg>")
     assert ">p</text>" in drawn
+
+
+def test_what_is_infinite_is_drawn_at_the_upper_edge() -> None:
+    """A mark for each figure that is, and none where there is no figure; the scale is that of the others."""
+
+    def marks(*values: float | None) -> int:
+        drawn = svg(Chart("c", _axis((0.5, 1.5, 2.5)), (Panel("p", "ms", (Line("a", values),), "log"),)), 1)
+        return drawn.count("<use ")
+
+    assert marks(2.0, math.inf, math.inf) - marks(2.0, None, None) == 2
 
 
 def test_more_lines_than_colours_are_told_apart() -> None:
