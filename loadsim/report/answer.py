@@ -12,7 +12,7 @@ from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
 from loadsim.report.breakdown import breakdown
 from loadsim.report.criteria_file import criteria_of
-from loadsim.report.figures import finite, response_figures, table_row
+from loadsim.report.figures import finite, response_figures, table_row, times_figures
 from loadsim.report.measured import Measured, measure
 from loadsim.results.clients import client_figures
 from loadsim.results.criteria import Result, hold, read_criteria
@@ -283,6 +283,8 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
     return {
         "accepted": delivered.accepted,
         "delivered": delivered.delivered,
+        "timed": delivered.timed,
+        "found": delivered.found,
         "undelivered": delivered.undelivered,
         "unwatched": delivered.unwatched,
         "early": delivered.early,
@@ -292,7 +294,7 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "duplicates": delivered.duplicates,
         "under_way_max": delivered.under_way_max,
         "under_way_at_end": delivered.under_way_at_end,
-        **asdict(delivered.times),
+        **times_figures(delivered.times),
     }
 
 
