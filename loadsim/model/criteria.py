@@ -90,7 +90,7 @@ _DONE = {"done": _COUNT, "failed": _COUNT, "failed_share": _SHARE}
 _TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": _COUNT, **_TIMES}
 _DELIVERY = dict.fromkeys(
     (
-        *("accepted", "delivered", "undelivered", "unwatched", "undelivered_at_end"),
+        *("accepted", "delivered", "timed", "found", "undelivered", "unwatched", "undelivered_at_end"),
         *("duplicates", "early", "under_way_max", "under_way_at_end"),
     ),
     _COUNT,

@@ -300,6 +300,8 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
     return {
         "accepted": delivered.accepted,
         "delivered": delivered.delivered,
+        "timed": delivered.timed,
+        "found": delivered.found,
         "undelivered": delivered.undelivered,
         "unwatched": delivered.unwatched,
         "early": delivered.early,
@@ -309,7 +311,7 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "duplicates": delivered.duplicates,
         "under_way_max": delivered.under_way_max,
         "under_way_at_end": delivered.under_way_at_end,
-        **asdict(delivered.times),
+        **times_figures(delivered.times),
     }
 
 

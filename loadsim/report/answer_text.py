@@ -264,7 +264,9 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         *_sessions(score),
         *_inbox(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
-        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
+        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms,"
+        f" {mail['timed']} of {mail['accepted'] - mail['unwatched']} timed"
+        + (f", {mail['found']} found by looking" if mail["found"] else "")
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
         + (f"; {mail['unwatched']} to users of {who_is_unwatched(score)}" if mail["unwatched"] else "")
         + (f"; {_count(mail['duplicates'], 'duplicate')}" if mail["duplicates"] else ""),

@@ -417,5 +417,7 @@ def _of(run: RecordedRun, module: str) -> str:
     return f" ({module})" if len(run.modules) > 1 else ""
 
 
-def _ms(time_ms: float | None) -> str:
+def _ms(time_ms: float | str | None) -> str:
+    if isinstance(time_ms, str):
+        return time_ms  # infinite
     return "none" if time_ms is None else f"{time_ms:.1f} ms"
