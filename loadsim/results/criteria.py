@@ -117,11 +117,16 @@ def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tup
     """The result of each criterion that is on; `score` has the figures of `score.json`.
 
     One of a task or of a score that names no client module holds for each of several. A closed loop has no score, and
-    no criterion of it.
+    no criterion of it. Where the server accepted no mail, there is none whose delivery could be late: a refusal is a task
+    that failed.
     """
+    mail = score.get("delivery") or {}
+    no_mail = "accepted" in mail and mail["accepted"] == mail["unwatched"]
     results = []
     for name, limits in criteria.items():
         if limits is None or (score["throughput"] and name.rpartition(".")[2] in SCORES):
+            continue
+        if no_mail and name.startswith("delivery.") and name.endswith("_ms"):
             continue
         if name.startswith(SCORED):
             each_task = _of_scored_tasks(name.removeprefix(SCORED), score)
