@@ -117,8 +117,7 @@ def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tup
     """The result of each criterion that is on; `score` has the figures of `score.json`.
 
     One of a task or of a score that names no client module holds for each of several. A closed loop has no score, and
-    no criterion of it. Where the server accepted no mail, there is none whose delivery could be late: a refusal is a task
-    that failed.
+    no criterion of it. Where the server accepted no mail, no delivery could be late: what it refused are failed tasks.
     """
     mail = score.get("delivery") or {}
     no_mail = "accepted" in mail and mail["accepted"] == mail["unwatched"]
