@@ -275,7 +275,8 @@ def test_every_name_of_a_criterion_is_a_key_of_score_json(tmp_path: Path, mode: 
 
 
 NO_FIGURES = {
-    *("runs", "users", "clients", "engines", "day_s", "compression", "load_equivalent_users", "percentile"),
+    *("runs", "users", "clients", "engines", "load_equivalent_users", "percentile"),
+    *("profile_day_s", "day_s", "night_s", "compression"),
     "generator.lag_limit_ms",
     *(f"tasks.READ.{key}" for key in ("weight", "percentile_ms")),
 }

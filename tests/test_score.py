@@ -27,7 +27,10 @@ from timing_samples import (
     write_two_clients,
 )
 
+from loadsim.cli.run_header import run_header
 from loadsim.errors import LogError
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
 from loadsim.report.answer import summarise
 from loadsim.results.delivery import delivery
 from loadsim.results.merge import merge, truncate
@@ -311,6 +314,52 @@ def test_the_embedded_server_is_no_measurement(tmp_path: Path) -> None:
     """The text says so."""
     log = sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header={"embedded": True})
     assert "this is no measurement of a server" in summarise([log]).text
+
+
+@pytest.mark.parametrize(
+    ("day", "night", "run", "line"),
+    [
+        ("8h", "0s", "{}", "Day: 8 h, not compressed"),
+        ("8h", "0s", "{day_length: 5m}", "Day: compressed, 8 h in 5 min (96 x)"),
+        ("10h", "0s", "{}", "Day: 10 h, not compressed"),
+        ("10h", "0s", "{day_length: 8h}", "Day: compressed, 10 h in 8 h (1.25 x)"),
+        ("10h", "0s", "{day_length: 5m}", "Day: compressed, 10 h in 5 min (120 x)"),
+        ("6h", "0s", "{day_length: 12h}", "Day: stretched, 6 h in 12 h (0.5 x)"),
+        ("8h", "4h", "{}", "Day: 8 h with a night of 4 h, not compressed"),
+        ("8h", "4h", "{day_length: 2h}", "Day: compressed, 8 h in 2 h with a night of 1 h (4 x)"),
+        ("10h", "5h", "{day_length: 1h}", "Day: compressed, 10 h in 1 h with a night of 30 min (10 x)"),
+    ],
+)
+def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
+    tmp_path: Path, day: str, night: str, run: str, line: str
+) -> None:
+    """Users set out to do so much per second by day; one with the same activities in 8 hours does so much of it."""
+    profile = tmp_path / "worker.yaml"
+    profile.write_text(f"name: worker\nfrom: loadsim-5.5/medium\nday: {day}\nnight: {night}\n")
+    topology = f"topology=[{{profile: {profile}, users: 20}}]"
+    load = Workload(load_scenario("quickstart", [topology, f"run={run}"]))
+    header = run_header(load, "run-1", "somewhere", "p1", None) | {"users": 20, "limits": {}, "criteria": {}}
+    at_ms = 1000 * (header["window_s"][0] + 1)
+    score = summarise([sample_log(tmp_path / "a.tlog", [done("READ", at_ms, 5)], header=header)])
+
+    days_s = load.scenario.run.active_s
+    per_s = sum(1 for user in range(1, 21) for _ in load.activities(user)) / days_s
+    profile.write_text("name: worker\nfrom: loadsim-5.5/medium\nday: 8h\n")
+    office = Workload(load_scenario("quickstart", [topology, "run={}"]))
+    one_per_s = sum(1 for user in range(1, 21) for _ in office.activities(user)) / 28800 / 20
+    assert score.score["load_equivalent_users"] == round(per_s / one_per_s)
+    equivalent = score.score["load_equivalent_users"]
+    told = f"; load-equivalent, in tasks only, of {equivalent} users with a day of 8 h" if equivalent != 20 else ""
+    assert f"\n{line}{told}\n" in score.text
+
+
+@pytest.mark.parametrize(("compression", "day"), [(288.0, "8 h"), (360.0, "10 h"), (None, "8 h")])
+def test_a_log_that_does_not_say_the_profiles_day(tmp_path: Path, compression: float | None, day: str) -> None:
+    """It follows from the compression, by which older logs mean the profiles' day over the simulated one."""
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 10, 5)], header={"day_s": 100, "compression": compression})
+    score = summarise([log])
+    assert score.score["load_equivalent_users"] == 576
+    assert f"Day: compressed, {day} in 100 s ({compression or 288:g} x); load-equivalent" in score.text
 
 
 def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:

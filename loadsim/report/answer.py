@@ -42,7 +42,7 @@ SESSIONS = ("sessions_lost", "sessions_restored")
 """Facts of an engine: how many sessions broke over the whole run, and how many log-ons after that succeeded."""
 
 FULL_DAY_S = 28_800.0
-"""The working day that the profiles' rates are given for: 8 hours."""
+"""The day of the users in which load-equivalents are told: 8 hours, that of the canonical profiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,11 @@ def _figures(
         "server": log.header.get("server"),
         "embedded": bool(log.header.get("embedded")),
         "submission": log.header.get("submission"),
+        "profile_day_s": float(log.header.get("profile_day_s") or round(day_s * compression, 6)),
         "day_s": day_s,
+        "night_s": float(log.header.get("night_s") or 0),
         "compression": compression,
-        "load_equivalent_users": None if stress else round(users * compression),
+        "load_equivalent_users": None if stress else round(users * FULL_DAY_S / day_s),
         "tasks_per_s": totals.done / length_s,
         **asdict(totals),
         "attempted_share": None if stress else totals.attempted_share,

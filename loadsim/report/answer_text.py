@@ -77,18 +77,30 @@ def _head(score: Mapping[str, Any]) -> list[str]:
     )
     if score["throughput"]:
         lines += _throughput(score["throughput"])
-    elif score["compression"] == 1:
-        lines.append(f"Day: {length(score['day_s'])}, not compressed")
     else:
-        lines.append(
-            f"Day: compressed, 8 h in {length(score['day_s'])} ({score['compression']:g} x); load-equivalent, in tasks"
-            f" only, of {score['load_equivalent_users']} users with a day of 8 h"
-        )
+        lines.append(_day(score))
     if score["method"] != MERGED:
         lines.append("Percentiles: the mean of each client machine's, which is no percentile of all records")
     lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
     lines.append(f"Plan: {score.get('plan_digest') or 'unknown'}")
     return lines
+
+
+def _day(score: Mapping[str, Any]) -> str:
+    day, pace = length(score["day_s"]) + night_words(score), score["compression"]
+    if pace == 1:
+        words = f"Day: {day}, not compressed"
+    else:
+        changed = "compressed" if pace > 1 else "stretched"
+        words = f"Day: {changed}, {length(score['profile_day_s'])} in {day} ({pace:g} x)"
+    if score["load_equivalent_users"] == score["users"]:
+        return words
+    return f"{words}; load-equivalent, in tasks only, of {score['load_equivalent_users']} users with a day of 8 h"
+
+
+def night_words(score: Mapping[str, Any]) -> str:
+    """Return the words for the nights of a run, to stand after the length of its day; none where it has no nights."""
+    return f" with a night of {length(score['night_s'])}" if score["night_s"] else ""
 
 
 def _throughput(found: Mapping[str, Any]) -> list[str]:

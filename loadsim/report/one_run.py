@@ -127,7 +127,7 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
         ("Mail not delivered", str(score["delivery"]["undelivered_at_end"])),
         ("Delivery time, 95th percentile", _ms(score["delivery"]["p95_ms"])),
     ]
-    if not run.stress and score["compression"] != 1:
+    if not run.stress and score["load_equivalent_users"] != score["users"]:
         rows.append(("Load-equivalent, in tasks only", f"{score['load_equivalent_users']} users with a day of 8 h"))
     blocks.append(Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows)))
     return tuple(blocks)
