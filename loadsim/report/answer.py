@@ -234,7 +234,7 @@ def _protocol(
         "score_ms": protocol.score_ms,
         "score_interval_ms": _interval(certain.score),
         "no_score_interval": certain.score.why_not,
-        "block_s": certain.block_s,
+        "spell_s": certain.spell_s,
         "provisional": bool(protocol.few_hits),
         "repeats": asdict(repeated) if repeated else None,
         "users": protocol.users,
