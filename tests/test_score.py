@@ -115,7 +115,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
     }
     assert (score["done_share"], score["failed_share"], score["sessions_lost"]) == (24 / 25, 1 / 24, None)
     assert (score["percentile"], score["method"], score["provisional"]) == (95, "merged", True)
-    assert (score["score_interval_ms"], score["no_score_interval"]) == (None, "the window is shorter than 8 s")
+    assert (score["score_interval_ms"], score["no_score_interval"]) == (None, "the window is shorter than 15 min")
     tasks = {task["task"]: task for task in score["tasks"]}
     times = [10.0 * number for number in range(1, 21)]
     percentiles = {"p50_ms": 100, "p90_ms": 180, "p95_ms": 190, "p99_ms": 200, "p99_9_ms": 200, "max_ms": 200}
@@ -129,7 +129,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "stddev_ms": pytest.approx(statistics.stdev(times)),
         "percentile_ms": 190,
         "interval_ms": None,
-        "no_interval": "20 hits, at least 100 needed",
+        "no_interval": "the window is shorter than 15 min",
         **{f"response_{name}": time_ms for name, time_ms in percentiles.items()},
         "planned": 20,
         "done": 20,
@@ -175,8 +175,8 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "imap": {
             "score_ms": score["score_ms"],
             "score_interval_ms": None,
-            "no_score_interval": "the window is shorter than 8 s",
-            "block_s": None,
+            "no_score_interval": "the window is shorter than 15 min",
+            "spell_s": None,
             "provisional": True,
             "repeats": None,
             "users": 2,
@@ -254,17 +254,26 @@ def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
 
 
 def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
-    """An interval in score.json and in the text, which holds the score; the same whenever it is computed."""
+    """An interval in score.json and in the text, which holds the score; the same whenever it is computed.
+
+    With four hits a second its width is about 10 ms, the standard error 2 or 3 ms: there are no decimals.
+    """
     random = np.random.default_rng(8)
-    took_ms = random.lognormal(3, 0.5, 2000)
-    log = sample_log(tmp_path / "a.tlog", [done("READ", 50 * at, float(took)) for at, took in enumerate(took_ms)])
+    took_ms = random.lognormal(3, 0.5, 3600)
+    tasks = [done("READ", 250 * at, float(took)) for at, took in enumerate(took_ms)]
+    log = sample_log(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 900.0]})
     summary = summarise([log])
     low_ms, high_ms = summary.score["score_interval_ms"]
     assert low_ms < summary.score["score_ms"] < high_ms
-    assert (summary.score["tasks"][0]["interval_ms"], summary.score["no_score_interval"]) == ([low_ms, high_ms], None)
+    assert (high_ms - low_ms) / 4 >= 1
+    assert summary.score["tasks"][0]["interval_ms"] == pytest.approx([low_ms, high_ms])
+    assert summary.score["no_score_interval"] is None
     assert (
-        f"\n95 % interval of the score within this run: {low_ms:.1f} to {high_ms:.1f} ms (blocks of 9 s).\n"
+        f"\n95 % interval of the score within this run: {low_ms:.0f} to {high_ms:.0f} ms"
+        " (for slow spells of up to 12 s that come ten times or more).\n"
     ) in summary.text
+    (average,) = (line.split() for line in summary.text.splitlines() if line.startswith("Weighted Avg"))
+    assert average[4] == f"{summary.score['score_ms']:.0f}"
     assert summarise([log]).score == summary.score
 
 

@@ -242,7 +242,7 @@ def _protocol(
         "response_score_ms": finite(protocol.response_score_ms),
         "score_interval_ms": _interval(certain.score),
         "no_score_interval": certain.score.why_not,
-        "block_s": certain.block_s,
+        "spell_s": certain.spell_s,
         "provisional": bool(protocol.few_hits),
         "inbox": _inbox(protocol.inbox),
         "repeats": asdict(repeated) if repeated else None,

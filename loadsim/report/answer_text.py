@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
 from loadsim.report.table import table
 from loadsim.results.merge import WITHOUT_WINDOW
 from loadsim.results.score import FEW_HITS, MERGED
@@ -150,7 +151,7 @@ def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
             f"{sum(task['weight'] for task in scored):g}",
             str(sum(task["hits"] for task in scored)),
             "",
-            _ms(protocol["score_ms"]),
+            _ms(protocol["score_ms"], _decimals(protocol)),
             "",
             "",
             _ms(protocol["response_score_ms"]),
@@ -205,10 +206,10 @@ def _certainty(protocol: Mapping[str, Any]) -> list[str]:
         few = [f"{task['task']} {task['hits']}" for task in protocol["tasks"] if task["task"] in _few(protocol)]
         lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few)}.")
     if protocol["score_interval_ms"]:
-        low_ms, high_ms = protocol["score_interval_ms"]
+        low, high = (_ms(end_ms, _decimals(protocol)) for end_ms in protocol["score_interval_ms"])
         lines.append(
-            f"95 % interval of the score within this run: {_ms(low_ms)} to {_ms(high_ms)} ms"
-            f" (blocks of {protocol['block_s']:.3g} s)."
+            f"95 % interval of the score within this run: {low} to {high} ms"
+            f" (for slow spells of up to {protocol['spell_s']:.3g} s that come ten times or more)."
         )
     elif protocol["score_ms"] is not None:
         lines.append(f"No interval of the score: {protocol['no_score_interval']}.")
@@ -461,11 +462,17 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _ms(time_ms: float | str | None) -> str:
-    """In milliseconds with one decimal; what is infinite is so already."""
+def _ms(time_ms: float | str | None, decimals: int = MOST_DECIMALS) -> str:
+    """In milliseconds; what is infinite is so already."""
     if time_ms is None:
         return "-"
-    return time_ms if isinstance(time_ms, str) else f"{time_ms:.1f}"
+    return time_ms if isinstance(time_ms, str) else rounded(time_ms, decimals)
+
+
+def _decimals(protocol: Mapping[str, Any]) -> int:
+    """The decimals of the score that its interval supports."""
+    interval_ms = protocol.get("score_interval_ms")
+    return known_decimals(protocol["score_ms"], interval_ms) if interval_ms else MOST_DECIMALS
 
 
 def clock(at_s: float) -> str:
