@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
-from loadsim.model.criteria import Bound
+from loadsim.model.criteria import DEFAULT, Bound
 from loadsim.model.losses import Losses
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.profile import Spread
@@ -81,23 +81,37 @@ def test_quickstart() -> None:
     assert scenario.duration_s == 120
     assert scenario.criteria_document() == {
         "score_ms": {"max": 10000},
-        "failed_share": {"max": 0.05},
+        "response_score_ms": {"max": 30000},
+        **dict.fromkeys(("failed_share", "down_share", "logon_failed_share"), {"max": 0.05}),
+        "done_share": {"min": 0.8},
         "delivery.undelivered_at_end": {"max": 0},
+        "delivery.duplicates": {"max": 0},
+        "delivery.p95_ms": {"below": 60000},
+        "tasks.scored.response_p95_ms": {"max": 60000},
+        "tasks.scored.failed_share": {"max": 0.05},
+        "tasks.scored.done_share": {"min": 0.8},
     }
     assert (scenario.limits.done, scenario.limits.hits) == (0.8, 1)
     assert scenario.account(7) == Account(7, "user00007", "user00007@loadsim.test", "secret-7")
 
 
 def test_medium_is_the_published_procedure() -> None:
-    """1000 Medium users, 8 hours: 2 discarded, 4 scored; the published limit of 1000 ms."""
+    """1000 Medium users, 8 hours: 2 discarded, 4 scored; the published limits: 1000 ms, 5 s, 60 s, 1 %."""
     scenario = load_scenario("medium")
     assert groups(scenario) == [("loadsim-5.5/medium", 1000, "imap")]
     assert (scenario.duration_s, scenario.run.warm_up_s, scenario.run.window_s) == (28800, 7200, 14400)
     assert scenario.compression == 1
     assert scenario.criteria_document() == {
         "score_ms": {"below": 1000},
-        "failed_share": {"max": 0.01},
+        "response_score_ms": {"below": 5000},
+        **dict.fromkeys(("failed_share", "down_share", "logon_failed_share"), {"max": 0.01}),
+        "done_share": {"min": 0.98},
         "delivery.undelivered_at_end": {"max": 0},
+        "delivery.duplicates": {"max": 0},
+        "delivery.p95_ms": {"below": 60000},
+        "tasks.scored.response_p95_ms": {"below": 5000},
+        "tasks.scored.failed_share": {"max": 0.01},
+        "tasks.scored.done_share": {"min": 0.98},
     }
     assert scenario.limits == Limits(
         lost_users=0.01,
@@ -188,8 +202,15 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.criteria == {
         "by_protocol.imap.score_ms": Bound(max=250),
         "by_protocol.aioimaplib.score_ms": Bound(max=250),
+        "by_protocol.imap.response_score_ms": Bound(below=5000),
+        "by_protocol.aioimaplib.response_score_ms": Bound(below=5000),
         "failed_share": None,
         "delivery.undelivered_at_end": None,
+        **{
+            name: bound
+            for name, bound in DEFAULT.items()
+            if name not in ("score_ms", "response_score_ms", "failed_share", "delivery.undelivered_at_end")
+        },
     }
     assert scenario.limits == Limits(0.02, 0.5, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
     assert scenario.abort_on == AbortOn(0.5, 0.2, 1000, 60)
@@ -981,7 +1002,7 @@ def test_the_reference_states_the_defaults(file: Path) -> None:
             number = float(default.rstrip("%")) / 100 if default.endswith("%") else default
             assert value == number or str(value).removesuffix(".0") == default, key
             compared += 1
-    assert compared == 20
+    assert compared == 29
 
 
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:

@@ -442,7 +442,8 @@ def _criteria(results: Sequence[Mapping[str, Any]]) -> list[str]:
     each = sum(one["each"] for one in results)
     met = len(results) - len(told)
     of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} met."
-    return ["", *table([("Criterion", "Found", "Wanted", ""), *rows]), *([of_tasks] if each else []), ""]
+    found = table([("Criterion", "Found", "Wanted", ""), *rows]) if rows else []
+    return ["", *found, *([of_tasks] if each else []), ""]
 
 
 def _verdict(score: Mapping[str, Any]) -> list[str]:

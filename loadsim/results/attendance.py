@@ -9,7 +9,7 @@ import numpy as np
 
 from loadsim.results.hand import Slice
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import MAKERS, OUTCOME, Records
+from loadsim.results.records import MAKERS, OUTCOME, SPANS, Records
 from loadsim.results.timinglog import Source, TimingLog
 
 
@@ -39,7 +39,7 @@ def users_present(log: TimingLog) -> Mapping[str, int]:
 
 def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
     """The runs of which no task was due in the window: of several runs, one may have begun long after another."""
-    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
+    without_window = np.isin(np.array(log.strings), (*WITHOUT_WINDOW, *SPANS))
     inside = np.zeros(len(log.strings), np.bool_)
     for tasks in log.pieces("tasks"):
         inside[tasks["run"][in_window(tasks["scheduled_us"], window_s) & ~without_window[tasks["task"]]]] = True

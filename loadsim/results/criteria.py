@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loadsim.results.score import DEFAULT_WEIGHTS
+
 SCORES = ("score_ms", "response_score_ms")
 """The figures that are of one client module, and that a closed loop does not have."""
 
@@ -139,14 +141,16 @@ def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tup
 def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
     """Names of a figure of every scored task that was due, with and without its client module.
 
-    With one client module, the two are the same.
+    With one client module, the two are the same. A closed loop scores nothing: there it holds for the tasks that have
+    a weight by default.
     """
     modules = score["by_protocol"]
+    weighing = DEFAULT_WEIGHTS if score["throughput"] else ()
     return {
         (f"by_protocol.{module}.{name}" if len(modules) > 1 else name): name
         for module, found in modules.items()
         for task in found["tasks"]
-        if task["weight"] > 0 and task["planned"]
+        if (task["weight"] > 0 or task["task"] in weighing) and task["planned"]
         for name in [f"tasks.{task['task']}.{last}"]
     }
 

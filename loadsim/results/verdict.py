@@ -270,7 +270,8 @@ def _sessions(facts: Facts) -> list[str]:
         down = (
             "" if facts.down_share is None else f"; users were without one {_percent(facts.down_share)} of the window"
         )
-        warnings.append(f"{facts.sessions_lost} sessions were lost{down}")
+        lost = "1 session was" if facts.sessions_lost == 1 else f"{facts.sessions_lost} sessions were"
+        warnings.append(f"{lost} lost{down}")
     if facts.log_ons.failed:
         warnings.append(f"{facts.log_ons.failed} of {facts.log_ons.planned} log-ons failed")
     if facts.users_without_session:
