@@ -111,11 +111,9 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
             "failed_share 4 %, at most 1 % wanted",
             "done_share 92 %, at least 98 % wanted",
             "delivery.undelivered_at_end 1, at most 0 wanted",
-            "tasks.MOVE.response_p95_ms inf, below 5000 ms wanted",
-            "tasks.SEND.response_p95_ms inf, below 5000 ms wanted",
+            "response_p95_ms of MOVE inf, SEND inf; below 5000 ms wanted",
             "tasks.SEND.failed_share 25 %, at most 1 % wanted",
-            "tasks.MOVE.done_share 0 %, at least 98 % wanted",
-            "tasks.SEND.done_share 75 %, at least 98 % wanted",
+            "done_share of MOVE 0 %, SEND 75 %; at least 98 % wanted",
         ],
         "criteria": [
             criterion("score_ms", pytest.approx(1950 / 11), True, "177.3 ms", "below 1000 ms", below=1000),
@@ -782,7 +780,7 @@ def test_lateness_is_of_the_same_tasks_by_each_cause(tmp_path: Path) -> None:
     causes = ("busy", "down", "generator")
     names = ["READ", "SEND", "MOVE", "SAVE SENT", "EVICT"] * 4
     tasks = [
-        done(name, 100, 1, **{f"late_{cause}_s": index * power / 1024 for power, cause in zip((1, 2, 4), causes, strict=True)})
+        done(name, 100, 1, **{f"late_{cause}_s": index * 2**power / 1024 for power, cause in enumerate(causes)})
         for index, name in enumerate(names, 1)
     ]
     tasks += [done(name, 200 + at, 1) for name in UNDUE for at in range(100)]
