@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.misdeeds import BEGIN_S, CRIMES, NONE, Command, Crime
+from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, NONE, Command, Crime
 from bench.table import table
 from bench.tables import put_into
 from loadsim.cli.run_header import run_header
@@ -180,14 +180,13 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
 
 def document(rows: Iterable[Row]) -> str:
     """The table as Markdown."""
-    head = ["crime", "score, ms", "response score, ms", "verdict", "why"]
-    return table(
-        head, ([row.crime.title, *map(_ms, _scores(row)), row.verdict, "; ".join(row.reasons)] for row in rows)
-    )
+    return table(["crime", "score, ms", "response score, ms", "verdict", "why"], map(_cells, rows))
 
 
-def _scores(row: Row) -> tuple[Any, Any]:
-    return row.score["score_ms"], row.score.get("response_score_ms")
+def _cells(row: Row) -> list[str]:
+    scores = [_ms(row.score[name]) for name in ("score_ms", "response_score_ms")]
+    why = "; ".join(row.reasons) or ACCEPTED.get(row.crime.title, "")
+    return [row.crime.title, *scores, row.verdict, why]
 
 
 def _ms(figure: float | str | None) -> str:
