@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bench import coverage
-from bench.coverage import MOODS, SERVICES, Cell, simulate, truths_ms
+from bench.coverage import MOODS, SERVICES, Cell, Mood, simulate
 from loadsim.results.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
 from loadsim.results.score import percentile
 from loadsim.results.slots import Hits, excess, in_order, slot_of, slots_in, slow_and_all
@@ -62,7 +61,7 @@ def least_covered(times: int) -> float:
 
 @pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize(("mood", "tau_s"), [(MOODS[0], 0), (MOODS[1], 12), (MOODS[2], 3), (MOODS[2], 12)])
-def test_intervals_hold_the_truth_as_often_as_they_say(service: str, mood: coverage.Mood, tau_s: int) -> None:
+def test_intervals_hold_the_truth_as_often_as_they_say(service: str, mood: Mood, tau_s: int) -> None:
     """For light and heavy tails, and moods that last for up to a 75th of the window: of READ and of the score."""
     row = simulate(Cell(service, mood, tau_s, WINDOW_S, 20, SIMULATED))
     for name in ("READ", "score"):
@@ -101,17 +100,6 @@ def test_records_taken_for_independent_would_promise_too_much() -> None:
     shuffled = Hits("READ", 10, read.took_us, random.permutation(read.slot))
     blocks, records = (intervals([hits], (0, WINDOW_S), "p1").score for hits in (read, shuffled))
     assert 2 * width(records) < width(blocks)
-
-
-@pytest.mark.parametrize("service", SERVICES)
-@pytest.mark.parametrize("mood", MOODS)
-def test_the_truth_of_the_simulation_is_that_of_a_very_long_window(service: str, mood: coverage.Mood) -> None:
-    """The percentile by quadrature, and numpy's of 40,000 simulated times and more, within 10 %."""
-    random = np.random.default_rng(5)
-    long = Cell(service, mood, 1, 20_000, 20, 1)
-    truth_ms = truths_ms(service, mood)
-    for task in coverage.window(random, long):
-        assert np.percentile(task.took_us, 95) / 1000 == pytest.approx(truth_ms[task.task], rel=0.1)
 
 
 # --- properties ---
