@@ -157,7 +157,7 @@ def simulate(cell: Cell) -> dict[str, Any]:
         if number == WITHOUT and not any(shown.values()):
             break
         hits = list(window(random, cell))
-        found = intervals(hits, (0, cell.window_s), "")
+        found = intervals(hits, (0, cell.window_s))
         read_ms = {task.task: percentile(task.took_us, 95) / 1000 for task in hits}
         figures["READ"].append(read_ms["READ"])
         figures["score"].append(_score(read_ms))
