@@ -118,6 +118,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
         "tasks": {task: of_task(task) for task in tasks},
         "by_protocol": modules,
         "delivery": {**_DELIVERY, "earliest_ms": _MS, "clock_error_ms": _MS, **_TIMES},
+        **({} if stress else {"load": {"share": _SHARE}}),
         **({} if stress else {"lateness_p95_ms": dict.fromkeys(("busy", "down", "generator"), _MS)}),
         **({"throughput": throughput} if stress else {}),
         "generator": _GENERATOR,
