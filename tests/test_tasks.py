@@ -113,8 +113,10 @@ def assert_one_at_a_time(lived: Lived) -> None:
 
 
 def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -> None:
-    """Tasks of one processing are due at its due time plus the delays before them, compressed; each begins when what was
-    done with the last message has ended, and its own delay is over."""
+    """Tasks of one processing are due at its due time plus the delays before them, compressed.
+
+    Each begins when what was done with the last message has ended, and its own delay is over.
+    """
     profile = quiet(
         process_inbox={"per_day": 5, "read_note_delay": {"min": "4s", "average": "4s", "max": "4s"}},
         after_reading={"reply": "50%", "copy": "50%"},

@@ -6,14 +6,15 @@ of stress mode: the plan's next activity is due when the last one, and all that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from loadsim.client import activities
+from loadsim.client import activities, tasks
 from loadsim.client.activities import Step, Steps, UnderWay
+from loadsim.client.inbox import Unread
 from loadsim.client.presence import ON_TIME, Late
-from loadsim.model.workload import Activity
+from loadsim.model.workload import PROCESS_INBOX, Activity
 
 if TYPE_CHECKING:
     from loadsim.client.user import User
@@ -84,6 +85,10 @@ class Pace(Protocol):
         """Note that there may be something new to read."""
         ...
 
+    def shown(self, unread: Sequence[Unread]) -> None:
+        """Note what was listed as new in the Inbox; after the end of the run it is read no more."""
+        ...
+
     def end(self, end_ns: int) -> None:
         """Take up nothing any more; record the steps that were due before `end_ns` as skipped."""
         ...
@@ -97,7 +102,7 @@ class Agenda:
     before has really ended and its delay is over; a message is not due to be read before it was in sight.
     """
 
-    __slots__ = ("_begun", "_end_ns", "_pending", "_plan", "_user", "next_ns")
+    __slots__ = ("_begun", "_end_ns", "_pending", "_plan", "_processing_ns", "_user", "next_ns")
 
     def __init__(self, user: User) -> None:
         self.next_ns: int | None = None
@@ -106,6 +111,7 @@ class Agenda:
         self._pending: list[Pending] = []
         self._begun = 0  # how many have come on the agenda: of what may begin together, the first is done first
         self._end_ns: int | None = None  # the end of the run, once it has come
+        self._processing_ns = -1  # when the last processing of the Inbox was due
 
     def plan(self) -> None:
         """To the end of the run."""
@@ -119,8 +125,7 @@ class Agenda:
         """The activity that takes the place of a planned one comes on the agenda at once."""
         pending = heappop(self._pending)
         if pending.step is None:
-            self._plan_next()
-            pending = pending._replace(step=next(pending.activity.steps, None))
+            pending = pending._replace(step=self._take_up(pending.activity))
         self.next_ns = self._pending[0].ready_ns if self._pending else None
         return pending
 
@@ -146,14 +151,19 @@ class Agenda:
     def mail_shown(self, at_ns: int) -> None:
         """Nothing is due any sooner for it."""
 
+    def shown(self, unread: Sequence[Unread]) -> None:
+        """What was announced before a processing that was due, and is listed after the end only, was not read in it."""
+        for each in unread if self._end_ns is not None else ():
+            if each.since_ns <= self._processing_ns:
+                self._user.skipped(Step(tasks.READ, each.header), self._processing_ns)
+
     def end(self, end_ns: int) -> None:
         """With all that would have followed from it, had it failed."""
         self._end_ns = end_ns
         while self._pending:
             _, _, due_ns, activity, step, _ = heappop(self._pending)
             if step is None and due_ns < end_ns:
-                self._plan_next()
-                step = next(activity.steps, None)
+                step = self._take_up(activity)
             self._skip(activity, due_ns, step, end_ns)
         self.next_ns = None
 
@@ -169,6 +179,13 @@ class Agenda:
         if remains:
             activity.outcome = "skipped" if activity.started_ns is None else "unfinished"
             self._user.activity_done(activity, None)
+
+    def _take_up(self, activity: UnderWay) -> Step | None:
+        """Return the first step of an activity, whose place on the agenda the next one takes."""
+        self._plan_next()
+        if activity.kind == PROCESS_INBOX:
+            self._processing_ns = activity.due_ns
+        return next(activity.steps, None)
 
     def _plan_next(self) -> None:
         activity = next(self._plan, None)
@@ -243,6 +260,9 @@ class ClosedLoop:
         """It ends a pause."""
         if self.next_ns is not None and self.next_ns > at_ns:
             self.next_ns = at_ns
+
+    def shown(self, unread: Sequence[Unread]) -> None:
+        """Nothing is due."""
 
     def end(self, end_ns: int) -> None:
         """Nothing is skipped: what a closed loop could not do any more was never due."""

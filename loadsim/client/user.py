@@ -142,8 +142,9 @@ class User:
         for at in range(0, len(headers), HEADERS_A_TURN):
             if at:
                 await asyncio.sleep(0)
-            portion = slice(at, at + HEADERS_A_TURN)
+            portion, unread = slice(at, at + HEADERS_A_TURN), len(self.inbox.unread)
             self._take_in(event, self.inbox.take_in(headers[portion], stamps[portion]))
+            self._agenda.shown(self.inbox.unread[unread:])
 
     def _take_in(self, event: str, new: Iterable[tuple[Evidence, int]]) -> None:
         for evidence, at_ns in new:

@@ -68,6 +68,6 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     planned = read_planned_load(document).in_window(window_s)
     made = Counter[str]()
     for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
-        made[task.task] += task.planned - task.counts["skipped"]
+        made[task.task] += task.attempted
     names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
     return Load({name: TaskLoad(planned.get(name, 0) * runs, made[name]) for name in names}, runs)

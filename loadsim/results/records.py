@@ -58,8 +58,8 @@ EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "sa
 """What can happen to a message for one recipient.
 
 accepted: the server took it for this recipient; seen: announced to the recipient's waiting session;
-found: noticed only after a log-on, so without a delivery time; moved, copied and deleted (to Deleted Items): to
-`folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
+found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
+Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
 """
 
 EVENT = {name: code for code, name in enumerate(EVENTS)}
