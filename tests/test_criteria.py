@@ -144,7 +144,10 @@ PLANNED = f"one of the tasks that are planned: {', '.join(LIGHT)}, scored"
 @pytest.mark.parametrize(
     ("criteria", "line"),
     [
-        ("{score: {max: 5}}", "score: expected one of score_ms, response_score_ms, .*, found 'score' (perhaps score_ms)"),
+        (
+            "{score: {max: 5}}",
+            "score: expected one of score_ms, response_score_ms, .*, found 'score' (perhaps score_ms)",
+        ),
         ("{undelivered: {max: 0}}", "undelivered: expected .*, found 'undelivered' (perhaps delivery.undelivered)"),
         ("{p95_ms: {max: 0}}", "p95_ms: expected .*, found 'p95_ms' (perhaps tasks.BROWSE.p95_ms)"),
         ("{tasks.READ.p95: {max: 5}}", "tasks.READ.p95: expected .*, found 'p95' (perhaps tasks.READ.p95_ms)"),
@@ -459,7 +462,7 @@ def test_several_client_modules_are_each_asked() -> None:
     ("header", "judged"),
     [
         (
-            {},  # says nothing of criteria: today's, of which a run with a single failure among eleven READs misses most
+            {},  # says nothing of criteria: today's, of which a run with one failure among eleven READs misses most
             {
                 "score_ms": (1000, True),
                 "response_score_ms": (5000, False),

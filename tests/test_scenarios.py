@@ -82,7 +82,7 @@ def test_quickstart() -> None:
     assert scenario.criteria_document() == {
         "score_ms": {"max": 10000},
         "response_score_ms": {"max": 30000},
-        **dict.fromkeys(("failed_share", "down_share", "logon_failed_share"), {"max": 0.05}),
+        **{name: {"max": 0.05} for name in ("failed_share", "down_share", "logon_failed_share")},
         "done_share": {"min": 0.8},
         "delivery.undelivered_at_end": {"max": 0},
         "delivery.duplicates": {"max": 0},
@@ -104,7 +104,7 @@ def test_medium_is_the_published_procedure() -> None:
     assert scenario.criteria_document() == {
         "score_ms": {"below": 1000},
         "response_score_ms": {"below": 5000},
-        **dict.fromkeys(("failed_share", "down_share", "logon_failed_share"), {"max": 0.01}),
+        **{name: {"max": 0.01} for name in ("failed_share", "down_share", "logon_failed_share")},
         "done_share": {"min": 0.98},
         "delivery.undelivered_at_end": {"max": 0},
         "delivery.duplicates": {"max": 0},

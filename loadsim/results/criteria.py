@@ -97,13 +97,14 @@ def missed_texts(results: Sequence[Result]) -> list[str]:
     """Return a line for each criterion that was missed, and one for all tasks that miss what holds for each of them."""
     missed = [result for result in results if not result.passed]
     lines = [result.text for result in missed if not result.each]
-    of_each: dict[tuple[str, str], list[str]] = {}
+    of_each: dict[tuple[str, str], list[Result]] = {}
     for result in missed:
         if result.each:
-            task, _, last = result.name.rpartition(".")
-            found = "not measured" if result.figure is None else result.found
-            of_each.setdefault((last, result.wanted), []).append(f"{task.replace('tasks.', '')} {found}")
-    return lines + [f"{last} of {', '.join(found)}; {wanted} wanted" for (last, wanted), found in of_each.items()]
+            of_each.setdefault((result.name.rpartition(".")[2], result.wanted), []).append(result)
+    for (last, wanted), of_tasks in of_each.items():
+        each = [f"{one.name.rpartition('.')[0].removeprefix('tasks.')} {one.found}" for one in of_tasks]
+        lines.append(of_tasks[0].text if len(of_tasks) == 1 else f"{last} of {', '.join(each)}; {wanted} wanted")
+    return lines
 
 
 def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
@@ -119,15 +120,11 @@ def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tup
     """The result of each criterion that is on; `score` has the figures of `score.json`.
 
     One of a task or of a score that names no client module holds for each of several. A closed loop has no score, and
-    no criterion of it. Where the server accepted no mail, no delivery could be late: what it refused are failed tasks.
+    no criterion of it.
     """
-    mail = score.get("delivery") or {}
-    no_mail = "accepted" in mail and mail["accepted"] == mail["unwatched"]
     results = []
     for name, limits in criteria.items():
         if limits is None or (score["throughput"] and name.rpartition(".")[2] in SCORES):
-            continue
-        if no_mail and name.startswith("delivery.") and name.endswith("_ms"):
             continue
         if name.startswith(SCORED):
             each_task = _of_scored_tasks(name.removeprefix(SCORED), score)
