@@ -167,6 +167,7 @@ TWO_CLIENTS: dict[str, Any] = {
     "window_s": [1.0, 2.0],
     "server": "mail.example (no greeting)",
     "limits": {"hits": 1, "done": 0.9, "window_s": 1},
+    "planned_load": {"duration_s": 4.0, "tasks": {"READ": [0, 20, 0, 0], "SEND": [0, 4, 0, 0]}},
 }
 
 
