@@ -22,6 +22,7 @@ from loadsim.results.generator import EngineHealth
 from loadsim.results.generator_limits import lag_limit_ms
 from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals
+from loadsim.results.load import Load, TaskLoad
 from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, window_of
 from loadsim.results.repeats import Repeats
 from loadsim.results.score import (
@@ -120,6 +121,7 @@ def _summarise(
     figures["percentile"] = int(how.percent) if how.percent == int(how.percent) else float(how.percent)
     figures["slice"] = facts.part
     figures["method"] = how.method
+    figures["load"] = _load(facts.load)
     figures["delivery"] = _delivery(facts.delivery)
     figures["lateness_p95_ms"] = dict.fromkeys(measured.late_ms) if stress else measured.late_ms
     figures["throughput"] = asdict(throughput(log, window_s, facts.protocols, facts.delivery)) if stress else None
@@ -187,6 +189,8 @@ def _figures(
     only = next(iter(by_protocol.values())) if len(by_protocol) == 1 else {}
     totals = Totals.of(protocols)
     day_s = float(log.header.get("day_s") or FULL_DAY_S)
+    load = measured.facts.load
+    made = 1.0 if load is None or load.share is None else min(1.0, load.share)
     compression = float(log.header.get("compression") or FULL_DAY_S / day_s)
     return {
         "run": ", ".join(sorted({source.run for source in log.sources if source.run})) or None,
@@ -211,7 +215,7 @@ def _figures(
         "day_s": day_s,
         "night_s": float(log.header.get("night_s") or 0),
         "compression": compression,
-        "load_equivalent_users": None if stress else round(users * FULL_DAY_S / day_s),
+        "load_equivalent_users": None if stress else round(users * FULL_DAY_S / day_s * made),
         "tasks_per_s": totals.done / length_s,
         **asdict(totals),
         "attempted_share": None if stress else totals.attempted_share,
@@ -296,6 +300,17 @@ def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str,
             {"outcome": outcome, "kind": kind, "times": times} for (outcome, kind), times in task.failures.items()
         ],
     }
+
+
+def _load(load: Load | None) -> dict[str, Any] | None:
+    """Of several runs the mean."""
+    if load is None:
+        return None
+
+    def counts(of: Load | TaskLoad) -> dict[str, int]:
+        return {"planned": round(of.planned / load.runs), "made": round(of.made / load.runs)}
+
+    return {**counts(load), "share": load.share, "tasks": {name: counts(task) for name, task in load.tasks.items()}}
 
 
 def _delivery(delivered: Delivery) -> dict[str, Any]:
