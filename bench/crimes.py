@@ -27,10 +27,11 @@ from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.client.control import Alone
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
+from loadsim.client.plan import Plan, make_plan
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload, plan_digest
+from loadsim.model.workload import Workload
 from loadsim.protocols.fake import FakeModule
 from loadsim.report.answer import summarise
 from loadsim.results.logwriter import TimingLogWriter
@@ -97,10 +98,11 @@ class _Scene(Alone):
                 mailbox.break_off(ServerLost("connection lost"))
 
 
-def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents) -> None:
-    """Make a run in virtual time on a server that does this, recorded in a timing log."""
+def commit(crime: Crime, plan: Plan, log: Path, contents: Contents) -> None:
+    """Make a run of this plan in virtual time on a server that does this, recorded in a timing log."""
+    scenario = plan.scenario
     workload = Workload(scenario)
-    header = run_header(workload, "run", "in memory", plan_digest(workload), None)
+    header = run_header(workload, "run", "in memory", plan.digest, None, load=plan.tally.load())
     own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
 
     async def main(clock: LoopClock) -> None:
@@ -169,11 +171,11 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
     """Make a run for each crime, and read its answer."""
     rows = []
     with tempfile.TemporaryDirectory() as place:
-        scenario = scenario_of(Path(place), seed)
+        plan = make_plan(scenario_of(Path(place), seed))
         contents = Contents(seed)
         for number, crime in enumerate(crimes):
             log = Path(place) / f"{number}.tlog"
-            commit(crime, scenario, log, contents)
+            commit(crime, plan, log, contents)
             rows.append(Row(crime, summarise([log]).score))
     return rows
 
@@ -194,14 +196,15 @@ def _ms(figure: float | str | None) -> str:
 
 
 def healthy(runs: int) -> int:
-    """How many of so many healthy runs pass, each with its own seed; why one does not is printed."""
-    passed = 0
+    """Return how many of so many healthy runs are valid and pass, each with its own seed; print why one does not."""
+    good = 0
     for seed in range(1, runs + 1):
         (row,) = judged([NONE], seed)
-        passed += row.passes
-        if not row.passes:
+        if row.passes and not row.reasons:
+            good += 1
+        else:
             print(f"seed {seed}: {row.verdict}: {'; '.join(row.reasons)}", flush=True)
-    return passed
+    return good
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,9 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--healthy", type=int, metavar="RUNS", help="no table, but so many runs without a crime")
     args = parser.parse_args(arguments)
     if args.healthy is not None:
-        passed = healthy(args.healthy)
-        print(f"{passed} of {args.healthy} healthy runs pass")
-        return int(passed < args.healthy)
+        good = healthy(args.healthy)
+        print(f"{good} of {args.healthy} healthy runs pass")
+        return int(good < args.healthy)
     text = document(judged(CRIMES))
     if args.write:
         put_into(PAGE, text, MARK)
