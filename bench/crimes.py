@@ -27,6 +27,7 @@ from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.client.control import Alone
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
+from loadsim.client.plan import make_plan
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.scenario import Scenario, load_scenario
@@ -34,6 +35,7 @@ from loadsim.model.workload import Workload, plan_digest
 from loadsim.protocols.fake import FakeModule
 from loadsim.report.answer import summarise
 from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.planned_load import PlannedLoad
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "verdicts.md"
 MARK = "<!-- Made by `python -m bench.crimes --write`; do not edit. -->"
@@ -97,10 +99,10 @@ class _Scene(Alone):
                 mailbox.break_off(ServerLost("connection lost"))
 
 
-def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents) -> None:
-    """Make a run in virtual time on a server that does this, recorded in a timing log."""
+def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents, load: PlannedLoad) -> None:
+    """Make a run in virtual time on a server that does this, recorded in a timing log; `load` is that of the plan."""
     workload = Workload(scenario)
-    header = run_header(workload, "run", "in memory", plan_digest(workload), None)
+    header = run_header(workload, "run", "in memory", plan_digest(workload), None, load=load)
     own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
 
     async def main(clock: LoopClock) -> None:
@@ -175,10 +177,10 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as place:
         scenario = scenario_of(Path(place), seed)
-        contents = Contents(seed)
+        contents, load = Contents(seed), make_plan(scenario).tally.load()
         for number, crime in enumerate(crimes):
             log = Path(place) / f"{number}.tlog"
-            commit(crime, scenario, log, contents)
+            commit(crime, scenario, log, contents, load)
             rows.append(Row(crime, summarise([log]).score))
     return rows
 
