@@ -69,6 +69,11 @@ def event(name: str, message: str, user: int, at_ms: float) -> dict[str, Any]:
     return {"event": name, "message": message, "user": user, "sender": 1, "at_ns": ms(at_ms), "folder": "INBOX"}
 
 
+LOGGED_ON = done("LOGON", -100, 5)
+DELIVERED = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 120)]
+"""A log-on and a message: without any, two of the default criteria have no figure, and are missed."""
+
+
 def write_sample(
     path: Path,
     tasks: Iterable[Mapping[str, Any]] = (),

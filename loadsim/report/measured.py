@@ -129,12 +129,9 @@ def _statistics(
         return protocols, Certainty(each, repeats(log, weights, window_s, percent, method), ())
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
-    seed = str(log.header.get("plan_digest"))
     protocols = statistics_of([modules], weights, percent)
     return protocols, Certainty(
-        intervals={
-            one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, seed, percent)) for one in protocols
-        },
+        intervals={one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols},
         repeats={},
         unsteady=[
             f"{module}: {trend}" if len(hits) > 1 else str(trend)
