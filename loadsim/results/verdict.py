@@ -56,8 +56,8 @@ class LogOns:
 
 
 FULL_LOAD = 0.98
-"""With at least this share of the plan's tasks made, the load counts as that of the plan: in healthy runs 0.5 % are
-missing or too many, as mail that takes a moment longer is read one processing of the Inbox later."""
+"""With at least this share of the plan's tasks made, the load counts as that of the plan: healthy runs
+make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
