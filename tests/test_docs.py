@@ -258,6 +258,8 @@ def test_every_outcome_is_described():
 
 def test_every_key_of_score_json_is_described(tmp_path):
     """The run directory's page has each key of a score that was made from logs, and no other."""
+    worked_through = [done("PROCESS INBOX", 1500, 40)]
+    write_sample(tmp_path / "logs" / "c1.1.tlog", worked_through, header=TWO_CLIENTS | {"engine": "1"})
     score = summarise([write_two_clients(tmp_path)], commands=True).score
     described = {code_in(row[0])[0]: row[1] for row in rows(section(REFERENCE / "run-directory.md", "`score.json`"))}
     modules = score.pop("by_protocol")
