@@ -29,7 +29,7 @@ from loadsim.report.compare import UNDECIDED
 from loadsim.report.csv_export import COLUMNS as CSV_COLUMNS
 from loadsim.results.records import OUTCOMES
 from loadsim.results.verdict import Verdict
-from tests.timing_samples import write_two_clients
+from tests.timing_samples import TWO_CLIENTS, done, write_sample, write_two_clients
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
