@@ -111,9 +111,9 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
     }
     return {
         SCORE: _MS,
-        "tasks_per_s": _PER_S,
+        **dict.fromkeys(("achieved_per_s", "tasks_per_s"), _PER_S),
         **_DONE,
-        **({} if stress else _DUE),
+        **({} if stress else {"offered_per_s": _PER_S, **_DUE}),
         **dict.fromkeys(("sessions_lost", "sessions_restored"), _COUNT),
         "tasks": {task: of_task(task) for task in tasks},
         "by_protocol": modules,

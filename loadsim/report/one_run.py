@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.report import run_charts
-from loadsim.report.answer_text import passed_words
+from loadsim.report.answer_text import passed_words, tasks_per_s
 from loadsim.report.command_table import command_blocks
 from loadsim.report.disclosure import disclosure_table, scenario_table
 from loadsim.report.document import (
@@ -122,7 +122,7 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
     rows += [(f"READ, 95th percentile{_of(run, name)}", _ms(read_p95_ms(one))) for name, one in run.modules.items()]
     done, failed = score["done"], score["failed"]
     rows += [
-        ("Tasks", f"{score['tasks_per_s']:.1f} per second"),
+        ("Tasks", tasks_per_s(score)),
         ("Failed tasks", f"{failed} of {done}" + (f" ({100 * failed / done:.3f} %)" if done else "")),
         ("Mail not delivered", str(score["delivery"]["undelivered_at_end"])),
         ("Delivery time, 95th percentile", _ms(score["delivery"]["p95_ms"])),
@@ -300,7 +300,7 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
         Column("Failed", 0),
         Column("Still running", 0),
         Column("Not begun", 0),
-        Column("Done per second", 2),
+        Column("Hits per second", 2),
     )
     return tuple(
         Table(

@@ -38,9 +38,10 @@ class Facts:
 
     `ended_why` says what ended it early, unless somebody did; `unended`: no engine lived to the end; `incomplete`, of
     each log that is damaged or has no end, what is wrong with it; `unsteady`, what trends the window has;
-    `invalid_runs`, of several runs, which are invalid by themselves and why. `stress`: the run was a closed loop, in
-    which nothing was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice,
-    only what its machine did is judged.
+    `invalid_runs` and `missed_runs`, of several runs, which are invalid or miss criteria by themselves and why;
+    `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
+    was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
+    machine did is judged.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -57,6 +58,8 @@ class Facts:
     ended_why: str | None = None
     unended: bool = False
     invalid_runs: Sequence[str] = ()
+    missed_runs: Sequence[str] = ()
+    mixed: Sequence[str] = ()
     part: str | None = None
 
     @property
@@ -120,7 +123,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
     invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
-    missed = [result.text for result in criteria if not result.passed]
+    missed = [*(result.text for result in criteria if not result.passed), *facts.missed_runs]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
         passed=not missed if whole else None,
@@ -157,6 +160,11 @@ class Totals:
         )
 
     @property
+    def hits(self) -> int:
+        """Done, and well."""
+        return self.done - self.failed
+
+    @property
     def done_share(self) -> float | None:
         """Done of planned."""
         return self.done / self.planned if self.planned else None
@@ -182,6 +190,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.done_share is not None and totals.done_share < limits["done"]:
         reasons.append(f"{_done(totals)}, at least {_percent(limits['done'])} needed")
+    if facts.mixed:
+        reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
     length_s = facts.window_s[1] - facts.window_s[0]
     if length_s < limits["window_s"]:
         reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
