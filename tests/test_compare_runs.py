@@ -149,7 +149,7 @@ def test_what_one_look_shows_is_warned_of_and_more_looks_are_corrected_for(tmp_p
     arguments = ["compare", "--base", *map(str, base), "--new", *map(str, new)]
     assert main(arguments) == 0
     text = capsys.readouterr().out
-    share = re.search(r"with one after each run from 3 to 5, .* differs in (\d+)% of comparisons, not 5%; see", text)
+    share = re.search(r"with one after each run from 3 to 5, .* differs in (\d+) % of comparisons, not 5 %; see", text)
     assert share and int(share[1]) == 7
     assert "95 % interval" in text and "Both are corrected" not in text
     assert main([*arguments, "--looks", "5"]) == 0

@@ -380,6 +380,16 @@ def test_the_edge_of_the_score_is_missed_by_default() -> None:
         assert ([one.passed for one in default], [one.passed for one in own]) == ([below], [most])
 
 
+@pytest.mark.parametrize("name", ["achieved_per_s", "tasks_per_s", "tasks.READ.done_per_s"])
+def test_no_rate_is_reached_by_failing(tmp_path: Path, name: str) -> None:
+    """100 READs in 100 s of which 40 are refused at once: 1 per second was offered, and 0.6 achieved."""
+    tasks = [done("READ", 1000 * at, 5) for at in range(60)]
+    tasks += [done("READ", 1000 * at + 1, 1, outcome="refused", error="NO") for at in range(40)]
+    criteria = {name: {"min": 0.9}, "offered_per_s": {"min": 1.0}}
+    found = summarise([sample_log(tmp_path / "a.tlog", tasks, header={"criteria": criteria})]).score["verdict"]
+    assert [(one["figure"], one["passed"]) for one in found["criteria"]] == [(0.6, False), (1.0, True)]
+
+
 def test_what_was_not_measured_is_missed_and_says_so() -> None:
     """Whatever the limit is, also one that nought would keep; and also where the whole task is not there."""
     score = score_of(failed_share=None, tasks=[{"task": "READ", "p95_ms": None}])

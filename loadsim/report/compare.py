@@ -340,8 +340,8 @@ def _one_look(figures: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"p, intervals and decision hold for one look: with one after each run from {FIRST_LOOK} to {runs}, until"
-        f" something is shown, a figure of equal servers differs in {false_claims(runs):.0%} of comparisons, not"
-        f" {ALPHA:.0%}; see --looks"
+        f" something is shown, a figure of equal servers differs in {100 * false_claims(runs):.0f} % of comparisons,"
+        f" not {100 * ALPHA:.0f} %; see --looks"
     ]
 
 
