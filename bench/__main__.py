@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import cluster, cluster_lag, cluster_tables, cpu, healthy, logs, tables, users, witness
+from bench import cluster, cluster_lag, cluster_tables, coverage, cpu, healthy, logs, tables, users, witness
 from bench.lateness import measure_lateness
 from bench.processes import Cpus, machine, raise_open_files, share_cpus
 from bench.tls import measure_tls
@@ -26,6 +26,7 @@ RESULTS = ROOT / "bench" / "results.json"
 PAGES = {
     ROOT / "docs" / "explanation" / "performance.md": tables.document,
     ROOT / "docs" / "explanation" / "clusters.md": cluster_tables.document,
+    ROOT / "docs" / "explanation" / "measurement.md": coverage.document,
 }
 """Where they are shown, and what makes Markdown of them."""
 
@@ -45,6 +46,7 @@ def parts(full: bool) -> dict[str, Part]:
         "engines": lambda _: users.measure_engines(full),
         "lateness": lambda cpus: measure_lateness(cpus, full),
         "tls": lambda cpus: measure_tls(cpus, full),
+        "coverage": lambda _: coverage.measure(full),
     }
     if full:
         found["healthy"] = lambda _: healthy.measure(partial(print, file=sys.stderr, flush=True))

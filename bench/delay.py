@@ -87,7 +87,7 @@ class Proxy:
         async def take_in() -> None:
             data = b" "
             while data:
-                data = await _read(reader)
+                data = await read_some(reader)
                 under_way.put_nowait((loop.time() + self._delay_s, data))
 
         taking_in = asyncio.ensure_future(take_in())
@@ -107,13 +107,13 @@ class Proxy:
 async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """What the client sends, at once; its end is the server's to answer."""
     with suppress(OSError):
-        while data := await _read(reader):
+        while data := await read_some(reader):
             writer.write(data)
             await writer.drain()
         writer.write_eof()
 
 
-async def _read(reader: asyncio.StreamReader) -> bytes:
+async def read_some(reader: asyncio.StreamReader) -> bytes:
     """Some bytes; none at the end, however it came."""
     try:
         return await reader.read(CHUNK_BYTES)

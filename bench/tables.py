@@ -47,13 +47,13 @@ def document(found: Found) -> str:
     return "\n\n".join(pieces) + "\n"
 
 
-def put_into(page: Path, tables: str) -> None:
+def put_into(page: Path, tables: str, begin: str = BEGIN) -> None:
     """Replace what stands between the marks. Raises `ConfigError` when the page lacks them."""
     text = page.read_text()
-    if BEGIN not in text or END not in text:
+    if begin not in text or END not in text:
         raise ConfigError(f"{page}: expected the marks of generated tables, found none")
-    before, rest = text.split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}")
+    before, rest = text.split(begin)
+    page.write_text(f"{before}{begin}\n\n{tables}\n{END}{rest.split(END)[1]}")
 
 
 def _imap(rows: Sequence[Row]) -> str:
@@ -189,7 +189,7 @@ def _listed(cpus: Iterable[int]) -> str:
     return ", ".join(map(str, cpus))
 
 
-def is_current(page: Path, tables: str) -> bool:
+def is_current(page: Path, tables: str, begin: str = BEGIN) -> bool:
     """Whether the page shows these tables."""
-    shown = re.search(re.escape(BEGIN) + r"\n\n(.*)\n" + re.escape(END), page.read_text(), re.DOTALL)
+    shown = re.search(re.escape(begin) + r"\n\n(.*)\n" + re.escape(END), page.read_text(), re.DOTALL)
     return shown is not None and shown[1] == tables

@@ -173,7 +173,7 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("topology.0.profile=loadsim-5.5/huge", "expected one of loadsim-5.0/heavy, "),
+        ("topology.0.profile=loadsim-5.5/huge", "expected one of loadsim-4.0/heavy, "),
         ("topology.0.users=0", "expected a whole number of at least 1, found 0"),
         ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1'"),
         ("topology.0.protocol=3", "expected the name of a client module such as imap, found 3"),

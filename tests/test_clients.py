@@ -66,24 +66,31 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
 
 
 def test_each_client_is_judged_by_itself(tmp_path: Path) -> None:
-    """By the limits that the log states, whatever the others did: some users lost, too many, an engine late."""
-    facts = {
-        "few": {"lost_users": 1},
-        "late": {"began_ns": START_NS + 60_000_000},
-        "many": {"lost_users": 2},
-        "well": {},
+    """By the limits that the log states, whatever the others did: some users lost, too many, an engine late.
+
+    Users whom the server left without a session are not lost by the machine.
+    """
+    died = {"start_ns": START_NS}
+    engines = {
+        "down": [(4, ENDED | {"lost_users": 4})],
+        "few": [(3, ENDED), (1, died)],
+        "late": [(4, ENDED | {"began_ns": START_NS + 60_000_000})],
+        "many": [(2, ENDED), (2, died)],
+        "well": [(4, ENDED)],
     }
-    machines = [{"client": name, "users": 4} for name in facts]
-    header = {"users": 16, "engine_users": 4, "machines": machines, "limits": {"lost_users": 0.25}}
-    for name, own in facts.items():
-        about = header | {"client": name}
-        write_sample(tmp_path / f"{name}.1.tlog", [done("READ", 1000, 5)], header=about, facts=ENDED | own)
+    machines = [{"client": name, "users": 4} for name in engines]
+    header = {"users": 20, "machines": machines, "limits": {"lost_users": 0.25}}
+    for name, own in engines.items():
+        for engine, (users, facts) in enumerate(own):
+            about = header | {"client": name, "engine": str(engine), "engine_users": users}
+            write_sample(tmp_path / f"{name}.{engine}.tlog", [done("READ", 1000, 5)], header=about, facts=facts)
     rows = summarise([tmp_path]).score["per_client"]
-    assert {row["client"]: row["validity"] for row in rows} == {
-        "few": "degraded",
-        "late": "invalid",
-        "many": "invalid",
-        "well": "valid",
+    assert {row["client"]: (row["lost_users"], row["validity"]) for row in rows} == {
+        "down": (0, "valid"),
+        "few": (1, "degraded"),
+        "late": (0, "invalid"),
+        "many": (2, "invalid"),
+        "well": (0, "valid"),
     }
 
 

@@ -31,6 +31,7 @@ HEADER: dict[str, Any] = {
     "server": "mail.example",
     "engines": 1,
     "software": "loadsim 0.1.0",
+    "criteria": {"score_ms": {"below": 1000}},
 }
 
 

@@ -29,6 +29,7 @@ from loadsim.model.draw import draw
 from loadsim.model.ports import SUPPORT, Services, Session
 from loadsim.model.workload import Workload
 from loadsim.protocols.fake import FakeModule, FakeSubmission
+from loadsim.results.delivery import delivery
 from loadsim.results.records import NEVER
 
 S = 10**9
@@ -36,9 +37,9 @@ SENDER = quiet(new_mail={"per_day": 200, "save_sent": False})
 
 
 def assert_lateness_adds_up(lived: Lived) -> None:
-    """The three causes sum to the time from due to start, for every task that needed no preparation."""
+    """The three causes sum to the time from due to start, for every task."""
     for task in lived.tape.tasks:
-        if task["started_ns"] is not None and task["task"] != "FORWARD":
+        if task["started_ns"] is not None:
             late_s = task["late_busy_s"] + task["late_down_s"] + task["late_generator_s"]
             assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) * 1e-9, abs=1e-6), task
             assert min(task["late_busy_s"], task["late_down_s"], task["late_generator_s"]) >= 0
@@ -432,7 +433,7 @@ def test_the_drain_counts_from_everybodys_end(tmp_path: Path) -> None:
 
 
 def test_mail_without_a_word_from_the_server_is_found_at_the_end(tmp_path: Path) -> None:
-    """A server that announces nothing to one user has delivered his mail all the same: found, without a time."""
+    """A server that announces nothing to one user has delivered his mail all the same: its time ends with his look."""
 
     class Deaf(User):
         """Hears nothing of new mail."""
@@ -451,6 +452,8 @@ def test_mail_without_a_word_from_the_server_is_found_at_the_end(tmp_path: Path)
     assert found["messages"] == len(lived.mails("found", user=1)) == len(lived.mails("accepted", user=1)) > 0
     assert not lived.mails("seen", user=1)
     assert not lived.mails("found", user=2)
+    waited_ns = lived.mails("found", user=1)[-1]["at_ns"] - lived.mails("accepted", user=1)[0]["at_ns"]
+    assert delivery(lived.log, (0, 600)).times.max_ms == pytest.approx(waited_ns / 1e6, abs=0.002)
 
 
 def test_draining_ends_when_all_mail_has_arrived(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SUPPORT, Flag, Mailbox
 from loadsim.model.workload import Workload
-from loadsim.protocols.fake import FakeModule, Fault
+from loadsim.protocols.fake import FakeModule, Fault, Pace
 
 MEAN_MS = 20.0
 
@@ -121,13 +121,16 @@ class Ear:
 
 
 def converse(
-    place: Path, talk: Callable[[FakeModule, list[Any], list[Ear]], Awaitable[None]], fault: Fault | None = None
+    place: Path,
+    talk: Callable[[FakeModule, list[Any], list[Ear]], Awaitable[None]],
+    fault: Fault | None = None,
+    pace: Pace | None = None,
 ) -> int:
     """Let a conversation with two users' drivers take place; how long it took, in ns."""
     scenario = scenario_of(place, (quiet(start_state={"inbox": 2}), 2))
 
     async def main(clock: LoopClock) -> int:
-        module = FakeModule(Workload(scenario), contents(), fault=fault)
+        module = FakeModule(Workload(scenario), contents(), fault=fault, pace=pace)
         ears = [Ear(clock), Ear(clock)]
         sessions = [module.session(scenario.account(at + 1), ear) for at, ear in enumerate(ears)]
         await talk(module, sessions, ears)
@@ -282,6 +285,44 @@ def test_a_command_fails_as_told(tmp_path: Path, failure: TaskFailed, at_least_s
         assert ears[0].losses == []
 
     converse(tmp_path, talk, chosen({(1, "IMAP UID MOVE", 0): failure}))
+
+
+def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
+    """The hook has the user, the command, its begin and its service time; what takes too long is never answered."""
+    asked: list[tuple[int, str, int]] = []
+    told_s: dict[str, float] = {"IMAP LIST": 7.0, "IMAP FETCH": 60.0, "IMAP APPEND": 60.5, "IMAP UID MOVE": math.inf}
+
+    def pace(user: int, name: str, at_ns: int, service_s: float) -> float:
+        assert service_s > 0
+        asked.append((user, name, at_ns))
+        return told_s.get(name, service_s)
+
+    async def talk(_: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+        box: Mailbox = sessions[0].mailbox
+        now = ears[0].now
+
+        async def took_s(call: Awaitable[object]) -> float:
+            since = now()
+            await call
+            return (now() - since) * 1e-9
+
+        await box.log_on()
+        since = now()
+        assert await took_s(box.folders()) == pytest.approx(7)
+        assert asked[-1] == (1, "IMAP LIST", since)
+        await box.open(INBOX)
+        assert await took_s(box.headers(INBOX, None)) == pytest.approx(60)
+        header, _ = await box.headers(INBOX, None)
+        for call in (box.move([header.ref], DELETED_ITEMS), box.append(CALENDAR, message(2)[2])):
+            since = now()
+            with pytest.raises(ServerSilent):
+                await call
+            assert (now() - since) * 1e-9 == pytest.approx(60)
+            assert ears[0].commands[-1][1] == "timeout"
+            await box.log_on()
+        assert len(await box.headers(INBOX, None)) == 2
+
+    converse(tmp_path, talk, pace=pace)
 
 
 def test_a_connection_that_breaks_is_told_once(tmp_path: Path) -> None:

@@ -16,16 +16,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
-from timing_samples import START_NS, done, event, sample_log, skipped, write_sample, write_two_clients
+from timing_samples import (
+    ENDED,
+    EPOCH_NS,
+    HEADER,
+    START_NS,
+    done,
+    event,
+    ms,
+    sample_log,
+    skipped,
+    write_sample,
+    write_two_clients,
+)
 
 from loadsim.cli.log import add_parser, instant_s
 from loadsim.errors import ConfigError, LogError
 from loadsim.report.answer import summarise
 from loadsim.report.csv_export import COLUMNS
+from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.timinglog import read_log
 
 GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
 CSV_HEADER = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes"
+CSV_HEADER += ",late_busy_ms,late_down_ms,late_generator_ms"
 
 
 def run_log(*arguments: str | Path) -> int:
@@ -162,12 +176,39 @@ def test_csv_has_the_columns_that_scripts_rely_on(tmp_path: Path, capsys: pytest
     out = capsys.readouterr().out
     assert out.splitlines() == [
         CSV_HEADER,
-        "-1.500250,-1.500250,1.000,1.000,c1,0,1,medium,imap,LOGON,ok,,1000",
-        "1.234567,1.235067,10.001,10.501,c1,0,7,medium,imap,READ,ok,,1000",
-        "2.000000,2.000000,,,c1,0,1,medium,imap,SEND,unfinished,,1000",
-        '3.000000,3.000000,20.000,20.000,c1,0,1,medium,imap,SEND,refused,"NO ""quota"", full",1000',
-        "9.000000,,,,c1,0,1,medium,imap,MOVE,skipped,,1000",
+        "-1.500250,-1.500250,1.000,1.000,c1,0,1,medium,imap,LOGON,ok,,1000,0.000,0.000,0.000",
+        "1.234567,1.235067,10.001,10.501,c1,0,7,medium,imap,READ,ok,,1000,0.500,0.000,0.000",
+        "2.000000,2.000000,,,c1,0,1,medium,imap,SEND,unfinished,,1000,0.000,0.000,0.000",
+        '3.000000,3.000000,20.000,20.000,c1,0,1,medium,imap,SEND,refused,"NO ""quota"", full",1000,0.000,0.000,0.000',
+        "9.000000,,,,c1,0,1,medium,imap,MOVE,skipped,,1000,0.000,0.000,0.000",
     ]
+
+
+def test_csv_has_mails_commands_and_samples_of_health_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each kind with columns of its own; lists have spaces between their numbers."""
+    path = tmp_path / "c1.0.tlog"
+    writer = TimingLogWriter(path, HEADER, EPOCH_NS)
+    writer.mail(event="seen", message="n1.0", user=2, sender=1, at_ns=ms(1250.5), folder="INBOX")
+    writer.command("SMTP DATA", 1, ms(100), ms(107.25), "ok", 20, 2000)
+    writer.health({"at_ns": ms(1000), "lags_us": [10, 2000], "cpu_share": 0.25})
+    writer.facts(ENDED)
+    writer.close()
+    found = {}
+    for kind in ("mails", "commands", "health"):
+        assert run_log("export", "csv", "--kind", kind, path) == 0
+        found[kind] = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    mail = {"at_s": "1.250500", "message": "n1.0", "user": "2", "sender": "1", "event": "seen", "folder": "INBOX"}
+    whose = {"client": "c1", "engine": "0"}
+    assert found["mails"] == [mail | whose]
+    command = {"started_s": "0.100000", "took_ms": "7.250", "user": "1", "command": "SMTP DATA", "outcome": "ok"}
+    assert found["commands"] == [command | whose | {"sent_bytes": "20", "received_bytes": "2000"}]
+    (sample,) = found["health"]
+    assert {name: sample[name] for name in ("at_s", "lags_us", "cpu_share", "client")} == {
+        "at_s": "1.0",
+        "lags_us": "10 2000",
+        "cpu_share": "0.25",
+        "client": "c1",
+    }
 
 
 def test_csv_holds_every_record_of_a_large_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

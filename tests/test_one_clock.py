@@ -106,7 +106,9 @@ def sent_and_seen(count: int = 400) -> list[tuple[float, float, Machine, Machine
     ]
 
 
-def write_run(directory: Path, error_ns: int | None) -> list[tuple[float, float, Machine, Machine]]:
+def write_run(
+    directory: Path, error_ns: int | None, sight: str = "seen"
+) -> list[tuple[float, float, Machine, Machine]]:
     """The logs of both machines in a directory; without an error, clocks were not compared."""
     journeys = sent_and_seen()
     directory.mkdir(parents=True)
@@ -114,17 +116,18 @@ def write_run(directory: Path, error_ns: int | None) -> list[tuple[float, float,
         mails = []
         for number, (sent_s, seen_s, by, to) in enumerate(journeys):
             user = 1 if to is FIRST else 2
-            for name, at_s, where in (("accepted", sent_s, by), ("seen", seen_s, to)):
+            for name, at_s, where in (("accepted", sent_s, by), (sight, seen_s, to)):
                 if where is machine:
                     mails.append(event(name, f"m{number}", user, 0) | {"at_ns": machine.shows_ns(at_s)})
         write_machine(directory, machine, hand, mails, read_by(machine, error_ns) if error_ns is not None else [])
     return journeys
 
 
+@pytest.mark.parametrize("sight", ["seen", "found"])
 @pytest.mark.parametrize("error_ns", [0, 60_000])
-def test_delivery_times_between_machines_are_as_exact_as_is_said(tmp_path: Path, error_ns: int) -> None:
+def test_delivery_times_between_machines_are_as_exact_as_is_said(tmp_path: Path, error_ns: int, sight: str) -> None:
     """Each is right to the error that is told for it, which is not much more than two clocks were read by."""
-    truth = write_run(tmp_path / "logs", error_ns)
+    truth = write_run(tmp_path / "logs", error_ns, sight)
     log = read_logs([tmp_path / "logs"])
     [found] = list(journeys(log))
     told = np.sort(found.arrived_us - found.accepted_us)

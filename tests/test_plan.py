@@ -355,6 +355,60 @@ def test_the_text_tells_failures() -> None:
     assert "Failures: READ: refused NO FETCH (3)" in plan_text(figures).splitlines()
 
 
+LOADSIM_40 = {"light": (6.7, 20.4), "medium": (19.8, 55.9), "heavy": (38.6, 118.9)}
+"""BORES 4.0: messages sent and received a day, calculated."""
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("light", 0.85, 1.1), ("medium", 0.85, 1.15), ("heavy", 1.3, 2.0)])
+def test_the_load_of_loadsim_4_0_beside_the_published_one(name: str, least: float, most: float) -> None:
+    """From empty mailboxes; that of Heavy users is far above it, see docs/explanation/workload.md."""
+    topology = f"topology=[{{profile: loadsim-4.0/{name}, users: 80}}]"
+    figures = planned(topology, "run={day_length: 8h}", "initialise=never")
+    sent, received = LOADSIM_40[name]
+    found = figures["by_profile"][f"loadsim-4.0/{name}"]
+    assert (found["calculated"]["sent"], found["calculated"]["received"]) == (sent, received)
+    assert found["calculated"]["new"] is None
+    assert least < found["per_user"]["sent"] / sent < most
+    assert least < found["per_user"]["received"] / received < most
+    assert "published" in plan_text(figures)
+
+
+def nightly(*overrides: str) -> dict[str, Any]:
+    """Two days of 8 hours, each with a night of 4, of 20 Medium users of LoadSim 4.0, 24 times as fast."""
+    topology = "topology=[{profile: loadsim-4.0/medium, users: 20}]"
+    return planned(topology, "run={day_length: 20m, days: 2, ramp_up: 20s}", *overrides)
+
+
+def test_at_night_users_only_end_what_they_have_begun() -> None:
+    """The hours of the nights are hours of the plan: nothing new is due in them, and per-day figures are by days."""
+    figures = nightly()
+    hours = {hour["hour"]: hour for hour in figures["by_hour"]}
+    assert list(hours) == list(range(-1, 25))
+    nights = [*range(8, 12), *range(20, 24)]
+    own = ("SEND", "BROWSE", "SCHEDULE")
+    assert all(hours[hour]["tasks"][task] == 0 for hour in nights for task in own)
+    assert all(hours[hour]["tasks"]["BROWSE"] > 0 for hour in (*range(8), *range(12, 20)))
+    assert {hour["seconds"] for hour in figures["by_hour"][1:-1]} == {150.0}
+    assert (figures["days"], figures["day_s"], figures["night_s"], figures["compression"]) == (2, 1200, 600, 24)
+    assert figures["per_user"]["new"] == figures["tasks"]["SEND"] / 20 / 2
+    assert figures["rates_per_s"]["messages"] == figures["totals"]["messages_sent"] / 2400
+    headline = "20 users, 2 days of 1200 s with a night of 600 s (24 times as fast as the profiles' day)"
+    assert plan_text(figures).splitlines()[0] == headline
+
+
+def test_what_is_sent_at_the_end_of_a_day_is_read_on_the_next(tmp_path: Path) -> None:
+    """Users stay logged on: there is one log-on each, and mail is shown at night, too."""
+    figures = nightly()
+    assert (figures["tasks"]["LOGON"], figures["tasks"]["LOGOFF"]) == (20, 20)
+    assert figures["failures"] == {}
+    hours = figures["by_hour"]
+    read = sum(hour["tasks"]["READ"] for hour in hours)
+    shown = figures["totals"]["messages_received"] + 4 * 20
+    unread = shown - read
+    arrived_last = sum(hour["messages_received"] for hour in hours[21 - 1 - 3 : 21])
+    assert 0 < unread < arrived_last
+
+
 def test_a_day_that_is_no_whole_number_of_hours(tmp_path: Path) -> None:
     """Ninety minutes of the profile are an hour and a half of one; what comes after the end is no part of it."""
     (tmp_path / "short.yaml").write_text("from: loadsim-5.0/medium\nname: short\nday: 90m\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -621,17 +622,17 @@ def test_mail_over_time(tmp_path: Path) -> None:
             event("found", "n1.1", 2, 2900),
             event("accepted", "n1.2", 2, 2999),
         ],
-        header={"duration_s": 3.0},
+        header={"duration_s": 4.0},
     )
     found = mail_series(log, bins_of(log), (0.0, 3.0))
-    assert found.due_per_s.tolist() == [2, 0, 1]
-    assert found.sent_per_s.tolist() == [1, 1, 0]
-    assert found.accepted_per_s.tolist() == [2, 1, 1]
-    assert found.arrived_per_s.tolist() == [1, 1, 1]
-    assert found.under_way.tolist() == [1, 1, 1]
-    assert found.p50_ms.tolist()[0] == 0
-    assert found.p95_ms.tolist()[0] == 1500
-    assert np.isnan(found.p95_ms[1:]).all()  # found by looking, or never
+    assert found.due_per_s.tolist() == [2, 0, 1, 0]
+    assert found.sent_per_s.tolist() == [1, 1, 0, 0]
+    assert found.accepted_per_s.tolist() == [2, 1, 1, 0]
+    assert found.arrived_per_s.tolist() == [1, 1, 1, 0]
+    assert found.under_way.tolist() == [1, 1, 1, 1]
+    assert found.p50_ms[:3].tolist() == [0, 1400, math.inf]  # the second was found by looking, the third never came
+    assert found.p95_ms[:3].tolist() == [1500, 1400, math.inf]
+    assert np.isnan(found.p50_ms[3]) and np.isnan(found.p95_ms[3])  # nothing was accepted
 
 
 def test_health_over_time(tmp_path: Path) -> None:
@@ -687,12 +688,24 @@ def _axis(positions: tuple[float, ...]) -> Axis:
 
 
 @pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
-@pytest.mark.parametrize("values", [(0.0, 0.0), (None, 3.0), (5.0, 5.0), (1e-9, 1e9)])
+@pytest.mark.parametrize(
+    "values", [(0.0, 0.0), (None, 3.0), (5.0, 5.0), (1e-9, 1e9), (math.inf, 3.0), (math.inf, math.inf)]
+)
 def test_whatever_was_measured_can_be_drawn(scale: Any, values: tuple[float | None, ...]) -> None:
     """Zeros, gaps, a single figure and figures far apart, on each scale, without a complaint of the library."""
     drawn = svg(Chart("c", _axis((0.5, 1.5)), (Panel("p", "ms", (Line("a", values),), scale),)), 1)
     assert drawn.startswith("<svg viewBox=") and drawn.endswith("</svg>")
     assert ">p</text>" in drawn
+
+
+def test_what_is_infinite_is_drawn_at_the_upper_edge() -> None:
+    """A mark for each figure that is, and none where there is no figure; the scale is that of the others."""
+
+    def marks(*values: float | None) -> int:
+        drawn = svg(Chart("c", _axis((0.5, 1.5, 2.5)), (Panel("p", "ms", (Line("a", values),), "log"),)), 1)
+        return drawn.count("<use ")
+
+    assert marks(2.0, math.inf, math.inf) - marks(2.0, None, None) == 2
 
 
 def test_more_lines_than_colours_are_told_apart() -> None:

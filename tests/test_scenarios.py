@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
-from loadsim.model.criteria import Bound
+from loadsim.model.criteria import DEFAULT, Bound
 from loadsim.model.losses import Losses
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.profile import Spread
@@ -79,23 +81,37 @@ def test_quickstart() -> None:
     assert scenario.duration_s == 120
     assert scenario.criteria_document() == {
         "score_ms": {"max": 10000},
-        "failed_share": {"max": 0.05},
+        "response_score_ms": {"max": 30000},
+        **{name: {"max": 0.05} for name in ("failed_share", "down_share", "logon_failed_share")},
+        "done_share": {"min": 0.8},
         "delivery.undelivered_at_end": {"max": 0},
+        "delivery.duplicates": {"max": 0},
+        "delivery.p95_ms": {"below": 60000},
+        "tasks.scored.response_p95_ms": {"max": 60000},
+        "tasks.scored.failed_share": {"max": 0.05},
+        "tasks.scored.done_share": {"min": 0.8},
     }
     assert (scenario.limits.done, scenario.limits.hits) == (0.8, 1)
     assert scenario.account(7) == Account(7, "user00007", "user00007@loadsim.test", "secret-7")
 
 
 def test_medium_is_the_published_procedure() -> None:
-    """1000 Medium users, 8 hours: 2 discarded, 4 scored; the published limit of 1000 ms."""
+    """1000 Medium users, 8 hours: 2 discarded, 4 scored; the published limits: 1000 ms, 5 s, 60 s, 1 %."""
     scenario = load_scenario("medium")
     assert groups(scenario) == [("loadsim-5.5/medium", 1000, "imap")]
     assert (scenario.duration_s, scenario.run.warm_up_s, scenario.run.window_s) == (28800, 7200, 14400)
     assert scenario.compression == 1
     assert scenario.criteria_document() == {
         "score_ms": {"below": 1000},
-        "failed_share": {"max": 0.01},
+        "response_score_ms": {"below": 5000},
+        **{name: {"max": 0.01} for name in ("failed_share", "down_share", "logon_failed_share")},
+        "done_share": {"min": 0.98},
         "delivery.undelivered_at_end": {"max": 0},
+        "delivery.duplicates": {"max": 0},
+        "delivery.p95_ms": {"below": 60000},
+        "tasks.scored.response_p95_ms": {"below": 5000},
+        "tasks.scored.failed_share": {"max": 0.01},
+        "tasks.scored.done_share": {"min": 0.98},
     }
     assert scenario.limits == Limits(
         lost_users=0.01,
@@ -186,8 +202,15 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert scenario.criteria == {
         "by_protocol.imap.score_ms": Bound(max=250),
         "by_protocol.aioimaplib.score_ms": Bound(max=250),
+        "by_protocol.imap.response_score_ms": Bound(below=5000),
+        "by_protocol.aioimaplib.response_score_ms": Bound(below=5000),
         "failed_share": None,
         "delivery.undelivered_at_end": None,
+        **{
+            name: bound
+            for name, bound in DEFAULT.items()
+            if name not in ("score_ms", "response_score_ms", "failed_share", "delivery.undelivered_at_end")
+        },
     }
     assert scenario.limits == Limits(0.02, 0.5, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
     assert scenario.abort_on == AbortOn(0.5, 0.2, 1000, 60)
@@ -224,6 +247,89 @@ def test_what_a_run_leaves_open(file: Path, said: str, ramp_up_s: float, warm_up
     file.write_text(f"server: embedded\n{FEW}run: {said}\n")
     run = load_scenario(str(file)).run
     assert (run.ramp_up_s, run.warm_up_s, run.window_s) == (ramp_up_s, warm_up_s, window_s)
+
+
+def profile_of(directory: Path, day: str, night: str = "0s", name: str = "worker") -> str:
+    """The path of a Medium user's profile with a day and a night of these lengths."""
+    path = directory / f"{name}.yaml"
+    path.write_text(f"name: {name}\nfrom: loadsim-5.5/medium\nday: {day}\nnight: {night}\n")
+    return str(path)
+
+
+def test_a_day_lasts_as_long_as_the_profiles_unless_the_scenario_says_so(tmp_path: Path, file: Path) -> None:
+    """A day of 10 hours is not compressed without being told to; a quarter and half are of it."""
+    file.write_text(f"server: embedded\ntopology: [{{profile: {profile_of(tmp_path, '10h')}, users: 2}}]\n")
+    scenario = load_scenario(str(file))
+    assert scenario.compression == 1
+    assert scenario.run == Run(day_length_s=36000, duration_s=36000, ramp_up_s=1, warm_up_s=9000, window_s=18000)
+    assert load_scenario(str(file), ["run.day_length=8h"]).compression == 1.25
+
+
+@pytest.mark.parametrize(
+    ("said", "night_s", "duration_s", "warm_up_s", "window_s"),
+    [
+        ("{}", 14400, 43200, 7200, 14400),
+        ("{day_length: 100s}", 50, 150, 25, 50),
+        ("{day_length: 100s, days: 3}", 50, 450, 325, 50),  # of the last day
+        ("{day_length: 100s, days: 3, warm_up: 10s}", 50, 450, 10, 50),
+        ("{day_length: 100s, days: 3, warm_up: 225s}", 50, 450, 225, 25),  # what is left of the second
+        ("{day_length: 100s, days: 3, warm_up: 150s, window: 100s}", 50, 450, 150, 100),
+        ("{day_length: 100s, duration: 40s}", 50, 40, 10, 20),
+        ("{day_length: 100s, duration: 120s}", 50, 120, 25, 50),
+        ("{day_length: 100s, duration: 249s}", 50, 249, 25, 50),  # the last day that is whole
+        ("{day_length: 100s, duration: 250s}", 50, 250, 175, 50),
+        ("{day_length: 100s, mode: stress}", 0, 100, 25, 50),  # a closed loop has no pauses
+    ],
+)
+def test_the_window_of_a_run_with_nights_lies_in_a_day(
+    tmp_path: Path, file: Path, said: str, night_s: float, duration_s: float, warm_up_s: float, window_s: float
+) -> None:
+    """The night is scaled as the day is, and the published quarter and half are of one day."""
+    profile = profile_of(tmp_path, "8h", "4h")
+    file.write_text(f"server: embedded\ntopology: [{{profile: {profile}, users: 2}}]\nrun: {said}\n")
+    scenario = load_scenario(str(file))
+    run = scenario.run
+    expected = (night_s, duration_s, warm_up_s, window_s)
+    assert (run.night_length_s, run.duration_s, run.warm_up_s, run.window_s) == expected
+    (tmp_path / "again.yaml").write_text(scenario.to_yaml())
+    assert load_scenario(str(tmp_path / "again.yaml")).run == run
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "found"),
+    [
+        ("{day_length: 100s, window: 76s}", "window", "25s and 76s"),
+        ("{day_length: 100s, warm_up: 0s, window: 150s}", "window", "0s and 150s"),
+        ("{day_length: 100s, warm_up: 100s}", "warm_up", "100s and 0s"),
+        ("{day_length: 100s, days: 2, warm_up: 240s, window: 20s}", "window", "240s and 20s"),
+    ],
+)
+def test_a_window_that_has_a_part_of_a_night_is_refused(
+    tmp_path: Path, file: Path, said: str, key: str, found: str
+) -> None:
+    """Tasks per second would be of both."""
+    profile = profile_of(tmp_path, "8h", "4h")
+    file.write_text(f"server: embedded\ntopology: [{{profile: {profile}, users: 2}}]\nrun: {said}\n")
+    expected = "expected warm_up and window to end within a day of 100s, before its night"
+    assert refusal(file) == f"{file}: run.{key}: {expected}, found {found}"
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "days"), [(100, 1), (40, 0.4), (120, 1), (150, 1), (200, 1.5), (260, 2), (450, 3)]
+)
+def test_nights_are_no_part_of_the_days_of_a_run(duration_s: float, days: float) -> None:
+    """Days of 100 s with nights of 50 s: half a night more is no part of a day more."""
+    run = Run(100, duration_s, ramp_up_s=0, warm_up_s=0, window_s=1, night_length_s=50)
+    assert run.days == pytest.approx(days)
+    assert run.active_s == pytest.approx(100 * days)
+
+
+def test_profiles_with_other_nights_are_refused(tmp_path: Path, file: Path) -> None:
+    """There is one length of a night, as there is one of a day."""
+    one, other = profile_of(tmp_path, "8h", "4h", "one"), profile_of(tmp_path, "8h", "2h", "other")
+    file.write_text(f"server: embedded\ntopology: [{{profile: {one}, users: 2}}, {{profile: {other}, users: 2}}]\n")
+    expected = "expected profiles with a night of 14400s, found one of 7200s"
+    assert refusal(file) == f"{file}: topology[1].profile: {expected}"
 
 
 def test_lists_of_different_profiles(file: Path) -> None:
@@ -653,6 +759,7 @@ def test_all_weights_zero_are_refused(file: Path) -> None:
 def test_an_unknown_profile_or_scenario_names_the_known_ones(file: Path) -> None:
     """Bare names that nothing bears are answered with those that something does."""
     profiles = (
+        "loadsim-4.0/heavy, loadsim-4.0/light, loadsim-4.0/medium, "
         "loadsim-5.0/heavy, loadsim-5.0/light, loadsim-5.0/medium, "
         "loadsim-5.5/heavy, loadsim-5.5/light, loadsim-5.5/medium"
     )
@@ -800,6 +907,34 @@ def test_what_changes_the_load_changes_the_digest() -> None:
     assert all(len(digest) == 64 for digest in digests)
 
 
+def test_a_night_changes_the_digest_and_none_does_not(tmp_path: Path) -> None:
+    """The digest of a scenario without nights is SHA-256 of what it was before profiles could have any."""
+    scenario = load_scenario("medium")
+    (group,) = scenario.topology
+    profile = asdict(group.profile)
+    for key in ("name", "source", "sources", "calculated", "night_s"):
+        del profile[key]
+    run = scenario.run
+    load = {
+        "groups": [{"profile": profile, "users": group.users, "protocol": group.protocol}],
+        "lists": asdict(scenario.lists),
+        "run": {
+            "day_length_s": run.day_length_s,
+            "duration_s": run.duration_s,
+            "ramp_up_s": run.ramp_up_s,
+            "seed": run.seed,
+        },
+        "submission": "aiosmtplib",
+        "tls_resumption": True,
+        "empty_start": False,
+    }
+    assert scenario.digest() == sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
+    none, night = profile_of(tmp_path, "8h", "0s", "none"), profile_of(tmp_path, "8h", "4h", "night")
+    day = ["run={day_length: 8h, duration: 8h}"]
+    assert load_scenario("medium", [*day, f"topology.0.profile={none}"]).digest() == scenario.digest()
+    assert load_scenario("medium", [*day, f"topology.0.profile={night}"]).digest() != scenario.digest()
+
+
 def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) -> None:
     """A copy of a profile under another name makes the same load; a changed row does not."""
     (tmp_path / "copy.yaml").write_text("name: copy\nfrom: loadsim-5.5/light\n")
@@ -867,7 +1002,7 @@ def test_the_reference_states_the_defaults(file: Path) -> None:
             number = float(default.rstrip("%")) / 100 if default.endswith("%") else default
             assert value == number or str(value).removesuffix(".0") == default, key
             compared += 1
-    assert compared == 20
+    assert compared == 29
 
 
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
 from loadsim.client.activities import process_inbox
-from loadsim.client.inbox import Inbox
+from loadsim.client.inbox import Inbox, Unread
 from loadsim.client.tasks import TASKS
 from loadsim.errors import ServerRefused
 from loadsim.model.content import Answered
@@ -54,7 +54,8 @@ TABLE: dict[str, list[list[str]]] = {
     "SYNC": [[FETCH, "IMAP IDLE"]],
     "READ": [[FETCH, FETCH, STORE]],
     "LOAD ATTACHMENT": [[FETCH], [SELECT, FETCH, SELECT]],
-    **{name: [SUBMIT] for name in ("SEND", "REPLY", "REPLY ALL", "FORWARD")},
+    **{name: [SUBMIT] for name in ("SEND", "REPLY", "REPLY ALL")},
+    "FORWARD": [SUBMIT, [FETCH, *SUBMIT]],
     "SAVE SENT": [["IMAP APPEND"], ["IMAP APPEND", STORE]],
     "MOVE": [["IMAP UID MOVE"]],
     "COPY": [["IMAP UID COPY"]],
@@ -111,8 +112,11 @@ def assert_one_at_a_time(lived: Lived) -> None:
             ended = task["ended_ns"] if task["ended_ns"] is not None else task["started_ns"]
 
 
-def test_what_follows_is_due_when_its_cause_has_ended(tmp_path: Path) -> None:
-    """READs of one processing follow at the end of what was done with the last message, plus the delay, compressed."""
+def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -> None:
+    """Tasks of one processing are due at its due time plus the delays before them, compressed.
+
+    Each begins when what was done with the last message has ended, and its own delay is over.
+    """
     profile = quiet(
         process_inbox={"per_day": 5, "read_note_delay": {"min": "4s", "average": "4s", "max": "4s"}},
         after_reading={"reply": "50%", "copy": "50%"},
@@ -133,11 +137,12 @@ def test_what_follows_is_due_when_its_cause_has_ended(tmp_path: Path) -> None:
         chain = [task for task in lived.tasks(user=user) if task["task"] not in ("LOGON", "SYNC", "LOGOFF")]
         assert len([task for task in chain if task["task"] == "READ"]) >= 8
         for cause, task in list(pairwise(chain))[: 4 * 7]:
-            if cause["task"] in ("SAVE SENT", "COPY") and task["scheduled_ns"] - cause["ended_ns"] > 10 * 10**9:
+            if cause["task"] in ("SAVE SENT", "COPY") and task["started_ns"] - cause["ended_ns"] > 10 * 10**9:
                 break  # the next processing of the Inbox, an activity of its own
             assert task["task"] in followers[cause["task"]]
             delay = delay_ns if task["task"] == "READ" else 0
-            assert task["scheduled_ns"] == cause["ended_ns"] + delay
+            assert task["scheduled_ns"] == cause["scheduled_ns"] + delay
+            assert task["started_ns"] == cause["ended_ns"] + delay
 
 
 def test_outcomes_are_exclusive(busy: Lived) -> None:
@@ -303,13 +308,14 @@ def test_an_inbox_is_processed_by_one_activity_at_a_time() -> None:
     """While one is under way, another has nothing to do; when it is given up, what it had not read is unread."""
     user: Any = Lookout()
     user.read_note_delay_ms = lambda _: 0.0
-    user.inbox.unread.extend([header("a"), header("b")])
+    user.inbox.unread.extend([Unread(header("a"), 0), Unread(header("b"), 7)])
     first = process_inbox(user)
     assert next(first).about.ref == "a"
     assert list(process_inbox(user)) == []
-    assert first.send(None).about.ref == "b"
+    following = first.send(None)
+    assert (following.about.ref, following.since_ns) == ("b", 7)
     first.close()
-    assert [each.ref for each in user.inbox.unread] == ["a"]
+    assert [each.header.ref for each in user.inbox.unread] == ["a"]
     assert not user.inbox.processing
 
 
@@ -366,7 +372,7 @@ def test_foreign_mail_uses_up_its_announcement() -> None:
         inbox.announce(1, at_ns)
     listed = [header("x", ours=False), header("y", run="initial"), header("z", sender=3), header("a")]
     assert [(each.id, at) for each, at in inbox.take_in(listed, inbox.stamps(4, 4, 99))] == [("a", 40)]
-    assert [each.ref for each in inbox.unread] == ["y", "a"]
+    assert [each.header.ref for each in inbox.unread] == ["y", "a"]
 
 
 def test_a_message_listed_twice_is_one() -> None:
@@ -412,7 +418,7 @@ def test_mail_of_an_earlier_run_is_left_alone() -> None:
     late, own, initial = header("a", run="run-0"), header("b"), header("c", run="initial")
     new = inbox.take_in([late, own, initial], inbox.stamps(3, None, 5))
     assert [evidence.id for evidence, _ in new] == ["b"]
-    assert [message.ref for message in inbox.unread] == ["b", "c"]
+    assert [each.header.ref for each in inbox.unread] == ["b", "c"]
 
 
 def test_browsed_mail_may_be_answered_again_and_again(tmp_path: Path) -> None:

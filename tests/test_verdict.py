@@ -13,7 +13,7 @@ from loadsim.results.delivery import Delivery
 from loadsim.results.generator_limits import Generator
 from loadsim.results.records import OUTCOMES
 from loadsim.results.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
-from loadsim.results.verdict import Facts, judge
+from loadsim.results.verdict import Facts, Totals, judge
 
 LIMITS = {"lost_users": 0.02, "done": 0.98, "hits": 20, "window_s": 60, "generator_lateness_p95_ms": 50}
 MET = Result("failed_share", {"max": 0.01}, 0.01)
@@ -76,11 +76,11 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         "invalid", True, 3,
         ("the generator was late: 95th percentile 50.1 ms, at most 50 ms allowed",),
     ),
-    (with_facts(lost_users=3), "invalid", True, 3, ("3 of 100 users were lost, at most 2 % allowed",)),
+    (with_facts(lost_users=3), "invalid", True, 3, ("the generator lost 3 of 100 users, at most 2 % allowed",)),
     (
-        with_task(ok=979, skipped=11, unfinished=10),
+        with_task(ok=969, skipped=21, unfinished=10),
         "invalid", True, 3,
-        ("979 of 1000 planned tasks were done (97.9 %), at least 98 % needed",),
+        ("979 of 1000 planned tasks were begun (97.9 %), at least 98 % needed",),
     ),
     (with_facts(window_s=(60, 119.5)), "invalid", True, 3, ("the window is 59.5 s long, at least 60 s needed",)),
     (with_task(ok=19), "invalid", True, 3, ("READ has too few hits: 19, at least 20 needed",)),
@@ -96,15 +96,22 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     (with_facts(window_s=(60, 120)), "valid", True, 0, ()),
     (with_task(ok=20), "valid", True, 0, ()),
     (with_task(ok=995, skipped=5), "valid", True, 0, ()),
+    # What the server failed to do was asked of it: whether that is good enough, criteria say
+    (with_task(ok=20, refused=400, lost=300, timeout=200, unfinished=80), "valid", True, 0, ()),
+    (with_facts(users_without_session=50, sessions_lost=500, down_share=0.5), "valid", True, 0, ()),
     # Degraded: some load was missing, within the limits
-    (with_facts(lost_users=2), "degraded", True, 0, ("2 of 100 users were lost",)),
-    (with_task(ok=994, skipped=6), "degraded", True, 0, ("994 of 1000 planned tasks were done (99.4 %)",)),
-    (with_task(ok=980, unfinished=20), "degraded", True, 0, ("980 of 1000 planned tasks were done (98 %)",)),
+    (with_facts(lost_users=2), "degraded", True, 0, ("the generator lost 2 of 100 users",)),
+    (with_task(ok=994, skipped=6), "degraded", True, 0, ("994 of 1000 planned tasks were begun (99.4 %)",)),
+    (
+        with_task(ok=900, refused=80, skipped=20),
+        "degraded", True, 0,
+        ("980 of 1000 planned tasks were begun (98 %)",),
+    ),
     (with_facts(incomplete=("a.tlog: cut",)), "degraded", True, 0, ("a.tlog: cut",)),
     (
         with_facts(incomplete=("a.tlog: cut",), lost_users=3),
         "invalid", True, 3,
-        ("3 of 100 users were lost, at most 2 % allowed", "a.tlog: cut"),
+        ("the generator lost 3 of 100 users, at most 2 % allowed", "a.tlog: cut"),
     ),
     # No score
     (
@@ -152,6 +159,56 @@ def test_generator_limits_only_warn_on_the_embedded_server() -> None:
     assert (verdict.validity, verdict.exit_status, verdict.reasons) == ("valid", 0, ())
     assert verdict.warnings == ("the generator was late: 95th percentile 5000.0 ms, at most 50 ms allowed",)
     assert verdict.advice is None
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        (
+            with_facts(sessions_lost=7, down_share=0.0123),
+            "7 sessions were lost; users were without one 1.23 % of the window",
+        ),
+        (with_facts(sessions_lost=1, down_share=0.0), "1 session was lost; users were without one 0 % of the window"),
+        (with_facts(sessions_lost=7), "7 sessions were lost"),
+        (
+            with_facts(protocols=(protocol(task(), task("LOGON", 5, 0, ok=9, refused=2, timeout=1, unfinished=1)),)),
+            "3 of 13 log-ons failed",
+        ),
+        (with_facts(users_without_session=3), "3 of 100 users had no session at the end"),
+    ],
+)
+def test_sessions_and_log_ons_are_warned_of(change: Callable[[Facts], Facts], warning: str) -> None:
+    """Neither makes a run invalid, for both are the server's doing; criteria ask for the shares."""
+    verdict = judge(change(FINE), (MET,), LIMITS)
+    assert (verdict.validity, verdict.passed, verdict.reasons, verdict.warnings) == ("valid", True, (), (warning,))
+
+
+@pytest.mark.parametrize("facts", [{"sessions_lost": 0, "down_share": 0.0}, {"sessions_lost": None}, {}])
+def test_sessions_that_held_are_not_warned_of(facts: dict[str, Any]) -> None:
+    """Nor those of which nothing is known; log-ons that succeeded or still ran have not failed."""
+    logged_on = protocol(task(), task("LOGON", 5, 0, ok=9, unfinished=1))
+    assert judge(replace(FINE, protocols=(logged_on,), **facts), (MET,), LIMITS).warnings == ()
+
+
+def test_log_ons_of_all_client_modules_are_added_up() -> None:
+    """1 of 10 and 2 of 20 failed: 3 of 30."""
+    modules = [protocol(task("LOGON", 5, 0, ok=9 * size, lost=size), name=str(size)) for size in (1, 2)]
+    log_ons = replace(FINE, protocols=tuple(modules)).log_ons
+    assert (log_ons.planned, log_ons.failed, log_ons.failed_share) == (30, 3, 0.1)
+    assert FINE.log_ons.failed_share is None
+
+
+def test_shares_of_what_was_planned() -> None:
+    """100 tasks: 60 hits, 10 + 5 + 3 failed, 12 unfinished, 10 never begun; LOGON is outside the window."""
+    counts = {"ok": 60, "refused": 10, "lost": 5, "timeout": 3, "unfinished": 12, "skipped": 10}
+    one = task(**counts)
+    totals = Totals.of([protocol(one, task("LOGON", 5, 0, refused=500)), protocol(task("SEND", ok=100))])
+    assert (one.failed, one.attempted, one.attempted_share) == (18, 90, 0.9)
+    assert (one.done_share, one.failed_share) == (0.6, 0.18)
+    assert (totals.planned, totals.attempted, totals.failed) == (200, 190, 18)
+    assert (totals.attempted_share, totals.done_share, totals.failed_share) == (0.95, 0.8, 0.09)
+    nothing = Totals.of([protocol(task(ok=0))])
+    assert (nothing.attempted_share, nothing.done_share, nothing.failed_share) == (None, None, None)
 
 
 def test_an_unsteady_window_only_warns() -> None:

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -173,6 +173,73 @@ def test_a_day_of_another_length_scales_the_due_times(day_length: str, faster: f
         due_us = {(each.kind, each.number): each.due_us for each in plan}
         for each in other:
             assert abs(each.due_us - due_us[each.kind, each.number] / faster) <= 0.5 + 0.5 / faster + 1e-6
+
+
+def processes_s(load: Workload, user: int, day_s: float) -> list[tuple[str, int, float]]:
+    """Each activity's kind and number, and its instant in seconds of day, from the description of the plan.
+
+    Activities of a kind follow each other by gaps of -ln(1 - u) / rate; u is the upper 53 bits of 64 of BLAKE2b over
+    `seed/user/kind/number`.
+    """
+    found = []
+    for kind, per_day in PER_DAY["medium"].items():
+        at_s = 0.0
+        for number in range(1000):
+            digest = blake2b(f"{load.seed}/{user}/{kind}/{number}".encode(), digest_size=8).digest()
+            at_s -= math.log1p(-(int.from_bytes(digest) >> 11) / 2**53) * day_s / per_day
+            found.append((kind, number, at_s))
+    return found
+
+
+@pytest.mark.parametrize("day_length_s", [28800, 300, 7.3])
+def test_a_plan_without_nights_is_as_described(day_length_s: float) -> None:
+    """Three days: the due times are those of the processes, rounded to microseconds, and the digest is of these."""
+    load = workload({"loadsim-5.0/medium": 4}, f"run={{day_length: {day_length_s}s, days: 3}}")
+    for user in range(1, 5):
+        described = sorted(
+            (due_us, kind, number)
+            for kind, number, at_s in processes_s(load, user, day_length_s)
+            if (due_us := round(at_s * 1e6)) < load.duration_us
+        )
+        assert list(load.activities(user)) == described
+        lines = [line for *_, line in load.planned(user)]
+        begins = [f"{due_us} {kind} {number}" for due_us, kind, number in described]
+        assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True))
+        assert load.user_digest(user) == sha256("".join(f"{line}\n" for line in lines).encode()).digest()
+
+
+@pytest.mark.parametrize(
+    ("night", "day_length_s", "night_s"), [("4h", 28800, 14400), ("1s", 300, 1 / 96), ("16h", 60, 120)]
+)
+def test_nights_put_off_what_is_due_after_them(tmp_path: Path, night: str, day_length_s: float, night_s: float) -> None:
+    """The processes count days only: in a run with nights each activity is later by as many as came before it."""
+    (tmp_path / "own.yaml").write_text(f"name: own\nfrom: loadsim-5.0/medium\nnight: {night}\n")
+    load = workload({str(tmp_path / "own.yaml"): 4}, f"run={{day_length: {day_length_s}s, days: 3}}")
+    day_us, night_us = round(day_length_s * 1e6), round(night_s * 1e6)
+    assert abs(load.duration_us - 3 * (day_us + night_us)) <= 3  # whole microseconds of each
+    for user in range(1, 5):
+        plan = list(load.activities(user))
+        assert plan == sorted(
+            (at_us + at_us // day_us * night_us, kind, number)
+            for kind, number, at_s in processes_s(load, user, day_length_s)
+            if (at_us := round(at_s * 1e6)) < 3 * day_us
+        )
+        assert all(each.due_us % (day_us + night_us) < day_us for each in plan)
+        assert plan[-1].due_us >= 2 * (day_us + night_us)
+
+
+def test_a_night_changes_nothing_of_the_first_day(tmp_path: Path) -> None:
+    """Who does what and when is the same as without a night, recipients included."""
+    (tmp_path / "own.yaml").write_text("name: own\nfrom: loadsim-5.0/medium\nnight: 4h\n")
+    with_night = workload({str(tmp_path / "own.yaml"): 20})
+    assert plan_digest(with_night) == plan_digest(workload({"loadsim-5.0/medium": 20}))
+
+
+def test_a_day_far_below_a_microsecond_can_have_a_night(tmp_path: Path) -> None:
+    """However far it is compressed, the plan can be made, and ends with the run."""
+    (tmp_path / "own.yaml").write_text("name: own\nfrom: loadsim-5.0/medium\nnight: 80h\n")
+    load = workload({str(tmp_path / "own.yaml"): 2}, "run={day_length: 0.0001ms}")
+    assert {each.due_us for each in load.activities(1)} == {0}
 
 
 # --- what it depends on -----------------------------------------------------------------------------------------

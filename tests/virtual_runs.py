@@ -27,6 +27,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.fake import FakeModule, Fault
 from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.records import SPANS
 from loadsim.results.timinglog import TimingLog, read_log
 
 QUIET: dict[str, Any] = {
@@ -89,6 +90,7 @@ class Tape:
     def __init__(self, log: TimingLogWriter) -> None:
         self._log = log
         self.tasks: list[dict[str, Any]] = []
+        self.spans: list[dict[str, Any]] = []
         self.mails: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
         self._recent: defaultdict[int, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=100))
@@ -99,6 +101,9 @@ class Tape:
     def task(self, **record: Any) -> None:
         """Also notes which commands the user gave while the task ran."""
         self._log.task(**record)
+        if record["task"] in SPANS:
+            self.spans.append(record)
+            return
         begun = record["started_ns"]
         recent = self._recent[record["user"]]
         given = [command["command"] for command in recent if begun is not None and command["started_ns"] >= begun]

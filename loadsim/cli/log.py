@@ -19,7 +19,7 @@ from loadsim.cli import BAD_INPUT, VERBS
 from loadsim.cli.junit import junit_file
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.report.answer import summarise
-from loadsim.report.csv_export import export_csv
+from loadsim.report.csv_export import CSV_KINDS, export_csv
 from loadsim.report.parquet_export import export_parquet
 from loadsim.report.records_text import record_lines
 from loadsim.report.verdict_junit import verdict_junit
@@ -106,6 +106,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     export = verbs.add_parser("export", help="write the task records in another format")
     formats = export.add_subparsers(dest="format", required=True, metavar="FORMAT")
     csv = formats.add_parser("csv", help="comma-separated values, to standard output")
+    csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="which records; default: %(default)s")
     _add_logs(csv)
     _add_merge_options(csv)
     csv.set_defaults(run=run_export_csv)
@@ -280,7 +281,7 @@ def run_export_csv(args: argparse.Namespace) -> int:
     """Write comma-separated values to standard output; a reader that has seen enough (`head`) is no error."""
     log = read_logs(args.logs, args.rebase, args.force)
     try:
-        export_csv(log, sys.stdout)
+        export_csv(log, sys.stdout, args.kind)
         sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes standard output once more when it ends; let that go nowhere.

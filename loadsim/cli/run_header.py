@@ -46,7 +46,9 @@ def run_header(
             {"profile": group.profile.name, "module": group.protocol, "users": group.users}
             for group in scenario.topology
         ],
+        "profile_day_s": scenario.topology[0].profile.day_s,
         "day_s": scenario.run.day_length_s,
+        "night_s": scenario.run.night_length_s,
         "compression": scenario.compression,
         "duration_s": scenario.duration_s,
         "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],

@@ -1,15 +1,17 @@
 """What follows from what: each activity of a user as a generator of steps, with no clock in sight.
 
-A step is due when the one before it has ended, plus its own delay; the generator is sent what the task returned,
-or None when it failed.
+A step may begin when the one before it has ended, plus its own delay; the generator is sent what the task returned, or
+None when it failed. `agenda` says when it is due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadsim.client import tasks
+from loadsim.client.inbox import Unread
 from loadsim.client.tasks import Read, Task
 from loadsim.model import workload
 from loadsim.model.ports import Header, Structure
@@ -20,18 +22,40 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """A task to be done, what it is about, and how long (ms of the profile's day) to wait after the last step."""
+    """A task to be done, what it is about, and how long (ms of the profile's day) to wait after the last step.
+
+    `since_ns` is the instant since when it could be done at all, on the run's clock; 0: always.
+    """
 
     task: Task
     about: Any
     delay_ms: float = 0.0
+    since_ns: int = 0
 
 
 Steps = Generator[Step, Any, None]
 
 
-def begin(user: User, activity: workload.Activity) -> Steps:
-    """The steps of a planned activity."""
+@dataclass(slots=True)
+class UnderWay:
+    """A planned activity that has come on the agenda.
+
+    `started_ns` is when its first task began, None before; `outcome` that of the first of its tasks that failed.
+    """
+
+    kind: str
+    steps: Steps
+    due_ns: int
+    started_ns: int | None = None
+    outcome: str = "ok"
+
+
+def begin(user: User, activity: workload.Activity, due_ns: int) -> UnderWay:
+    """Take up a planned activity, which is due at this instant."""
+    return UnderWay(activity.kind, _steps(user, activity), due_ns)
+
+
+def _steps(user: User, activity: workload.Activity) -> Steps:
     match activity.kind:
         case workload.NEW_MAIL:
             return _send(tasks.SEND, activity.number, user)
@@ -65,14 +89,15 @@ def process_inbox(user: User) -> Steps:
     if inbox.processing:
         return
     inbox.processing = True
-    failed: list[Header] = []
+    failed: list[Unread] = []
     delay_ms = 0.0
     try:
         while inbox.unread:
-            header = inbox.unread.pop(0)
-            structure = yield Step(tasks.READ, header, delay_ms)
+            unread = inbox.unread.pop(0)
+            header = unread.header
+            structure = yield Step(tasks.READ, header, delay_ms, unread.since_ns)
             if structure is None:
-                failed.append(header)
+                failed.append(unread)
             else:
                 yield from _after_reading(user, header, structure, tasks.AFTER_READING, user.profile.after_reading)
             delay_ms = user.read_note_delay_ms(header)

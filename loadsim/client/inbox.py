@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from loadsim.model.evidence import INITIAL_RUN, Evidence
 from loadsim.model.ports import Header, MessageRef
+
+
+class Unread(NamedTuple):
+    """A message to be read, and the instant since when it was in the user's sight."""
+
+    header: Header
+    since_ns: int
 
 
 class Inbox:
@@ -14,7 +22,7 @@ class Inbox:
     __slots__ = ("_announced", "_limit", "_lying", "_run_id", "_users", "processing", "unread")
 
     def __init__(self, run_id: str, users: int, limit: int | None) -> None:
-        self.unread: list[Header] = []
+        self.unread: list[Unread] = []
         self.processing = False  # by an activity that has begun and not ended
         self._run_id = run_id
         self._users = users
@@ -53,7 +61,7 @@ class Inbox:
                 continue  # still under way when an earlier run ended; ids repeat, and so would those of answers to it
             self._lying[header.ref] = header
             if not header.seen:
-                self.unread.append(header)
+                self.unread.append(Unread(header, at_ns))
         return new
 
     def stamps(self, listed: int, announced: int | None, now_ns: int) -> list[int]:
@@ -85,5 +93,5 @@ class Inbox:
         above = 0 if self._limit is None else len(self._lying) - self._limit
         if above <= 0:
             return []
-        unread = {header.ref for header in self.unread}
+        unread = {each.header.ref for each in self.unread}
         return [header for header in self._lying.values() if header.ref not in unread][:above]

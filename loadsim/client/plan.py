@@ -123,6 +123,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
     return {
         "users": scenario.users,
         "day_s": scenario.run.day_length_s,
+        "night_s": scenario.run.night_length_s,
         "days": scenario.run.days,
         "compression": scenario.compression,
         "totals": totals,
@@ -142,8 +143,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "commands": dict(sorted(_commands(tally).items())),
         "rates_per_s": {
             "log_ons": scenario.users / scenario.run.ramp_up_s if scenario.run.ramp_up_s else None,
-            "imap_commands": sum(hour["imap_commands"] for hour in inside) / scenario.duration_s,
-            "messages": totals["messages_sent"] / scenario.duration_s,
+            "imap_commands": sum(hour["imap_commands"] for hour in inside) / scenario.run.active_s,
+            "messages": totals["messages_sent"] / scenario.run.active_s,
         },
         "failures": dict(sorted(tally.failures.items())),
     }

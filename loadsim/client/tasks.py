@@ -1,8 +1,7 @@
 """What each task does, in the words of mail; none of them measures or sees a clock.
 
-A task's time covers `act`. What comes before it (composing a message, fetching the attachment that is to be
-forwarded) is `prepare`: done, but not waited for by the user. The commands that each task turns into are in
-docs/reference/tasks.md.
+A task's time covers `fetch` and `act`: all that the server is asked for. Between the two, `compose` makes what is to be
+submitted, which is our own work and in no time. The commands that each task turns into are in docs/reference/tasks.md.
 """
 
 from __future__ import annotations
@@ -31,13 +30,15 @@ SCREENFUL = 50
 class Task:
     """One kind of task. `needs` names what the drivers must support (`ports.SUPPORT`).
 
-    `submits` says that `act` talks to the submission service, so that its failure leaves the mailbox as it is.
+    `fetch` brings what `compose` needs, whose result is what `act` is about. `submits` says that `act` talks to the
+    submission service, so that its failure leaves the mailbox as it is.
     """
 
     name: str
     needs: frozenset[str]
     act: Callable[[User, Any], Awaitable[Any]]
-    prepare: Callable[[User, Any], Awaitable[Any]] | None = None
+    compose: Callable[[User, Any], Any] | None = None
+    fetch: Callable[[User, Any], Awaitable[Any]] | None = None
     submits: bool = False
 
 
@@ -116,19 +117,19 @@ async def _back(user: User) -> None:
     await user.mailbox.open(INBOX)
 
 
-async def compose_new(user: User, index: int) -> Outgoing:
+def compose_new(user: User, index: int) -> Outgoing:
     """The user's `index`th new message."""
     to = user.workload.addressing(user.number, user.profile, NEW_MAIL, index)
     kind = user.workload.message_kind(user.number, user.profile, "new.kind", index)
     return _compose(user, new_mail_id(user.number, index), kind, to)
 
 
-async def compose_reply(user: User, about: Read) -> Outgoing:
+def compose_reply(user: User, about: Read) -> Outgoing:
     """An answer to the sender; to own mail, which comes back over a list, an answer to its first addressee."""
     return _compose_answer(user, about, "reply", Addressing(_people(user, about)[:1], None))
 
 
-async def compose_reply_all(user: User, about: Read) -> Outgoing:
+def compose_reply_all(user: User, about: Read) -> Outgoing:
     """An answer to the sender and the individual recipients; never again to a list.
 
     With lists addressed again the population is supercritical, and mail explodes within a day.
@@ -148,13 +149,18 @@ def _people(user: User, about: Read) -> tuple[int, ...]:
     return tuple(everyone)
 
 
-async def compose_forward(user: User, about: Read) -> Outgoing:
+async def fetch_attachment(user: User, about: Read) -> tuple[Read, Attachment | None]:
+    """Fetch the attachment of a message that is to be forwarded, as a mail program does before it can send it on."""
+    if not about.structure.attachments:
+        return about, None
+    part = about.structure.attachments[0]
+    encoded = await user.mailbox.part(about.header.ref, part)
+    return about, Attachment(part.content_type, part.filename, part.encoding, encoded)
+
+
+def compose_forward(user: User, fetched: tuple[Read, Attachment | None]) -> Outgoing:
     """The message and its attachment to others, chosen as for new mail."""
-    carried = None
-    if about.structure.attachments:
-        part = about.structure.attachments[0]
-        encoded = await user.mailbox.part(about.header.ref, part)
-        carried = Attachment(part.content_type, part.filename, part.encoding, encoded)
+    about, carried = fetched
     to = user.workload.addressing(user.number, user.profile, "forward", about.evidence.id)
     return _compose_answer(user, about, "forward", to, carried)
 
@@ -278,7 +284,7 @@ async def browse(user: User, index: int) -> tuple[Header, Structure] | None:
     return read_one
 
 
-async def make_schedule(user: User, index: int) -> bytes:
+def make_schedule(user: User, index: int) -> bytes:
     """The schedule file as it is after the user's `index`th change."""
     return user.contents.schedule(
         run=user.run_id,
@@ -320,7 +326,7 @@ LOAD_ATTACHMENT = Task("LOAD ATTACHMENT", _needs("parts"), load_attachment)
 SEND = Task("SEND", _needs("send"), submit, compose_new, submits=True)
 REPLY = Task("REPLY", _needs("send"), submit, compose_reply, submits=True)
 REPLY_ALL = Task("REPLY ALL", _needs("send"), submit, compose_reply_all, submits=True)
-FORWARD = Task("FORWARD", _needs("send", "parts"), submit, compose_forward, submits=True)
+FORWARD = Task("FORWARD", _needs("send", "parts"), submit, compose_forward, fetch_attachment, submits=True)
 SAVE_SENT = Task("SAVE SENT", _needs("append", "flags"), save_sent)
 MOVE = Task("MOVE", _needs("move"), move)
 COPY = Task("COPY", _needs("copy"), copy)

@@ -7,16 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loadsim.client import tasks
-from loadsim.client.activities import Step
-from loadsim.client.agenda import Agenda, ClosedLoop, Pace
+from loadsim.client.activities import Step, UnderWay
+from loadsim.client.agenda import Agenda, ClosedLoop, Ended, Pace
 from loadsim.client.inbox import Inbox
-from loadsim.client.presence import Presence
+from loadsim.client.presence import ON_TIME, Late, Presence
 from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import INBOX, Account, ClientModule, Header
 from loadsim.model.scenario import STRESS
-from loadsim.model.workload import own_folders
+from loadsim.model.workload import PROCESS_INBOX, own_folders
+from loadsim.results import records
 
 if TYPE_CHECKING:
     from loadsim.client.engine import Engine
@@ -26,8 +27,6 @@ SYNC_AGAIN_S = 5.0
 
 HEADERS_A_TURN = 500
 """How many messages of a list are taken in before the loop's other work has its turn; about a millisecond."""
-
-ON_TIME = (0.0, 0.0, 0.0)
 
 
 class User:
@@ -41,6 +40,7 @@ class User:
         "_broke_at_log_on",
         "_closing",
         "_cut",
+        "_ended",
         "_free_ns",
         "_life",
         "_moved_bytes",
@@ -108,6 +108,7 @@ class User:
         self._answered_ns = 0  # when the last command ended
         self._free_ns = 0  # when the last task ended, or the session was up again
         self._broke_at_log_on: Exception | None = None
+        self._ended = Ended(0, "ok", ON_TIME, talked=False)  # how the last step did
         self._moved_bytes = 0
 
     # What tasks need to know and to tell.
@@ -141,8 +142,9 @@ class User:
         for at in range(0, len(headers), HEADERS_A_TURN):
             if at:
                 await asyncio.sleep(0)
-            portion = slice(at, at + HEADERS_A_TURN)
+            portion, unread = slice(at, at + HEADERS_A_TURN), len(self.inbox.unread)
             self._take_in(event, self.inbox.take_in(headers[portion], stamps[portion]))
+            self._agenda.shown(self.inbox.unread[unread:])
 
     def _take_in(self, event: str, new: Iterable[tuple[Evidence, int]]) -> None:
         for evidence, at_ns in new:
@@ -245,9 +247,20 @@ class User:
 
     def end_day(self, end_ns: int) -> None:
         """Begin no planned task any more; those that were due before `end_ns` are recorded as skipped."""
-        for due_ns, step in self._agenda.end(end_ns):
-            self._record(step.task.name, due_ns, None, None, "skipped", "")
+        self._agenda.end(end_ns)
         self.wake()
+
+    def skipped(self, step: Step, due_ns: int) -> None:
+        """Record a step that the end of the run left undone."""
+        self._record(step.task.name, due_ns, None, None, "skipped", "")
+
+    def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
+        """Record a processing of the Inbox that had something to read; None: it did not come to its end."""
+        if activity.kind == PROCESS_INBOX:
+            span = records.PROCESS_INBOX
+            ended_ns = ended_ns if activity.outcome == "ok" else None
+            outcome = activity.outcome if activity.outcome in ("ok", "skipped") else "unfinished"
+            self._log(span, activity.due_ns, activity.started_ns, ended_ns, outcome)
 
     def cut_off(self) -> None:
         """End the task that is running: it stays unfinished, and the user goes on with a new session."""
@@ -270,6 +283,9 @@ class User:
     def close(self) -> None:
         """Do nothing any more but log off."""
         self._closing = True
+        if not self.is_on and self.engine.start_ns:
+            since_ns = self._presence.down_since_ns
+            self._log(records.NO_SESSION, since_ns, since_ns, None, "unfinished")
         self.wake()
 
     def wake(self) -> None:
@@ -281,30 +297,35 @@ class User:
         """Do what is due, one thing after the other, and watch for mail meanwhile, until the engine closes."""
         while not self._closing:
             now_ns = self.now()
-            due_ns = self._agenda.due_ns
+            next_ns = self._agenda.next_ns
             sync_due_ns = self._sync_due_ns
-            if sync_due_ns is not None and due_ns is not None and due_ns < sync_due_ns:
+            if sync_due_ns is not None and next_ns is not None and next_ns < sync_due_ns:
                 sync_due_ns = None
             if not self.is_on:
                 await self._log_on(now_ns)
             elif sync_due_ns is not None and sync_due_ns <= now_ns:
                 await self._sync(sync_due_ns)
-            elif due_ns is not None and due_ns <= now_ns:
+            elif next_ns is not None and next_ns <= now_ns:
                 await self._do_next()
             elif not self._watching:
                 await self._watch()
             else:
-                await self._until(due_ns if sync_due_ns is None else sync_due_ns)
+                await self._until(next_ns if sync_due_ns is None else sync_due_ns)
 
     async def _do_next(self) -> None:
-        """Do what is due next, of which the agenda knows what follows."""
+        """Do what is due next; the agenda knows what follows, also from a step that the end of the run cuts off."""
         agenda = self._agenda
-        due_ns, steps, step = agenda.take()
-        if step is None:
+        pending = agenda.take()
+        if pending.step is None:
             agenda.done()
-        else:
-            result = await self._perform(due_ns, step)
-            agenda.go_on(steps, result, self._free_ns, self._moved_bytes > 0)
+            return
+        if pending.activity.started_ns is None:
+            pending.activity.started_ns = self.now()
+        result = None
+        try:
+            result = await self._perform(pending.due_ns, pending.step, pending.ready_ns, pending.late_ns)
+        finally:
+            agenda.go_on(pending, result, self._ended)
 
     async def _sync(self, due_ns: int) -> None:
         self._sync_due_ns = None
@@ -365,22 +386,34 @@ class User:
         self._alarm = self._alarm_ns = None
         self.wake()
 
-    async def _perform(self, due_ns: int, step: Step) -> Any:
-        """Do one step and record how it went; only our own bugs, and the end of the run, escape."""
+    async def _perform(self, due_ns: int, step: Step, ready_ns: int | None = None, inherited_ns: Late = ON_TIME) -> Any:
+        """Do one step and record how it went; only our own bugs, and the end of the run, escape.
+
+        It was due at `due_ns` and could begin at `ready_ns` (None: at once). In between it waited for the steps before
+        it, by the causes in `inherited_ns`.
+        """
         task, about = step.task, step.about
         began_ns = started_ns = self.now()
-        late_s = ON_TIME if began_ns == due_ns else self._presence.lateness_s(due_ns, began_ns, self._free_ns)
+        busy_ns, down_ns, generator_ns = inherited_ns
+        ready_ns = due_ns if ready_ns is None else ready_ns
+        if began_ns != ready_ns:
+            own_ns = self._presence.lateness_ns(ready_ns, began_ns, self._free_ns)
+            busy_ns, down_ns, generator_ns = busy_ns + own_ns[0], down_ns + own_ns[1], generator_ns + own_ns[2]
         self._moved_bytes = 0
         self._watching = False
         self.performing = task.name
-        preparing = task.prepare is not None
+        submitting = False
         ended_ns: int | None = None
         result, outcome, error = None, "unfinished", ""
         try:
-            if task.prepare is not None:
-                about = await task.prepare(self, about)
-                preparing = False
-                started_ns = self.now()
+            if task.fetch is not None:
+                about = await task.fetch(self, about)
+            if task.compose is not None:
+                fetched_ns = max(self._answered_ns, began_ns) if self._moved_bytes else began_ns
+                about = task.compose(self, about)
+                started_ns = self.now() - (fetched_ns - began_ns)  # as if composing had come first: it is our own time
+                generator_ns += started_ns - began_ns
+            submitting = task.submits
             result = await task.act(self, about)
             # With its last answer, not when the loop comes to us: others may have been answered in the same moment.
             ended_ns = self._answered_ns if self._answered_ns >= started_ns else self.now()
@@ -389,12 +422,24 @@ class User:
             ended_ns = self.now()
             outcome, error = failure.outcome, failure.kind
             self.engine.failed(self, task.name, failure)
-            if outcome != "refused" and (preparing or not task.submits):
+            if outcome != "refused" and not submitting:
                 self._session_lost()
         finally:
             self.performing = None
             self._free_ns = ended_ns or 0
-            self._record(task.name, due_ns, started_ns, ended_ns, outcome, error, late_s, self._moved_bytes)
+            self._record(
+                task.name,
+                due_ns,
+                started_ns,
+                ended_ns,
+                outcome,
+                error,
+                (busy_ns, down_ns, generator_ns),
+                self._moved_bytes,
+            )
+            ended = self.now() if ended_ns is None else ended_ns
+            late_ns = (busy_ns + ended - started_ns, down_ns, generator_ns)
+            self._ended = Ended(ended, outcome, late_ns, self._moved_bytes > 0)
         return result
 
     def _on(self) -> None:
@@ -402,6 +447,9 @@ class User:
         self.engine.users_ever_on += not self.was_on
         self.engine.sessions_restored += self.was_on
         self.is_on = self.was_on = True
+        if self.engine.start_ns and not self._closing:
+            since_ns = self._presence.down_since_ns
+            self._log(records.NO_SESSION, since_ns, since_ns, self._free_ns, "ok")
         self._presence.up(self._free_ns)
         if self._broke_at_log_on is not None:
             self.lost(self._broke_at_log_on)
@@ -437,11 +485,29 @@ class User:
         ended_ns: int | None,
         outcome: str,
         error: str,
+        late_ns: Late = ON_TIME,
+        moved_bytes: int = 0,
+    ) -> None:
+        """Write a task to the log, and count it."""
+        busy_ns, down_ns, generator_ns = late_ns
+        late_s = (busy_ns * 1e-9, down_ns * 1e-9, generator_ns * 1e-9)
+        self._log(task, due_ns, started_ns, ended_ns, outcome, error, late_s, moved_bytes)
+        self.engine.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
+
+    def _log(
+        self,
+        name: str,
+        due_ns: int,
+        started_ns: int | None,
+        ended_ns: int | None,
+        outcome: str,
+        error: str = "",
         late_s: tuple[float, float, float] = (0.0, 0.0, 0.0),
         moved_bytes: int = 0,
     ) -> None:
+        """Write a record of a task, or of a span (`records.SPANS`), to the log."""
         self._recorder.task(
-            task=task,
+            task=name,
             user=self.number,
             profile=self.profile_name,
             protocol=self.protocol,
@@ -455,4 +521,3 @@ class User:
             error=error,
             moved_bytes=moved_bytes,
         )
-        self.engine.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)

@@ -17,6 +17,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.fields import (
     Amount,
     Count,
+    Duration,
     Off,
     Positive,
     Share,
@@ -149,15 +150,15 @@ class PublicFolders:
 @strict
 @dataclass(frozen=True, slots=True)
 class Calculated:
-    """The published calculated load: messages per user and day, and recipients per message."""
+    """The published calculated load: messages per user and day, and recipients per message; None: not published."""
 
     received: Amount
     sent: Amount
-    new: Amount
-    reply: Amount
-    reply_all: Amount
-    forward: Amount
-    recipients: Amount
+    new: Amount | None = None
+    reply: Amount | None = None
+    reply_all: Amount | None = None
+    forward: Amount | None = None
+    recipients: Amount | None = None
 
 
 def _weights_of_kinds(value: object) -> dict[str, float]:
@@ -185,12 +186,16 @@ def _sources(value: object) -> dict[str, str]:
 @strict
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of user. Rates are per user and day of `day_s` seconds; `sources` names document and table of each row."""
+    """A kind of user. Rates are per user and day of `day_s` seconds; `sources` names document and table of each row.
+
+    After each day comes a night of `night_s` seconds, in which users stay logged on and set out to do nothing.
+    """
 
     name: Text
     source: Text = "not stated"
     sources: Annotated[Mapping[str, str], PlainValidator(_sources)] = field(default_factory=dict)
     day_s: SomeDuration
+    night_s: Duration = 0.0
     log_on: Annotated[str, word("once")] = "once"
     log_off_daily: Off = False
     empty_deleted_items_on_log_off: Switch = True

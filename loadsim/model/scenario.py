@@ -92,8 +92,9 @@ class Lists:
 class Run:
     """How long: `duration_s` of days of `day_length_s`; log-ons spread over `ramp_up_s` before the common start.
 
-    What is due from `warm_up_s` on, for `window_s`, both from the common start, is scored. In `mode` stress every
-    user does his plan's activities one after the other, without a pause.
+    After each day comes a night of `night_length_s`; a day and its night are a cycle. What is due from `warm_up_s` on,
+    for `window_s`, both from the common start, is scored. In `mode` stress every user does his plan's activities one
+    after the other, without a pause, and without nights.
     """
 
     day_length_s: float
@@ -103,11 +104,25 @@ class Run:
     window_s: float
     seed: int = 1
     mode: str = CANONICAL
+    night_length_s: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        """Return how many days with their nights the run lasts."""
+        return self.duration_s / (self.day_length_s + self.night_length_s)
+
+    @property
+    def active_s(self) -> float:
+        """Return how much of the run is day."""
+        if not self.night_length_s:
+            return self.duration_s
+        cycles, rest_s = divmod(self.duration_s, self.day_length_s + self.night_length_s)
+        return cycles * self.day_length_s + min(rest_s, self.day_length_s)
 
     @property
     def days(self) -> float:
-        """How many days that is."""
-        return self.duration_s / self.day_length_s
+        """Return how many days the run has, nights left out."""
+        return self.active_s / self.day_length_s
 
 
 @strict
@@ -158,7 +173,7 @@ class _Lists:
 @strict
 @dataclass(frozen=True, slots=True)
 class _Run:
-    day_length_s: SomeDuration = 8 * 3600.0
+    day_length_s: SomeDuration | None = None
     days: Positive | None = None
     duration_s: SomeDuration | None = None
     ramp_up_s: Duration | None = None
@@ -257,7 +272,7 @@ class Scenario:
 
         Names, the server's address, accounts, the window, weights, criteria and limits do not change the load.
         """
-        groups = [
+        groups: list[dict[str, Any]] = [
             {
                 "profile": {
                     key: value
@@ -269,7 +284,11 @@ class Scenario:
             }
             for group in self.topology
         ]
-        run = {key: value for key, value in asdict(self.run).items() if key not in ("warm_up_s", "window_s")}
+        for group in groups:
+            if not group["profile"]["night_s"]:  # as it was before there were nights
+                del group["profile"]["night_s"]
+        apart = ("warm_up_s", "window_s", "night_length_s")  # the night follows from the profiles
+        run = {key: value for key, value in asdict(self.run).items() if key not in apart}
         if run["mode"] == CANONICAL:  # as it was before there was another
             del run["mode"]
         load = {
@@ -312,7 +331,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "lists": asdict(scenario.lists),
         "run": {
             "day_length": _seconds(run.day_length_s),
-            **({"days": int(run.days)} if run.days.is_integer() else {"duration": _seconds(run.duration_s)}),
+            **({"days": int(run.cycles)} if run.cycles.is_integer() else {"duration": _seconds(run.duration_s)}),
             "ramp_up": _seconds(run.ramp_up_s),
             "warm_up": _seconds(run.warm_up_s),
             "window": _seconds(run.window_s),
@@ -389,7 +408,7 @@ def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
         accounts=_resolve_accounts(document, users, origin, path.parent),
         topology=topology,
         lists=_resolve_lists(document.lists, topology, origin),
-        run=_resolve_run(document.run, users, origin),
+        run=_resolve_run(document.run, users, topology[0].profile, origin),
         client=document.client,
         initialise=document.initialise,
         weights=document.weights,
@@ -411,7 +430,7 @@ def _group(shape: _Group, at: int, origin: Origin, directory: Path) -> Group:
 
 
 def _check_profiles(topology: Sequence[Group], origin: Origin) -> None:
-    """One name means one profile, and there is one length of a day to compress."""
+    """One name means one profile, and there is one length of a day, and of a night, to compress."""
     first = topology[0].profile
     named: dict[str, Profile] = {}
     for at, group in enumerate(topology):
@@ -421,6 +440,9 @@ def _check_profiles(topology: Sequence[Group], origin: Origin) -> None:
         if group.profile.day_s != first.day_s:
             found = f"one of {_seconds(group.profile.day_s)}"
             raise origin.refuse_showing(key, f"profiles with a day of {_seconds(first.day_s)}", found)
+        if group.profile.night_s != first.night_s:
+            found = f"one of {_seconds(group.profile.night_s)}"
+            raise origin.refuse_showing(key, f"profiles with a night of {_seconds(first.night_s)}", found)
 
 
 def _server(document: _Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
@@ -490,25 +512,43 @@ def _resolve_lists(shape: _Lists, topology: Sequence[Group], origin: Origin) -> 
     )
 
 
-def _resolve_run(shape: _Run, users: int, origin: Origin) -> Run:
-    """The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter, and half."""
-    days = shape.days or 1
-    duration_s = days * shape.day_length_s if shape.duration_s is None else shape.duration_s
+def _resolve_run(shape: _Run, users: int, profile: Profile, origin: Origin) -> Run:
+    """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
+
+    The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter, and half. Where there
+    are nights, these are parts of one day instead: the window lies in one, or tasks per second would be of both.
+    """
+    day_length_s = profile.day_s if shape.day_length_s is None else shape.day_length_s
+    night_length_s = 0.0 if shape.mode == STRESS else profile.night_s * day_length_s / profile.day_s
+    cycle_s, days = day_length_s + night_length_s, shape.days or 1
+    duration_s = days * cycle_s if shape.duration_s is None else shape.duration_s
     if duration_s > LONGEST_S:
         expected = f"a run of at most {_seconds(LONGEST_S)}"
-        raise origin.refuse_showing(("run", "days"), expected, f"{days} days of {_seconds(shape.day_length_s)}")
-    warm_up_s = duration_s / 4 if shape.warm_up_s is None else shape.warm_up_s
-    window_s = min(duration_s / 2, duration_s - warm_up_s) if shape.window_s is None else shape.window_s
-    if window_s <= 0 or warm_up_s + window_s > duration_s + 1e-9:
-        expected = f"warm_up and window to end within the run of {_seconds(duration_s)}"
+        raise origin.refuse_showing(("run", "days"), expected, f"{days} days of {_seconds(cycle_s)}")
+
+    # The time that the window may lie in: the run, or one of its days.
+    begin_s, end_s, within = 0.0, duration_s, f"the run of {_seconds(duration_s)}"
+    if night_length_s:
+        last_whole = (duration_s + night_length_s) // cycle_s - 1
+        number = max(0.0, last_whole) if shape.warm_up_s is None else shape.warm_up_s // cycle_s
+        begin_s = number * cycle_s
+        end_s = min(begin_s + day_length_s, duration_s)
+        within = f"a day of {_seconds(day_length_s)}, before its night"
+
+    length_s = end_s - begin_s
+    warm_up_s = begin_s + length_s / 4 if shape.warm_up_s is None else shape.warm_up_s
+    window_s = min(length_s / 2, end_s - warm_up_s) if shape.window_s is None else shape.window_s
+    if window_s <= 0 or warm_up_s + window_s > end_s + 1e-9:
+        expected = f"warm_up and window to end within {within}"
         found = f"{_seconds(warm_up_s)} and {_seconds(max(window_s, 0))}"
         raise origin.refuse_showing(("run", "window" if shape.window_s else "warm_up"), expected, found)
     return Run(
-        day_length_s=shape.day_length_s,
+        day_length_s=day_length_s,
         duration_s=duration_s,
         ramp_up_s=max(1.0, users / 50) if shape.ramp_up_s is None else shape.ramp_up_s,
         warm_up_s=warm_up_s,
         window_s=window_s,
         seed=shape.seed,
         mode=shape.mode,
+        night_length_s=night_length_s,
     )

@@ -20,7 +20,7 @@ from loadsim.model.evidence import initial_id
 from loadsim.model.population import Population
 from loadsim.model.ports import DELETED_ITEMS, INBOX
 from loadsim.model.profile import Outcomes, Profile
-from loadsim.model.scenario import Scenario
+from loadsim.model.scenario import Run, Scenario
 
 NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
@@ -42,14 +42,25 @@ class Plan:
     Each engine holds one for every user all day long, so it is no more than the next activity of each kind.
     """
 
-    __slots__ = ("_end_us", "_next", "_rates_per_s", "_seed", "_user")
+    __slots__ = ("_cycle_us", "_end_us", "_next", "_rates_per_s", "_seed", "_user")
 
-    def __init__(self, seed: int, user: int, rates_per_s: Mapping[str, float], end_us: float) -> None:
-        """By kind, how often on average; until `end_us` microseconds after the common start, which may be infinite."""
+    def __init__(
+        self,
+        seed: int,
+        user: int,
+        rates_per_s: Mapping[str, float],
+        end_us: float,
+        day_and_night_us: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Plan each kind at its mean rate, until `end_us` after the common start, which may be infinite.
+
+        With a night above 0, each day is followed by it: the processes stand still in it.
+        """
         self._seed = seed
         self._user = user
         self._rates_per_s = rates_per_s
         self._end_us = end_us
+        self._cycle_us = day_and_night_us
         firsts = [self._following(kind, 0, 0.0) for kind in rates_per_s]
         self._next = [each for each in firsts if each[0] < end_us]
         heapify(self._next)
@@ -71,7 +82,11 @@ class Plan:
     def _following(self, kind: str, number: int, at_s: float) -> tuple[int, str, int, float]:
         """The `number`th of a kind, after one at `at_s`: the values of the activity, and its own time unrounded."""
         at_s += gap_s(self._rates_per_s[kind], self._seed, self._user, kind, number)
-        return round(at_s * 1e6), kind, number, at_s
+        due_us = round(at_s * 1e6)
+        day_us, night_us = self._cycle_us
+        if night_us:  # `at_s` counts days only
+            due_us += due_us // day_us * night_us
+        return due_us, kind, number, at_s
 
 
 class Addressing(NamedTuple):
@@ -101,6 +116,7 @@ class Workload:
         self.seed = scenario.run.seed
         self.duration_us = round(scenario.duration_s * 1e6)
         self.compression = scenario.compression
+        self._day_and_night_us = _day_and_night_us(scenario.run)
         self._edges: dict[int, tuple[tuple[str, float], ...]] = {}  # by the identity of a profile's outcomes
 
     @cached_property
@@ -134,7 +150,7 @@ class Workload:
     def activities(self, user: int, *, endless: bool = False) -> Plan:
         """Everything a user sets out to do until the end of the run (or beyond, for ever), in order of its due time."""
         end_us = math.inf if endless else self.duration_us
-        return Plan(self.seed, user, self._rates_per_s[id(self.profile(user))], end_us)
+        return Plan(self.seed, user, self._rates_per_s[id(self.profile(user))], end_us, self._day_and_night_us)
 
     def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
         """Which of the profile's messages is sent."""
@@ -241,6 +257,10 @@ class Workload:
         for user in range(1, len(self.population) + 1):
             digest.update(f"{self.start_state(user)} {self.profile(user).messages}\n".encode())
         return digest.hexdigest()
+
+
+def _day_and_night_us(run: Run) -> tuple[int, int]:
+    return max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
 
 
 def own_folders(profile: Profile) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast, overload
 
-from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.draw import draw, exponential
 from loadsim.model.evidence import INITIAL_RUN, Evidence
@@ -80,6 +80,10 @@ class _Folder:
 Fault = Callable[[int, str, int], TaskFailed | None]
 """How the command of a user fails: from his number, the command's name, and how many commands he gave before it."""
 
+Pace = Callable[[int, str, int, float], float]
+"""How long a command takes in seconds: from its user's number, its name, the instant when it begins (in nanoseconds)
+and the service time drawn for it. Infinite when the answer never comes."""
+
 Post = Callable[[Mail, Sequence[int]], None]
 """Takes a message that was accepted for these users, and later lets it `arrive`."""
 
@@ -89,10 +93,10 @@ class FakeModule:
     """The mail system and its client module in one, for the users, lists and start state of a workload.
 
     Each command takes an exponentially distributed time of mean `service_s` (0: none, and no command ever waits),
-    drawn from (seed, user, number of the command). `empty` mailboxes have their folders and no mail. `fault` says
-    which commands fail, and how: a refused one has no effect, a lost or silent one ends the session, a silent one
-    only after `limit_s`. Mail arrives at once, or when `post` lets it; then `mailboxes` may be those of some of the
-    users, and the others' are elsewhere.
+    drawn from (seed, user, number of the command), or what `pace` makes of it. `empty` mailboxes have their folders and
+    no mail. `fault` says which commands fail, and how: a refused one has no effect, a lost or silent one ends the
+    session, a silent one only after `limit_s`, and so does each that would take longer. Mail arrives at once, or when
+    `post` lets it; then `mailboxes` may be those of some of the users, and the others' are elsewhere.
     """
 
     workload: Workload
@@ -100,6 +104,7 @@ class FakeModule:
     service_s: float = 0.020
     empty: bool = False
     fault: Fault | None = None
+    pace: Pace | None = None
     limit_s: float = 60.0
     name: str = "fake"
     supports: frozenset[str] = SUPPORT
@@ -182,7 +187,7 @@ class FakeMailbox:
         self._initial = {} if system.empty else system.workload.start_state(account.number)
         self._inbox = _Folder(INBOX, self._initial.get(INBOX, 0), NO_FLAGS)
         self._folders = {INBOX: self._inbox}
-        self._instant = not system.service_s and system.fault is None
+        self._instant = not system.service_s and system.fault is None and system.pace is None
         self._commands = 0
         self._sessions = 0  # how many were made
         self._on = False
@@ -250,11 +255,18 @@ class FakeMailbox:
         number = self._commands
         self._commands += 1
         failure = system.fault(self._account.number, name, number) if system.fault is not None else None
-        if failure is not None and failure.outcome == "timeout":
-            await asyncio.sleep(system.limit_s)
-        elif system.service_s:
+        took_s = 0.0
+        if system.service_s:
             u = draw(system.workload.seed, self._account.number, "service", number)
-            await asyncio.sleep(exponential(u) * system.service_s)
+            took_s = exponential(u) * system.service_s
+        if system.pace is not None:
+            took_s = system.pace(self._account.number, name, since, took_s)
+        if took_s > system.limit_s:
+            failure = ServerSilent(f"no answer to {name}")
+        if failure is not None and failure.outcome == "timeout":
+            took_s = system.limit_s
+        if took_s:
+            await asyncio.sleep(took_s)
         if failure is not None:
             observer.command(name, since, failure.outcome, sent_bytes, 0)
             raise failure

@@ -12,11 +12,12 @@ from loadsim.errors import LogError
 from loadsim.report.answer_text import answer_text
 from loadsim.report.breakdown import breakdown
 from loadsim.report.criteria_file import criteria_of
-from loadsim.report.figures import finite, response_figures, table_row
+from loadsim.report.figures import finite, response_figures, table_row, times_figures
 from loadsim.report.measured import Measured, measure
 from loadsim.report.per_run import mean, per_run
+from loadsim.results.attendance import told
 from loadsim.results.clients import client_figures
-from loadsim.results.criteria import Result, hold, read_criteria
+from loadsim.results.criteria import Result, hold, missed_texts, read_criteria
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator import EngineHealth
 from loadsim.results.generator_limits import lag_limit_ms
@@ -42,7 +43,7 @@ SESSIONS = ("sessions_lost", "sessions_restored")
 """Facts of an engine: how many sessions broke over the whole run, and how many log-ons after that succeeded."""
 
 FULL_DAY_S = 28_800.0
-"""The working day that the profiles' rates are given for: 8 hours."""
+"""The day of the users in which load-equivalents are told: 8 hours, that of the canonical profiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _with_runs(facts: Facts, alone: Mapping[str, _Judged], limits: Mapping[str, 
         verdict = judge(judged.facts, (), limits)
         if verdict.validity == "invalid":
             invalid.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
-        if texts := [result.text for result in judged.results if not result.passed]:
+        if texts := missed_texts(judged.results):
             missed.append(f"run {run} by itself misses criteria: {'; '.join(texts)}")
     return replace(facts, invalid_runs=invalid, missed_runs=missed)
 
@@ -215,6 +216,7 @@ def _verdict(verdict: Verdict, results: Sequence[Result]) -> dict[str, Any]:
                     "passed": result.passed,
                     "found": result.found,
                     "wanted": result.wanted,
+                    "each": result.each,
                 }
                 for result in results
             ],
@@ -228,7 +230,8 @@ def _measured_figures(
     log: TimingLog, measured: Measured, weights: Mapping[str, float], window_s: tuple[float, float]
 ) -> dict[str, Any]:
     length_s = window_s[1] - window_s[0]
-    protocols, certainty, users = measured.facts.protocols, measured.certainty, measured.facts.users
+    facts, certainty = measured.facts, measured.certainty
+    protocols, users, stress = facts.protocols, facts.users, facts.stress
     by_protocol = {
         protocol.protocol: _protocol(
             protocol,
@@ -250,6 +253,7 @@ def _measured_figures(
         "mode": mode_of(log),
         "start_at": log.header.get("start_at"),
         "score_ms": only.get("score_ms"),
+        "response_score_ms": only.get("response_score_ms"),
         "score_interval_ms": only.get("score_interval_ms"),
         "no_score_interval": only.get("no_score_interval"),
         "provisional": any(module["provisional"] for module in by_protocol.values()),
@@ -261,26 +265,29 @@ def _measured_figures(
         "server": log.header.get("server"),
         "embedded": bool(log.header.get("embedded")),
         "submission": log.header.get("submission"),
+        "profile_day_s": float(log.header.get("profile_day_s") or round(day_s * compression, 6)),
         "day_s": day_s,
+        "night_s": float(log.header.get("night_s") or 0),
         "compression": compression,
-        "load_equivalent_users": None if mode_of(log) == STRESS else round(users * compression),
-        "offered_per_s": None if mode_of(log) == STRESS else totals.planned / length_s,
+        "load_equivalent_users": None if stress else round(users * FULL_DAY_S / day_s),
+        "offered_per_s": None if stress else totals.planned / length_s,
         "achieved_per_s": totals.hits / length_s,
         "tasks_per_s": totals.hits / length_s,
         **asdict(totals),
-        "done_share": None if mode_of(log) == STRESS else totals.done_share,
+        "attempted_share": None if stress else totals.attempted_share,
+        "done_share": None if stress else totals.done_share,
         "failed_share": totals.failed_share,
-        **{fact: _told(log, fact) for fact in SESSIONS},
+        **{fact: told(log, fact) for fact in SESSIONS},
+        "lost_users": facts.lost_users,
+        "users_without_session": facts.users_without_session,
+        "down_share": facts.down_share,
+        "log_ons": facts.log_ons.planned,
+        "logon_failed_share": facts.log_ons.failed_share,
+        "inbox": only.get("inbox"),
         "covers": only.get("covers"),
         "tasks": only.get("tasks", []),
         "by_protocol": by_protocol,
     }
-
-
-def _told(log: TimingLog, fact: str) -> int | None:
-    """The sum of what all engines told at their end; None where one did not."""
-    engines = [source.facts for source in log.sources if source.simulates]
-    return sum(int(facts[fact]) for facts in engines) if all(fact in facts for facts in engines) else None
 
 
 def _protocol(
@@ -292,15 +299,25 @@ def _protocol(
 ) -> dict[str, Any]:
     return {
         "score_ms": protocol.score_ms,
+        "response_score_ms": finite(protocol.response_score_ms),
         "score_interval_ms": _interval(certain.score),
         "no_score_interval": certain.score.why_not,
-        "block_s": certain.block_s,
+        "spell_s": certain.spell_s,
         "provisional": bool(protocol.few_hits),
+        "inbox": _inbox(protocol.inbox),
         "repeats": asdict(repeated) if repeated else None,
         "users": protocol.users,
         "covers": _covers(protocol, [task for task, weight in weights.items() if weight > 0]),
         "tasks": [_task(task, length_s, certain.tasks.get(task.task, _OUTSIDE)) for task in protocol.tasks],
     }
+
+
+def _inbox(inbox: TaskStatistics | None) -> dict[str, Any] | None:
+    """Processings of an Inbox that were due in the window, with the times from when they were due until they ended."""
+    if inbox is None:
+        return None
+    counts = {"processings": inbox.planned, "done": inbox.hits, "unfinished": inbox.planned - inbox.hits}
+    return {**counts, **times_figures(inbox.response)}
 
 
 _OUTSIDE = Interval(why_not="no hits in the window")
@@ -328,6 +345,8 @@ def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str,
         "no_interval": certain.why_not,
         **response_figures(task.response),
         "planned": task.planned,
+        "attempted": task.attempted,
+        "attempted_share": task.attempted_share,
         "done": task.done,
         "done_share": task.done_share,
         "failed_share": task.failed_share,
@@ -343,6 +362,8 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
     return {
         "accepted": delivered.accepted,
         "delivered": delivered.delivered,
+        "timed": delivered.timed,
+        "found": delivered.found,
         "undelivered": delivered.undelivered,
         "unwatched": delivered.unwatched,
         "early": delivered.early,
@@ -352,7 +373,7 @@ def _delivery(delivered: Delivery) -> dict[str, Any]:
         "duplicates": delivered.duplicates,
         "under_way_max": delivered.under_way_max,
         "under_way_at_end": delivered.under_way_at_end,
-        **asdict(delivered.times),
+        **times_figures(delivered.times),
     }
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loadsim.report.per_run import rounded
+from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
+from loadsim.report.per_run import in_tenths
 from loadsim.report.table import table
 from loadsim.results.merge import WITHOUT_WINDOW
 from loadsim.results.score import FEW_HITS, MERGED
 
-COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Failed")
+COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
 TIMES = ("p50_ms", "percentile_ms", "mean_ms", "stddev_ms")
 """What stands in the columns from 50th on; the second is the 95th percentile, unless another one was asked for."""
 
@@ -18,7 +19,7 @@ BEYOND_COLUMNS = ("Planned", "Done", "Per s", "90th", "99th", "99.9th", "Max")
 COMMAND_COLUMNS = ("Command", "Hits", "50th", "95th", "Max", "Mean", "Std. Dev.", "Failed")
 COMMAND_TIMES = ("p50_ms", "p95_ms", "max_ms", "mean_ms", "stddev_ms")
 BEYOND = ("p90_ms", "p99_ms", "p99_9_ms", "max_ms")
-RESPONSE = ("response_p50_ms", "response_p95_ms", "response_p99_ms")
+RESPONSE = ("response_p50_ms", "response_p99_ms", "response_max_ms")
 
 MOST_FAILURES = 5
 """So many kinds of failure are named."""
@@ -26,7 +27,7 @@ MOST_FAILURES = 5
 
 def answer_text(score: Mapping[str, Any]) -> str:
     """The text for what `score.json` holds; it ends with a line break. Times are in milliseconds."""
-    score = rounded(score) if score["runs"] > 1 else score
+    score = in_tenths(score) if score["runs"] > 1 else score
     lines = [*_head(score), ""]
     percentile = ordinal(score["percentile"])
     for name, protocol in score["by_protocol"].items():
@@ -82,13 +83,8 @@ def _head(score: Mapping[str, Any]) -> list[str]:
     )
     if score["throughput"]:
         lines += _throughput(score["throughput"])
-    elif score["compression"] == 1:
-        lines.append(f"Day: {length(score['day_s'])}, not compressed")
     else:
-        lines.append(
-            f"Day: compressed, 8 h in {length(score['day_s'])} ({score['compression']:g} x); load-equivalent, in tasks"
-            f" only, of {score['load_equivalent_users']} users with a day of 8 h"
-        )
+        lines.append(_day(score))
     if score["method"] != MERGED:
         lines.append("Percentiles: the mean of each client machine's, which is no percentile of all records")
     lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
@@ -100,6 +96,23 @@ def tasks_per_s(score: Mapping[str, Any]) -> str:
     """The tasks that succeeded each second, of those that were due; in a closed loop, nothing is due."""
     achieved, offered = score["achieved_per_s"], score["offered_per_s"]
     return f"{achieved:.1f} tasks/s achieved" + ("" if offered is None else f" of {offered:.1f} offered")
+
+
+def _day(score: Mapping[str, Any]) -> str:
+    day, pace = length(score["day_s"]) + night_words(score), score["compression"]
+    if pace == 1:
+        words = f"Day: {day}, not compressed"
+    else:
+        changed = "compressed" if pace > 1 else "stretched"
+        words = f"Day: {changed}, {length(score['profile_day_s'])} in {day} ({pace:g} x)"
+    if score["load_equivalent_users"] == score["users"]:
+        return words
+    return f"{words}; load-equivalent, in tasks only, of {score['load_equivalent_users']} users with a day of 8 h"
+
+
+def night_words(score: Mapping[str, Any]) -> str:
+    """Return the words for the nights of a run, to stand after the length of its day; none where it has no nights."""
+    return f" with a night of {length(score['night_s'])}" if score["night_s"] else ""
 
 
 def _throughput(found: Mapping[str, Any]) -> list[str]:
@@ -114,7 +127,7 @@ def _throughput(found: Mapping[str, Any]) -> list[str]:
 def _stress_rows(protocol: Mapping[str, Any], window_s: Sequence[float], percentile: str) -> list[Sequence[str]]:
     """No weights and no score; LOGON and LOGOFF, which have no window, have no rate."""
     length_s = window_s[1] - window_s[0]
-    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *columns(percentile)[3:])]
+    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *columns(percentile)[3:-2], "Failed")]
     rows += [
         (
             task["task"],
@@ -137,6 +150,7 @@ def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
             f"{task['weight']:g}" if task["weight"] else "-",
             str(task["hits"]),
             *(_ms(task[time]) for time in TIMES),
+            _ms(task["response_percentile_ms"]),
             str(task["failed"]),
         )
         for task in tasks
@@ -148,9 +162,10 @@ def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
             f"{sum(task['weight'] for task in scored):g}",
             str(sum(task["hits"] for task in scored)),
             "",
-            _ms(protocol["score_ms"]),
+            _ms(protocol["score_ms"], _decimals(protocol)),
             "",
             "",
+            _ms(protocol["response_score_ms"]),
             str(sum(task["failed"] for task in tasks if task["weight"])),
         )
     )
@@ -159,7 +174,7 @@ def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
 
 def columns(percentile: str) -> tuple[str, ...]:
     """The heads of the score table with another percentile in the place of the 95th."""
-    return tuple(percentile if column == "95th" else column for column in COLUMNS)
+    return tuple(column.replace("95th", percentile) for column in COLUMNS)
 
 
 def ordinal(percent: float) -> str:
@@ -170,9 +185,7 @@ def ordinal(percent: float) -> str:
 
 
 def _beyond_rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [
-        ("Category", *BEYOND_COLUMNS, f"{percentile} from", "to", "Resp. 50th", "95th", "99th")
-    ]
+    rows: list[Sequence[str]] = [("Category", *BEYOND_COLUMNS, f"{percentile} from", "to", "Due 50th", "99th", "Max")]
     for task in protocol["tasks"]:
         low_ms, high_ms = task["interval_ms"] or (None, None)
         rows.append(
@@ -192,7 +205,7 @@ def _beyond_rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[
 
 def _beyond_legend(percentile: str) -> list[str]:
     return [
-        f"From, to: 95 % interval of the {percentile}. Resp.: from when a task was due; what failed or was never done"
+        f"From, to: 95 % interval of the {percentile}. Due: from when a task was due; what failed or was never done"
         " counts as infinite (inf)."
     ]
 
@@ -204,10 +217,10 @@ def _certainty(protocol: Mapping[str, Any]) -> list[str]:
         few = [f"{task['task']} {task['hits']}" for task in protocol["tasks"] if task["task"] in _few(protocol)]
         lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few)}.")
     if protocol["score_interval_ms"]:
-        low_ms, high_ms = protocol["score_interval_ms"]
+        low, high = (_ms(end_ms, _decimals(protocol)) for end_ms in protocol["score_interval_ms"])
         lines.append(
-            f"95 % interval of the score within this run: {_ms(low_ms)} to {_ms(high_ms)} ms"
-            f" (blocks of {protocol['block_s']:.3g} s)."
+            f"95 % interval of the score within this run: {low} to {high} ms"
+            f" (for slow spells of up to {protocol['spell_s']:.3g} s that come ten times or more)."
         )
     elif protocol["score_ms"] is not None:
         lines.append(f"No interval of the score: {protocol['no_score_interval']}.")
@@ -241,7 +254,7 @@ def breakdown_text(found: Mapping[str, Any], percentile: str) -> list[str]:
 
 
 def _outcome_rows(found: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-1])]
+    rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-2])]
     rows += [(task["task"], str(task["count"]), *(_ms(task[time]) for time in TIMES)) for task in found["tasks"]]
     return rows
 
@@ -273,8 +286,11 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
         _tasks(score),
         *_failures(score),
         *_sessions(score),
+        *_inbox(score),
         f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
-        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms"
+        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms,"
+        f" {mail['timed']} of {mail['accepted'] - mail['unwatched']} timed"
+        + (f", {mail['found']} found by looking" if mail["found"] else "")
         + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
         + (f"; {mail['unwatched']} to users of {who_is_unwatched(score)}" if mail["unwatched"] else "")
         + (f"; {_count(mail['duplicates'], 'duplicate')}" if mail["duplicates"] else ""),
@@ -391,6 +407,17 @@ def _sessions(score: Mapping[str, Any]) -> list[str]:
     return [f"Sessions: {lost} lost, {restored} restored"] if lost else []
 
 
+def _inbox(score: Mapping[str, Any]) -> list[str]:
+    """Return how long users took to work through their Inboxes."""
+    several = len(score["by_protocol"]) > 1
+    return [
+        f"Inbox{f' ({name})' if several else ''}: {inbox['done']} of {inbox['processings']} times worked through;"
+        f" from when they were due 50th {_ms(inbox['p50_ms'])} ms, 95th {_ms(inbox['p95_ms'])} ms"
+        for name, protocol in score["by_protocol"].items()
+        if (inbox := protocol["inbox"]) is not None and not score["throughput"]
+    ]
+
+
 def _generator(generator: Mapping[str, Any], engines: int) -> list[str]:
     """How we were ourselves, where that was looked at."""
     if generator["lag_p99_ms"] is None:
@@ -418,11 +445,16 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def _criteria(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each criterion that is on, met or missed, between blank lines."""
+    """Each criterion that is on, met or missed, between blank lines; those of each task only where missed."""
     if not results:
         return []
-    rows = [(one["name"], one["found"], one["wanted"], "met" if one["passed"] else "missed") for one in results]
-    return ["", *table([("Criterion", "Found", "Wanted", ""), *rows]), ""]
+    told = [one for one in results if not (one["each"] and one["passed"])]
+    rows = [(one["name"], one["found"], one["wanted"], "met" if one["passed"] else "missed") for one in told]
+    each = sum(one["each"] for one in results)
+    met = len(results) - len(told)
+    of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} met."
+    found = table([("Criterion", "Found", "Wanted", ""), *rows]) if rows else []
+    return ["", *found, *([of_tasks] if each else []), ""]
 
 
 def _verdict(score: Mapping[str, Any]) -> list[str]:
@@ -444,11 +476,17 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _ms(time_ms: float | str | None) -> str:
-    """In milliseconds with one decimal; what is infinite is so already."""
+def _ms(time_ms: float | str | None, decimals: int = MOST_DECIMALS) -> str:
+    """In milliseconds; what is infinite is so already."""
     if time_ms is None:
         return "-"
-    return time_ms if isinstance(time_ms, str) else f"{time_ms:.1f}"
+    return time_ms if isinstance(time_ms, str) else rounded(time_ms, decimals)
+
+
+def _decimals(protocol: Mapping[str, Any]) -> int:
+    """The decimals of the score that its interval supports."""
+    interval_ms = protocol.get("score_interval_ms")
+    return known_decimals(protocol["score_ms"], interval_ms) if interval_ms else MOST_DECIMALS
 
 
 def clock(at_s: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from loadsim.report.figures import table_row, times_figures
+from loadsim.report.figures import finite, table_row, times_figures
 from loadsim.results.breakdown import OUTCOME, fields_of, in_order
 from loadsim.results.gathering import ModuleRecords, gather
 from loadsim.results.score import Times, percentile, score_parts
@@ -40,6 +40,7 @@ def breakdown(
                 "value": value,
                 "module": module.protocol,
                 "score_ms": module.score_ms,
+                "response_score_ms": finite(module.response_score_ms),
                 "tasks": [table_row(task) for task in module.tasks],
             }
             for value, part in in_order(log, by, [*parts])

@@ -26,6 +26,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+INFINITE = "^"
+"""The marker at the upper edge of a panel, for a figure that is infinite."""
 
 WIDTH_IN = 8.0
 """The width of a chart in inches; a page shows it as wide as it is itself."""
@@ -174,7 +176,7 @@ def _draw(panel: Panel, chart: Chart, place: Axes) -> None:
 
 def _draw_line(line: Line, number: int, axis: Axis, panel: Panel, place: Axes) -> None:
     least = LEAST_MS if panel.scale == "log" else -math.inf
-    figures = [math.nan if value is None else max(value, least) for value in line.values]
+    figures = [math.nan if value in (None, math.inf) else max(value, least) for value in line.values]
     known = [index for index, value in enumerate(figures) if not math.isnan(value)]
     if axis.kind != "time":  # in time, a gap is a gap
         axis_positions, figures = [axis.positions[index] for index in known], [figures[index] for index in known]
@@ -190,6 +192,17 @@ def _draw_line(line: Line, number: int, axis: Axis, panel: Panel, place: Axes) -
         # a marker here and there tells lines apart; where there are gaps, a point may stand alone
         markevery=max(1, len(figures) // 8) if len(known) == len(figures) and line.joined else None,
     )
+    infinite = [at for at, value in zip(axis.positions, line.values, strict=True) if value == math.inf]
+    if infinite:
+        place.plot(
+            infinite,
+            [1.0] * len(infinite),
+            transform=place.get_xaxis_transform(),  # 1.0 is the upper edge
+            color=COLOURS[number % len(COLOURS)],
+            linestyle="none",
+            marker=INFINITE,
+            clip_on=False,
+        )
 
 
 def _scale_x(axis: Axis, place: Axes) -> None:
@@ -211,10 +224,10 @@ def _scale_x(axis: Axis, place: Axes) -> None:
 def _scale_y(panel: Panel, place: Axes) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    shown = [value for line in panel.lines for value in line.values if value is not None]
+    shown = [value for line in panel.lines for value in line.values if value not in (None, math.inf)]
     shown += [limit.value for limit in panel.limits]
     if panel.scale == "log":
-        lowest, highest = max(min(shown), LEAST_MS) / 1.6, max(*shown, LEAST_MS) * 1.6
+        lowest, highest = max(min(shown, default=LEAST_MS), LEAST_MS) / 1.6, max([*shown, LEAST_MS]) * 1.6
         decades = math.log10(highest / lowest)
         place.set_yscale("log")
         place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
@@ -224,7 +237,7 @@ def _scale_y(panel: Panel, place: Axes) -> None:
         if panel.scale == "symlog":
             place.set_yscale("symlog", linthresh=1)
         above = 1.6 if panel.scale == "symlog" else 1.08  # room for the name of a limit
-        place.set_ylim(0, max(*shown, 0) * above or 1)
+        place.set_ylim(0, max([*shown, 0]) * above or 1)
     place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 

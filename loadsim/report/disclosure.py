@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from loadsim.report.answer_text import clock, length
+from loadsim.report.answer_text import clock, length, night_words
 from loadsim.report.document import Column, Table
 from loadsim.report.recorded import RecordedRun
 from loadsim.results.verdict import DEFAULT_LIMITS
@@ -87,9 +87,11 @@ def _profiles(run: RecordedRun) -> list[str]:
 def _day(score: Mapping[str, Any]) -> str:
     if score["mode"] == "stress":
         return "none: a closed loop, without pauses"
-    if score["compression"] == 1:
-        return f"{length(score['day_s'])}, not compressed"
-    return f"8 h in {length(score['day_s'])}, compressed {score['compression']:g} times"
+    day, pace = length(score["day_s"]) + night_words(score), score["compression"]
+    if pace == 1:
+        return f"{day}, not compressed"
+    changed = f"compressed {pace:g}" if pace > 1 else f"stretched {1 / pace:g}"
+    return f"{length(score['profile_day_s'])} in {day}, {changed} times"
 
 
 def _apart(facts: Mapping[str, Any]) -> str:

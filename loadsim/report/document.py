@@ -12,6 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.report.figures import finite
+
 Cell = str | int | float | None
 """What stands in a table; None is what is not known, or was not."""
 
@@ -53,7 +55,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a panel: a figure, or None, for each position of the axis. `joined`: the points are connected."""
+    """One line of a panel: a figure, or None, for each position of the axis. `joined`: the points are connected.
+
+    A figure may be infinite.
+    """
 
     name: str
     values: tuple[float | None, ...]
@@ -111,12 +116,12 @@ class Chart:
     def table(self) -> Table:
         """The figures of the chart."""
         columns = [self.axis.column]
-        series: list[tuple[float | None, ...]] = []
+        series: list[tuple[Cell, ...]] = []
         for panel in self.panels:
             for line in panel.lines:
                 title = line.name if len(self.panels) == 1 else f"{panel.title}: {line.name}"
                 columns.append(Column(title, panel.digits))
-                series.append(line.values)
+                series.append(tuple(map(finite, line.values)))
         rows = tuple(zip(self.axis.cells, *series, strict=True))
         return Table(self.caption, tuple(columns), rows)
 

@@ -39,4 +39,5 @@ def table_row(task: TaskStatistics) -> dict[str, Any]:
         "failed": task.failed,
         **times_figures(task.service),
         "percentile_ms": task.percentile_ms,
+        "response_percentile_ms": finite(task.response_percentile_ms),
     }

@@ -26,7 +26,11 @@ TIMES = (
     ("stddev_ms", "Std. Dev."),
 )
 
-DELIVERED = "Delivery takes from the server's acceptance of a message until its recipient's session is told of it."
+DELIVERED = (
+    "Delivery takes from the server's acceptance of a message until its recipient has it in sight: announced to the"
+    " session, or found after a new log-on or by a look at the end. Messages that never arrived count as infinite"
+    " (inf); a triangle at the upper edge of the chart is such a percentile."
+)
 
 
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:

@@ -24,7 +24,7 @@ SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
 @dataclass(frozen=True, slots=True)
 class Copies:
     """Messages that were accepted in the window, once for each recipient; how many of them came into sight, and how
-    many of these were announced to a session that waited.
+    many of these were announced to a session that waited. The others were found by looking.
     """
 
     accepted: int
@@ -36,8 +36,8 @@ class Copies:
 class MailSeries:
     """Mail per second: messages that were due and those that were sent; then for each recipient, copies that the server
     accepted and copies that came into sight. `under_way` counts, at the end of each bin, what was accepted and not in
-    sight yet. Delivery times (ms) are of copies that were accepted then and announced. `new` and `answers` are the
-    copies of the window: of new mail, of replies and forwards.
+    sight yet. Delivery times (ms) are of copies that were accepted then; a copy that never arrived took infinitely
+    long. `new` and `answers` are the copies of the window: of new mail, of replies and forwards.
     """
 
     due_per_s: Floats
@@ -52,7 +52,7 @@ class MailSeries:
 
 
 def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> MailSeries:
-    """The flow of mail over time. Of each copy that was announced, five bytes are kept."""
+    """The flow of mail over time. Of each copy, five bytes are kept."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, SENDING)
     for tasks in windowed(log):
@@ -60,7 +60,7 @@ def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> Ma
         due += bins.count(sending["scheduled_us"])
         sent += bins.count(sending["ended_us"][sending["outcome"] == OUTCOME["ok"]])
     ends_us = np.rint((bins.starts_s + bins.lengths_s) * 1e6).astype(np.int64)
-    under_way = np.zeros(len(bins), np.int64)
+    under_way, missing = np.zeros(len(bins), np.int64), np.zeros(len(bins), np.int64)
     took: list[tuple[NDArray[Any], NDArray[Any]]] = []
     copies = np.zeros((2, 3), np.int64)
     for mail in journeys(log):
@@ -76,10 +76,15 @@ def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> Ma
             [np.count_nonzero(inside & kind & which) for which in (True, mail.arrived_us != NEVER, mail.announced)]
             for kind in (new, ~new)
         ]
-        number = np.where(mail.announced, bins.of(mail.accepted_us), -1)
+        missing += bins.count(mail.accepted_us[(mail.arrived_us == NEVER) & ~mail.unwatched])
+        number = np.where(mail.arrived_us != NEVER, bins.of(mail.accepted_us), -1)
         timed = number >= 0
         took.append((number[timed].astype(np.uint8), compact((came_us - mail.accepted_us)[timed])))
-    p50_us, p95_us = by_group(selected(lambda: took, len(bins), each_of(len(bins), (50, 95))), len(bins))
+    # What never arrived sorts behind the longest time that was measured.
+    infinite_us = 1 + max((int(took_us.max(initial=0)) for _, took_us in took), default=0)
+    took.append((np.repeat(np.arange(len(bins)), missing), np.full(missing.sum(), infinite_us)))
+    found_us = selected(lambda: took, len(bins), each_of(len(bins), (50, 95)))
+    p50_us, p95_us = by_group(np.where(found_us == infinite_us, np.inf, found_us), len(bins))
     return MailSeries(
         due_per_s=due / bins.lengths_s,
         sent_per_s=sent / bins.lengths_s,

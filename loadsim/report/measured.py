@@ -11,11 +11,14 @@ from loadsim.results.attendance import (
     heard_last_s,
     lost_users,
     runs_outside,
+    told,
     users_had,
     users_present,
+    users_without_session,
     without_logs,
 )
 from loadsim.results.delivery import delivery
+from loadsim.results.downtime import down_share
 from loadsim.results.gathering import gather, windowed_hits
 from loadsim.results.generator import engines_health, machines_health
 from loadsim.results.generator_limits import Generator
@@ -62,12 +65,16 @@ def measure(
     """
     protocols, certainty = _statistics(log, weights, window_s, percent, method)
     late_ms = lateness_p95_ms(log, window_s)
+    users = sum(users_had(log, part).values())
     facts = Facts(
         protocols=protocols,
         delivery=delivery(log, window_s),
         window_s=window_s,
-        users=sum(users_had(log, part).values()),
+        users=users,
         lost_users=lost_users(log, part),
+        users_without_session=users_without_session(log),
+        sessions_lost=told(log, "sessions_lost"),
+        down_share=down_share(log, window_s, users),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
         unended=not any(source.ended for source in log.sources if source.simulates),
         embedded=bool(log.header.get("embedded")),

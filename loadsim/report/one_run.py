@@ -127,7 +127,7 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
         ("Mail not delivered", str(score["delivery"]["undelivered_at_end"])),
         ("Delivery time, 95th percentile", _ms(score["delivery"]["p95_ms"])),
     ]
-    if not run.stress and score["compression"] != 1:
+    if not run.stress and score["load_equivalent_users"] != score["users"]:
         rows.append(("Load-equivalent, in tasks only", f"{score['load_equivalent_users']} users with a day of 8 h"))
     blocks.append(Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows)))
     return tuple(blocks)
@@ -417,5 +417,7 @@ def _of(run: RecordedRun, module: str) -> str:
     return f" ({module})" if len(run.modules) > 1 else ""
 
 
-def _ms(time_ms: float | None) -> str:
+def _ms(time_ms: float | str | None) -> str:
+    if isinstance(time_ms, str):
+        return time_ms  # infinite
     return "none" if time_ms is None else f"{time_ms:.1f} ms"

@@ -69,5 +69,6 @@ def _table(pyarrow: Any, log: TimingLog, tasks: Records) -> Any:
         "outcome": named("outcome", OUTCOMES),
         "error": named("error", log.strings),
         "bytes": number(tasks["bytes"]),
+        **{f"late_{cause}_ms": number(tasks[f"late_{cause}_s"] * 1e3) for cause in ("busy", "down", "generator")},
     }
     return pyarrow.table(columns)

@@ -13,6 +13,7 @@ SUMMED = frozenset(
         *("refused", "lost", "timeout", "unfinished", "skipped", "times", "count", "processings"),
         *("offered_per_s", "achieved_per_s", "tasks_per_s", "done_per_s", "messages_per_s", "deliveries_per_s"),
         *("sessions_lost", "sessions_restored", "silent_activities", "clock_steps"),
+        *("lost_users", "users_without_session", "log_ons", "found"),
         *("accepted", "delivered", "timed", "undelivered", "unwatched", "undelivered_at_end", "duplicates", "early"),
         "under_way_at_end",
     )
@@ -48,14 +49,14 @@ def mean(found: Any, runs: int, summed: bool = False) -> Any:
     return found
 
 
-def rounded(found: Any) -> Any:
+def in_tenths(found: Any) -> Any:
     """The same for people: counts with one decimal at most, and one digit where that would be nought."""
     if isinstance(found, Mapping):
-        return {key: _tenths(value) if key in SUMMED else rounded(value) for key, value in found.items()}
-    return [rounded(one) for one in found] if isinstance(found, list) else found
+        return {key: _tenths(value) if key in SUMMED else in_tenths(value) for key, value in found.items()}
+    return [in_tenths(one) for one in found] if isinstance(found, list) else found
 
 
 def _tenths(count: Any) -> Any:
     if not isinstance(count, float):
-        return rounded(count)
+        return in_tenths(count)
     return round(count, 1) if count >= 0.05 else float(f"{count:.1g}")

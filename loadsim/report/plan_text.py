@@ -60,11 +60,16 @@ def plan_text(figures: Mapping[str, Any]) -> str:
 
 def _headline(figures: Mapping[str, Any]) -> str:
     days, day_s, faster = figures["days"], figures["day_s"], figures["compression"]
-    length = f"{day_s / 3600:g} h" if day_s >= 3600 else f"{day_s:g} s"
+    length = _length(day_s)
+    night = f" with a night of {_length(figures['night_s'])}" if figures["night_s"] else ""
     pace = "" if faster == 1 else f" ({faster:g} times as fast as the profiles' day)"
     whole = f"{days:g} day{'s' * (days > 1)} of {length}"
     part = f"{days * day_s / 60:g} min of a day of {length}"
-    return f"{figures['users']} users, {whole if days >= 1 else part}{pace}"
+    return f"{figures['users']} users, {whole if days >= 1 else part}{night}{pace}"
+
+
+def _length(seconds: float) -> str:
+    return f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"
 
 
 def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.results.columns import Columns
-from loadsim.results.lateness import LATENESS, TIMED
+from loadsim.results.lateness import LATENESS, timed_names
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import FAILURES, NEVER, OUTCOME
+from loadsim.results.records import FAILURES, NEVER, OUTCOME, SPANS
 from loadsim.results.selection import Pass, selected
 from loadsim.results.timinglog import TimingLog
 
@@ -116,7 +116,7 @@ def _end_s(log: TimingLog) -> float:
 
 def windowed(log: TimingLog) -> Iterator[Columns]:
     """The tasks that are held against the window, part after part, in any order."""
-    without_window = named(log, WITHOUT_WINDOW)
+    without_window = named(log, (*WITHOUT_WINDOW, *SPANS))
     for tasks in log.pieces("tasks"):
         yield tasks.kept(~without_window[tasks["task"]])
 
@@ -206,7 +206,7 @@ class _Hits:
             yield first[inside] + len(self._bins), took_us[inside]
 
     def _records(self) -> Iterator[Columns]:
-        without_window = named(self._log, WITHOUT_WINDOW)
+        without_window = named(self._log, (*WITHOUT_WINDOW, *SPANS))
         for tasks in self._log.pieces("tasks"):
             yield tasks.kept((tasks["outcome"] == OUTCOME["ok"]) & ~without_window[tasks["task"]])
 
@@ -237,22 +237,17 @@ def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
 
 
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """By cause, the 95th percentile (ms) of how late tasks began that were due then.
-
-    The generator's is that of tasks which the clock begins, as in the answer.
-    """
-    by_clock = named(log, TIMED)
+    """By cause, the 95th percentile (ms) of how late tasks began that were due then; of the tasks of the answer."""
+    by_plan = timed_names(log)
 
     def passes() -> Pass:
         for tasks in windowed(log):
             bin_of = bins.of(tasks["scheduled_us"])
-            started = (tasks["started_us"] != NEVER) & (bin_of >= 0)
-            timed = started & by_clock[tasks["task"]]
+            started = (tasks["started_us"] != NEVER) & (bin_of >= 0) & by_plan[tasks["task"]]
             for number, cause in enumerate(LATENESS):
-                counted = timed if cause == "generator" else started
                 # no negative zero: the bits of all others sort as they do
-                late_s = tasks[f"late_{cause}_s"][counted] + np.float32(0)
-                yield number * len(bins) + bin_of[counted], late_s.view(np.uint32)
+                late_s = tasks[f"late_{cause}_s"][started] + np.float32(0)
+                yield number * len(bins) + bin_of[started], late_s.view(np.uint32)
 
     bits = selected(passes, len(LATENESS) * len(bins), each_of(len(LATENESS) * len(bins), (95,)))
     late_s = np.where(np.isnan(bits), 0, bits).astype(np.uint32).view(np.float32).astype(np.float64)

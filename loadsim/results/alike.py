@@ -11,7 +11,7 @@ from loadsim.results.timinglog import TimingLog
 LOAD = ("submission", "scenario_digest", "plan_digest")
 """Header keys that say which load was made."""
 
-TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "compression")
+TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "night_s", "compression")
 """Header keys that say how a run is scored and judged: a merged log has one set of them for all of its runs."""
 
 ABSENT = "nothing"

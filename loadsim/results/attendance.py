@@ -9,7 +9,7 @@ import numpy as np
 
 from loadsim.results.hand import Slice
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import MAKERS, OUTCOME, Records
+from loadsim.results.records import MAKERS, OUTCOME, SPANS, Records
 from loadsim.results.timinglog import Source, TimingLog
 
 
@@ -39,7 +39,7 @@ def users_present(log: TimingLog) -> Mapping[str, int]:
 
 def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
     """The runs of which no task was due in the window: of several runs, one may have begun long after another."""
-    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
+    without_window = np.isin(np.array(log.strings), (*WITHOUT_WINDOW, *SPANS))
     inside = np.zeros(len(log.strings), np.bool_)
     for tasks in log.pieces("tasks"):
         inside[tasks["run"][in_window(tasks["scheduled_us"], window_s) & ~without_window[tasks["task"]]]] = True
@@ -48,21 +48,36 @@ def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
 
 
 def lost_users(log: TimingLog, part: Slice | None = None) -> int:
-    """How many of the runs' users, or of that part of them, were not there at the end, as far as the logs know.
+    """Return how many of the runs' users, or of that part of them, the generator has lost.
 
-    Those of engines whose log is missing or has no end; of the others, those that the engine says had no session
-    at the end (`lost_users`), at least those that never got on.
+    Those are the users of engines whose log is missing or has no end. Whom the server left without a session is not
+    among them: see `users_without_session`.
     """
     return sum(users_had(log, part).values()) - sum(users_present(log).values()) + sum(lost_by_source(log))
 
 
 def lost_by_source(log: TimingLog) -> list[int]:
-    """The same of the users of each of the log's sources, in their order."""
+    """Return the same of the users of each of the log's sources, in their order."""
+    return [0 if source.ended else source.users for source in log.sources]
+
+
+def told(log: TimingLog, fact: str) -> int | None:
+    """Return the sum of what all engines told at their end; None where one did not."""
+    engines = [source.facts for source in log.sources if source.simulates]
+    return sum(int(facts[fact]) for facts in engines) if all(fact in facts for facts in engines) else None
+
+
+def users_without_session(log: TimingLog) -> int:
+    """Return how many users of engines that lived to the end had no session then.
+
+    Engines say it themselves (`lost_users` among their facts); at least those that tried to log on and never got on.
+    """
     logons = _logons(log)
-    return [
-        max(int(source.facts.get("lost_users", 0)), _never_on(log, logons, source)) if source.ended else source.users
+    return sum(
+        max(int(source.facts.get("lost_users", 0)), _never_on(log, logons, source))
         for source in log.sources
-    ]
+        if source.ended
+    )
 
 
 def heard_last_s(log: TimingLog) -> list[float | None]:

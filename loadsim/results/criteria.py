@@ -7,36 +7,62 @@ below `tasks.NAME`. Where there are several client modules, the score and tasks 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from loadsim.results.score import DEFAULT_WEIGHTS
+
+SCORES = ("score_ms", "response_score_ms")
+"""The figures that are of one client module, and that a closed loop does not have."""
 
 Limits = Mapping[str, float]
 """By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
 
 DEFAULT_CRITERIA: Mapping[str, Limits] = {
     "score_ms": {"below": 1000},
+    "response_score_ms": {"below": 5000},
     "failed_share": {"max": 0.01},
+    "done_share": {"min": 0.98},
+    "down_share": {"max": 0.01},
+    "logon_failed_share": {"max": 0.01},
     "delivery.undelivered_at_end": {"max": 0},
+    "delivery.duplicates": {"max": 0},
+    "delivery.p95_ms": {"below": 60_000},
+    "tasks.scored.response_p95_ms": {"below": 5000},
+    "tasks.scored.failed_share": {"max": 0.01},
+    "tasks.scored.done_share": {"min": 0.98},
 }
-"""Score below 1000 ms as LoadSim's documents say; at most 1 % failed; everything accepted is delivered. For logs that
-do not say what is wanted; those that do name every criterion."""
+"""For logs that do not say what is wanted; those that do name every criterion. Where the limits come from is told with
+those of a scenario (`model.criteria.DEFAULT`)."""
+
+SCORED = "tasks.scored."
+"""The beginning of a criterion that holds for each scored task, unless one of its own says otherwise."""
+
+OLDER_DEFAULT: Mapping[str, Limits] = {
+    name: DEFAULT_CRITERIA[name] for name in ("score_ms", "failed_share", "delivery.undelivered_at_end")
+}
 
 OLDER = {
     "score_ms_max": ("score_ms", "below"),
     "failed_max": ("failed_share", "max"),
     "undelivered_max": ("delivery.undelivered_at_end", "max"),
 }
-"""What logs of the first days have in their headers, and what it meant; what they do not name has its default."""
+"""What logs of the first days have in their headers, and what it meant; of what they do not name, the defaults of
+those days hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One criterion and its figure: None when it was not measured, infinite when what was waited for never came."""
+    """One criterion and its figure: None when it was not measured, infinite when what was waited for never came.
+
+    `each`: it is that of one task, by a criterion that holds for each scored task.
+    """
 
     name: str
     limits: Limits
     figure: float | None
+    each: bool = False
 
     @property
     def passed(self) -> bool:
@@ -67,26 +93,63 @@ class Result:
         return f"{self.name} {'was ' if self.figure is None else ''}{self.found}, {self.wanted} wanted"
 
 
+def missed_texts(results: Sequence[Result]) -> list[str]:
+    """Return a line for each criterion that was missed, and one for all tasks that miss what holds for each of them."""
+    missed = [result for result in results if not result.passed]
+    lines = [result.text for result in missed if not result.each]
+    of_each: dict[tuple[str, str], list[Result]] = {}
+    for result in missed:
+        if result.each:
+            of_each.setdefault((result.name.rpartition(".")[2], result.wanted), []).append(result)
+    for (last, wanted), of_tasks in of_each.items():
+        each = [f"{one.name.rpartition('.')[0].removeprefix('tasks.')} {one.found}" for one in of_tasks]
+        lines.append(of_tasks[0].text if len(of_tasks) == 1 else f"{last} of {', '.join(each)}; {wanted} wanted")
+    return lines
+
+
 def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
     """The criteria in a log's header by their names; None is one that is off."""
     found: Mapping[str, Any] = header.get("criteria") or {}
     if found.keys() - OLDER.keys():
         return dict(found)
     older = {OLDER[key][0]: None if most is None else {OLDER[key][1]: most} for key, most in found.items()}
-    return {**DEFAULT_CRITERIA, **older}
+    return {**OLDER_DEFAULT, **older} if older else dict(DEFAULT_CRITERIA)
 
 
 def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
     """The result of each criterion that is on; `score` has the figures of `score.json`.
 
-    One of a task or of the score that names no client module holds for each of several. A closed loop has no score,
-    and no criterion of it.
+    One of a task or of a score that names no client module holds for each of several. A closed loop has no score, and
+    no criterion of it.
     """
     results = []
     for name, limits in criteria.items():
-        if limits is not None and not (score["throughput"] and name.rpartition(".")[2] == "score_ms"):
+        if limits is None or (score["throughput"] and name.rpartition(".")[2] in SCORES):
+            continue
+        if name.startswith(SCORED):
+            each_task = _of_scored_tasks(name.removeprefix(SCORED), score)
+            names = [own for own, common in each_task.items() if not criteria.keys() & {own, common}]
+            results += [Result(own, limits, figure(score, own), each=True) for own in names]
+        else:
             results += [Result(each, limits, figure(score, each)) for each in _names(name, score)]
     return tuple(results)
+
+
+def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
+    """Names of a figure of every scored task that was due, with and without its client module.
+
+    With one client module, the two are the same. A closed loop scores nothing: there it holds for the tasks that have
+    a weight by default.
+    """
+    modules = score["by_protocol"]
+    weighing = DEFAULT_WEIGHTS if score["throughput"] else ()
+    return {
+        (f"by_protocol.{module}.{name}" if len(modules) > 1 else name): name
+        for module, found in modules.items()
+        for task in found["tasks"]
+        if (task["weight"] > 0 or task["task"] in weighing) and task["planned"]
+        for name in [f"tasks.{task['task']}.{last}"]
+    }
 
 
 def figure(score: Mapping[str, Any], name: str) -> float | None:
@@ -102,7 +165,7 @@ def figure(score: Mapping[str, Any], name: str) -> float | None:
 
 
 def _names(name: str, score: Mapping[str, Any]) -> list[str]:
-    of_module = name == "score_ms" or name.startswith("tasks.")
+    of_module = name in SCORES or name.startswith(("tasks.", "inbox."))
     modules = score["by_protocol"]
     return [f"by_protocol.{module}.{name}" for module in modules] if of_module and len(modules) > 1 else [name]
 

@@ -29,7 +29,9 @@ _MESSAGE_AT = _KEY["run"].itemsize
 class Delivery:
     """What became of the messages that were accepted in a window, counted per recipient.
 
-    Delivered: seen or found by the recipient; `times` are of those that were announced to a waiting session.
+    Delivered: seen or found by the recipient. `times` are from acceptance to the first sight of all messages but the
+    unwatched ones; a message that never arrived took infinitely long. `found` of the delivered ones were not announced
+    to a waiting session: the recipient saw them by listing the Inbox, after a log-on or at the end of the drain.
     `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or did
     not wait for mail any more, or the log has nothing of the machine that simulated him.
     `duplicates` are copies that came into a recipient's sight beyond the first.
@@ -47,6 +49,7 @@ class Delivery:
     times: Times
     undelivered_at_end: int = 0
     unwatched: int = 0
+    found: int = 0
     duplicates: int = 0
     early: int = 0
     earliest_ms: float | None = None
@@ -64,6 +67,11 @@ class Delivery:
         return int(self.under_way[-1])
 
     @property
+    def timed(self) -> int:
+        """The number of finite `times`: each message that came into sight has one."""
+        return self.delivered
+
+    @property
     def undelivered(self) -> int:
         """Accepted by the server, and not in the sight of a recipient who was there when the run ended."""
         return self.accepted - self.delivered - self.unwatched
@@ -75,7 +83,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: that is a delivery time of 0.
     """
-    accepted = delivered = undelivered_at_end = unwatched = duplicates = 0
+    accepted = delivered = undelivered_at_end = unwatched = found = duplicates = 0
     instants_us = _whole_seconds_us(window_s)
     under_way = np.zeros(len(instants_us), np.int64)
     took_us = []
@@ -86,6 +94,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
         delivered += joined.delivered
         undelivered_at_end += joined.undelivered_at_end
         unwatched += joined.unwatched
+        found += joined.found
         duplicates += joined.duplicates
         under_way += joined.under_way
         took_us.append(joined.took_us)
@@ -95,9 +104,10 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     return Delivery(
         accepted=accepted,
         delivered=delivered,
-        times=Times.of(np.maximum(all_us, 0)),
+        times=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=accepted - delivered - unwatched),
         undelivered_at_end=undelivered_at_end,
         unwatched=unwatched,
+        found=found,
         duplicates=duplicates,
         under_way=under_way,
         early=len(early_us),
@@ -133,6 +143,7 @@ class _Joined:
     took_us: NDArray[np.int64]
     undelivered_at_end: int
     unwatched: int
+    found: int
     duplicates: int
     under_way: NDArray[np.int64]
     clock_error_us: int
@@ -147,17 +158,19 @@ def _join(
 ) -> _Joined:
     mail = _journeys(log, clock, mails)
     inside, arrived = in_window(mail.accepted_us, window_s), mail.arrived_us != NEVER
+    delivered = inside & arrived
     came_us = np.maximum(mail.arrived_us, mail.accepted_us)
     sent_us, seen_us = np.sort(mail.accepted_us[~mail.unwatched]), np.sort(came_us[arrived])
     return _Joined(
         accepted=int(np.count_nonzero(inside)),
-        delivered=int(np.count_nonzero(inside & arrived)),
-        took_us=(mail.arrived_us - mail.accepted_us)[inside & mail.announced],
+        delivered=int(np.count_nonzero(delivered)),
+        took_us=(mail.arrived_us - mail.accepted_us)[delivered],
         undelivered_at_end=int(np.count_nonzero(~arrived & ~mail.unwatched)),
         unwatched=int(np.count_nonzero(inside & mail.unwatched)),
+        found=int(np.count_nonzero(delivered & ~mail.announced)),
         duplicates=int(np.maximum(mail.copies[inside] - 1, 0).sum()),
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
-        clock_error_us=int(mail.clock_error_us[inside & mail.announced].max(initial=0)),
+        clock_error_us=int(mail.clock_error_us[delivered].max(initial=0)),
     )
 
 
@@ -165,8 +178,8 @@ def _join(
 class Journeys:
     """Messages that were accepted, once per recipient, in no order; instants in microseconds from the common start.
 
-    `arrived_us` is when its recipient first had it in sight, NEVER if he did not; `announced`: his session was told of
-    it while it waited, so that the time between the two is a delivery time. `copies`: how often it came into sight.
+    `arrived_us` is when its recipient first had it in sight, NEVER if it never came: the time between the two is the
+    delivery time. `announced`: the server told the waiting session of it. `copies`: how often it came into sight.
     `letter` is the first of the message's id, in ASCII. `unwatched`: nobody can tell whether it arrived.
 
     Both instants are by the station's clock, where machines have compared theirs with it; the time between the two may

@@ -17,7 +17,7 @@ from loadsim.errors import LogError
 from loadsim.results.columns import Columns
 from loadsim.results.groups import Groups
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import FAILURES, NEVER, OUTCOME, OUTCOMES
+from loadsim.results.records import FAILURES, NEVER, NO_SESSION, OUTCOME, OUTCOMES, PROCESS_INBOX
 from loadsim.results.slots import Hits, in_order, slot_of
 from loadsim.results.timinglog import TimingLog
 
@@ -50,10 +50,14 @@ class TaskRecords:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRecords:
-    """The records of one client module, by task, and how many users of how many runs have any."""
+    """The records of one client module, by task, and how many users of how many runs have any.
+
+    `inbox` are its processings of an Inbox, None where there was none: no task, but a span of several.
+    """
 
     users: int
     tasks: Mapping[str, TaskRecords]
+    inbox: TaskRecords | None = None
 
 
 def gather(
@@ -67,11 +71,13 @@ def gather(
     """
     groups = Groups.of(log.header) if GROUP in fields else None
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
+    no_session = np.array(log.strings) == NO_SESSION
     found: defaultdict[Part, defaultdict[int, _Module]] = defaultdict(lambda: defaultdict(_Module))
     for records in log.pieces("tasks"):
         inside = in_window(records["scheduled_us"], window_s)
         windowless = without_window[records["task"]]
         counted = inside & ~windowless if MINUTE in fields else inside | windowless
+        counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
             for (*part, protocol), users in _users(some, [*fields, "protocol"], groups):
@@ -178,7 +184,8 @@ class _Module:
     def closed(self, strings: Sequence[str]) -> ModuleRecords:
         """All of it; what was gathered is let go, task by task."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
-        return ModuleRecords(len(self.users.all()), tasks)
+        inbox = tasks.pop(PROCESS_INBOX, None)
+        return ModuleRecords(len(self.users.all()), tasks, inbox)
 
 
 class _Users:

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from loadsim.results.columns import Columns
 from loadsim.results.generator import Second
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import NEVER
+from loadsim.results.records import NEVER, SPANS
 from loadsim.results.timinglog import TimingLog
 
 LATENESS = ("busy", "down", "generator")
 """Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
 
-TIMED = ("READ", "SEND", "BROWSE", "SCHEDULE")
-"""The tasks that the clock begins. All others follow at once from another, are due when the generator says so itself,
-and would only water down how late it is."""
+UNTIMED = ("SYNC", *WITHOUT_WINDOW, *SPANS)
+"""What has no due time by the plan: a SYNC is due when the server says so. All other tasks are, those that follow from
+another one too, and inherit its lateness."""
 
 _PERCENT = Fraction(95)
 
@@ -30,17 +30,21 @@ _SPARE = 1 << 20
 """So many numbers more than are needed are kept, at least, before those that are not are let go."""
 
 
+def timed_names(log: TimingLog) -> NDArray[np.bool_]:
+    """Which of the log's names are of tasks whose lateness counts: all that the plan has due."""
+    timed: NDArray[np.bool_] = ~np.isin(np.array(log.strings), UNTIMED)
+    return timed
+
+
 def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
     """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
-    names = np.array(log.strings)
-    without_window, by_clock = np.isin(names, WITHOUT_WINDOW), np.isin(names, TIMED)
+    timed = timed_names(log)
     largest = Largest(np.full(len(LATENESS), log.streams["tasks"].count))
     for tasks in log.pieces("tasks"):
-        counted = ~without_window[tasks["task"]] & in_window(tasks["scheduled_us"], window_s)
+        counted = timed[tasks["task"]] & in_window(tasks["scheduled_us"], window_s)
         started = counted & (tasks["started_us"] != NEVER)
         for number, cause in enumerate(LATENESS):
-            some = started & by_clock[tasks["task"]] if cause == "generator" else started
-            late_s = tasks[f"late_{cause}_s"][some]
+            late_s = tasks[f"late_{cause}_s"][started]
             largest.add(np.full(len(late_s), number), late_s)
     found = largest.percentiles()
     return {
@@ -53,7 +57,7 @@ def lateness_of_clients_ms(
     log: TimingLog, window_s: tuple[float, float], clients: Sequence[str]
 ) -> dict[str, float | None]:
     """By client machine, the 95th percentile of how late it began tasks of the window by the generator's fault."""
-    by_clock = np.isin(np.array(log.strings), TIMED)
+    by_plan = timed_names(log)
     numbers = {name: number for number, name in enumerate(log.strings)}
     place = np.zeros(len(log.strings), np.int64)
     for number, client in enumerate(clients):
@@ -61,7 +65,7 @@ def lateness_of_clients_ms(
             place[numbers[client]] = number
     largest = Largest(np.full(len(clients), log.streams["tasks"].count))
     for tasks in log.pieces("tasks"):
-        timed = by_clock[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)
+        timed = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)
         largest.add(place[tasks["client"][timed]], tasks["late_generator_s"][timed])
     found = largest.percentiles().tolist()
     return {
@@ -75,13 +79,13 @@ def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second,
 
     The log is read twice: first to count how many such tasks each second has.
     """
-    by_clock = np.isin(np.array(log.strings), TIMED)
+    by_plan = timed_names(log)
     first_s = round(window_s[0] * 1_000_000) // 1_000_000
     counts = np.zeros(max(0, round(window_s[1] * 1_000_000) // 1_000_000 - first_s) + 1, np.int64)
 
     def timed(tasks: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         due_us = tasks["scheduled_us"]
-        which = by_clock[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
+        which = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
         return which, due_us[which] // 1_000_000 - first_s
 
     for tasks in log.pieces("tasks"):

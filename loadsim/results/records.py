@@ -29,6 +29,11 @@ FAILURES = ("refused", "lost", "timeout")
 
 OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
 
+PROCESS_INBOX, NO_SESSION = "PROCESS INBOX", "NO SESSION"
+SPANS = (PROCESS_INBOX, NO_SESSION)
+"""Names of task records that are no tasks but span several, and are counted among none: a whole processing of the
+Inbox, from its due time to the end of its last task; and a time in which a user had no session."""
+
 TASK = np.dtype(
     [
         ("scheduled_us", "<i8"),  # when it was due
@@ -53,8 +58,8 @@ EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "sa
 """What can happen to a message for one recipient.
 
 accepted: the server took it for this recipient; seen: announced to the recipient's waiting session;
-found: noticed only after a log-on, so without a delivery time; moved, copied and deleted (to Deleted Items): to
-`folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
+found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
+Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
 """
 
 EVENT = {name: code for code, name in enumerate(EVENTS)}

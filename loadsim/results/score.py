@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from loadsim.results.gathering import Growing, ModuleRecords, Part, TaskRecords, gather
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import FAILURES, OUTCOME, OUTCOMES
+from loadsim.results.records import FAILURES, OUTCOME, OUTCOMES, PROCESS_INBOX
 from loadsim.results.timinglog import TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
@@ -133,7 +133,8 @@ class TaskStatistics:
 
     Service time counts from the start, response time from the due time; `response` is over everything that was due:
     what failed, never began or did not end took infinitely long. `percentile_ms` is the percentile of the service time
-    that the score is made of. `failures` counts by outcome and kind of error. A weight of 0: not scored.
+    that the score is made of, `response_percentile_ms` that of the response time. `failures` counts by outcome and kind
+    of error. A weight of 0: not scored.
     """
 
     task: str
@@ -142,6 +143,7 @@ class TaskStatistics:
     service: Times
     response: Times
     percentile_ms: float | None
+    response_percentile_ms: float | None = None
     failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
@@ -165,14 +167,24 @@ class TaskStatistics:
         return sum(self.counts.values())
 
     @property
+    def attempted(self) -> int:
+        """Records of what was begun, however it ended, or did not."""
+        return self.planned - self.counts["skipped"]
+
+    @property
+    def attempted_share(self) -> float | None:
+        """Attempted of planned; None where nothing was."""
+        return self.attempted / self.planned if self.planned else None
+
+    @property
     def done_share(self) -> float | None:
-        """Done of planned; None where nothing was."""
-        return self.done / self.planned if self.planned else None
+        """Hits of planned; None where nothing was."""
+        return self.hits / self.planned if self.planned else None
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of done; None where nothing was."""
-        return self.failed / self.done if self.done else None
+        """Failed of planned; None where nothing was."""
+        return self.failed / self.planned if self.planned else None
 
     @property
     def windowed(self) -> bool:
@@ -184,13 +196,17 @@ class TaskStatistics:
 class ProtocolStatistics:
     """What one client module came to: its tasks (heaviest first, then by name), and its score, or None without hits.
 
-    `users` are those with any record that counts, of each run.
+    `response_score_ms` is the same average of response times, over all scored tasks that were due: infinite where one
+    of them was too often waited for in vain. `users` are those with any record that counts, of each run. `inbox` are
+    processings of an Inbox that had something unread: None where there was none.
     """
 
     protocol: str
     users: int
     tasks: tuple[TaskStatistics, ...]
     score_ms: float | None
+    response_score_ms: float | None = None
+    inbox: TaskStatistics | None = None
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -224,6 +240,11 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
 def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
     """The weighted average of the 95th percentiles, in ms, over the tasks with a weight and hits; lower is better."""
     return weighted_average((task.weight, task.percentile_ms) for task in tasks)
+
+
+def weighted_response_score(tasks: Iterable[TaskStatistics]) -> float | None:
+    """The same weighted average of response times, in ms, over the tasks with a weight that were due."""
+    return weighted_average((task.weight, task.response_percentile_ms) for task in tasks)
 
 
 def score_protocols(
@@ -273,8 +294,17 @@ def statistics_of(
             for task in {task for module in of_protocol for task in module.tasks}
         ]
         tasks.sort(key=lambda task: (-task.weight, task.task))
-        users = sum(module.users for module in of_protocol)
-        protocols.append(ProtocolStatistics(protocol, users, tuple(tasks), weighted_score(tasks)))
+        inboxes = [module.inbox for module in of_protocol if module.inbox is not None]
+        protocols.append(
+            ProtocolStatistics(
+                protocol,
+                users=sum(module.users for module in of_protocol),
+                tasks=tuple(tasks),
+                score_ms=weighted_score(tasks),
+                response_score_ms=weighted_response_score(tasks),
+                inbox=_task_statistics(PROCESS_INBOX, inboxes, 0, percent) if inboxes else None,
+            )
+        )
     return tuple(protocols)
 
 
@@ -285,7 +315,7 @@ def _task_statistics(
     for share in shares:
         failures.update(share.failures)
     service, percentile_ms = _times([(share.took_us, 0) for share in shares], percent)
-    response, _ = _times(
+    response, response_percentile_ms = _times(
         [(share.waited_us, sum(share.counts.values()) - share.counts["ok"]) for share in shares], percent
     )
     return TaskStatistics(
@@ -295,6 +325,7 @@ def _task_statistics(
         service=service,
         response=response,
         percentile_ms=percentile_ms,
+        response_percentile_ms=response_percentile_ms,
         failures=dict(failures.most_common()),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadsim.results.criteria import Result
+from loadsim.results.criteria import Result, missed_texts
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
 from loadsim.results.score import ProtocolStatistics
@@ -28,13 +28,38 @@ DEFAULT_LIMITS: Mapping[str, float] = {
 hits: with fewer, the 95th percentile is just the slowest. One of the generator's limits that is None is off."""
 
 FULL_SHARE = 0.995
-"""With at least this share of the planned tasks done, the load counts as complete: at the end of a run some tasks
-are always under way."""
+"""With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
+are always waiting."""
+
+LOGON = "LOGON"
+
+
+@dataclass(frozen=True, slots=True)
+class LogOns:
+    """Log-ons of the whole run, the first ones and those after a lost session: how many were tried, and failed."""
+
+    planned: int
+    failed: int
+
+    @classmethod
+    def of(cls, protocols: Iterable[ProtocolStatistics]) -> LogOns:
+        """Add up those of all client modules."""
+        tasks = [task for protocol in protocols for task in protocol.tasks if task.task == LOGON]
+        return cls(sum(task.planned for task in tasks), sum(task.failed for task in tasks))
+
+    @property
+    def failed_share(self) -> float | None:
+        """Failed of planned; None where nobody logged on."""
+        return self.failed / self.planned if self.planned else None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the verdict is about. `users` and `lost_users` count users, `generator` is how we were ourselves.
+    """What the verdict is about. `users` counts users, `lost_users` those whom the generator lost, and
+    `users_without_session` those whom the server had left without one at the end; `generator` is how we were ourselves.
+
+    `sessions_lost` counts sessions that broke, None where an engine did not say it; `down_share` is of the window's
+    user-seconds, without a session.
 
     `ended_why` says what ended it early, unless somebody did; `unended`: no engine lived to the end; `incomplete`, of
     each log that is damaged or has no end, what is wrong with it; `unsteady`, what trends the window has;
@@ -61,6 +86,14 @@ class Facts:
     missed_runs: Sequence[str] = ()
     mixed: Sequence[str] = ()
     part: str | None = None
+    users_without_session: int = 0
+    sessions_lost: int | None = None
+    down_share: float | None = None
+
+    @property
+    def log_ons(self) -> LogOns:
+        """The log-ons of the whole run."""
+        return LogOns.of(self.protocols)
 
     @property
     def generator_counts(self) -> bool:
@@ -123,25 +156,26 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
     invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
-    missed = [*(result.text for result in criteria if not result.passed), *facts.missed_runs]
+    missed = [*missed_texts(criteria), *facts.missed_runs]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
         passed=not missed if whole else None,
         ended_early=facts.ended_early,
         reasons=(*invalid, *degraded, *missed),
-        warnings=(*warnings, *facts.unsteady),
+        warnings=(*_sessions(facts), *warnings, *facts.unsteady),
         advice=advice(facts.generator) if own else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tasks that are held against the window, of all client modules together. Done: came to an end, well or badly.
+    """The tasks that are held against the window, of all client modules together.
 
-    Shares are None when there is nothing to take a share of.
+    Done: came to an end, well or badly. Attempted: was begun. Shares are of what was planned, None where nothing was.
     """
 
     planned: int
+    attempted: int
     done: int
     failed: int
     unfinished: int
@@ -153,6 +187,7 @@ class Totals:
         tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
         return cls(
             planned=sum(task.planned for task in tasks),
+            attempted=sum(task.attempted for task in tasks),
             done=sum(task.done for task in tasks),
             failed=sum(task.failed for task in tasks),
             unfinished=sum(task.counts["unfinished"] for task in tasks),
@@ -165,14 +200,19 @@ class Totals:
         return self.done - self.failed
 
     @property
+    def attempted_share(self) -> float | None:
+        """Attempted of planned: the load that was made, of what was due."""
+        return self.attempted / self.planned if self.planned else None
+
+    @property
     def done_share(self) -> float | None:
-        """Done of planned."""
-        return self.done / self.planned if self.planned else None
+        """Succeeded of planned."""
+        return (self.done - self.failed) / self.planned if self.planned else None
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of done: what was never done cannot hide what failed."""
-        return self.failed / self.done if self.done else None
+        """Failed of planned."""
+        return self.failed / self.planned if self.planned else None
 
 
 def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
@@ -185,11 +225,12 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     # Divided, for what a share is multiplied by is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         reasons.append(
-            f"{facts.lost_users} of {facts.users} users were lost, at most {_percent(limits['lost_users'])} allowed"
+            f"the generator lost {facts.lost_users} of {facts.users} users, at most {_percent(limits['lost_users'])}"
+            " allowed"
         )
     totals = Totals.of(facts.protocols)
-    if not facts.stress and totals.done_share is not None and totals.done_share < limits["done"]:
-        reasons.append(f"{_done(totals)}, at least {_percent(limits['done'])} needed")
+    if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
+        reasons.append(f"{_attempted(totals)}, at least {_percent(limits['done'])} needed")
     if facts.mixed:
         reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
     length_s = facts.window_s[1] - facts.window_s[0]
@@ -225,11 +266,27 @@ def _missing(facts: Facts) -> list[str]:
     """What load was missing, within the limits."""
     reasons = list(facts.incomplete)
     if facts.lost_users:
-        reasons.append(f"{facts.lost_users} of {facts.users} users were lost")
+        reasons.append(f"the generator lost {facts.lost_users} of {facts.users} users")
     totals = Totals.of(facts.protocols)
-    if not facts.stress and totals.done_share is not None and totals.done_share < FULL_SHARE:
-        reasons.append(_done(totals))
+    if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
+        reasons.append(_attempted(totals))
     return reasons
+
+
+def _sessions(facts: Facts) -> list[str]:
+    """Warnings of lost sessions and failed log-ons, which say more of a server than any time does."""
+    warnings = []
+    if facts.sessions_lost:
+        down = (
+            "" if facts.down_share is None else f"; users were without one {_percent(facts.down_share)} of the window"
+        )
+        lost = "1 session was" if facts.sessions_lost == 1 else f"{facts.sessions_lost} sessions were"
+        warnings.append(f"{lost} lost{down}")
+    if facts.log_ons.failed:
+        warnings.append(f"{facts.log_ons.failed} of {facts.log_ons.planned} log-ons failed")
+    if facts.users_without_session:
+        warnings.append(f"{facts.users_without_session} of {facts.users} users had no session at the end")
+    return warnings
 
 
 def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
@@ -237,8 +294,9 @@ def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
     return f"{protocol.protocol}: " if len(facts.protocols) > 1 else ""
 
 
-def _done(totals: Totals) -> str:
-    return f"{totals.done} of {totals.planned} planned tasks were done ({_percent(totals.done / totals.planned)})"
+def _attempted(totals: Totals) -> str:
+    share = _percent(totals.attempted / totals.planned)
+    return f"{totals.attempted} of {totals.planned} planned tasks were begun ({share})"
 
 
 def _percent(share: float) -> str:

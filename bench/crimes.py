@@ -1,0 +1,231 @@
+"""`python -m bench.crimes`: which verdict does each crime of a server get?
+
+Runs in virtual time on the in-memory mail system, which does one of `misdeeds.CRIMES`: 40 Medium users, a day of four
+minutes, three of them scored. `--write` puts the table into docs/explanation/verdicts.md. `--healthy` makes many runs
+on a server that does nothing wrong, each with a seed of its own; all of them have to pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.misdeeds import BEGIN_S, CRIMES, NONE, Command, Crime
+from bench.table import table
+from bench.tables import put_into
+from loadsim.cli.run_header import run_header
+from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.client.control import Alone
+from loadsim.client.engine import Engine
+from loadsim.client.events import Events
+from loadsim.errors import ServerLost, TaskFailed
+from loadsim.model.content import Contents
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.workload import Workload, plan_digest
+from loadsim.protocols.fake import FakeModule
+from loadsim.report.answer import summarise
+from loadsim.results.logwriter import TimingLogWriter
+
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "verdicts.md"
+MARK = "<!-- Made by `python -m bench.crimes --write`; do not edit. -->"
+
+USERS = 40
+SERVICE_S = 0.020
+"""Of a command, on average."""
+
+BEGUN = "2026-01-05T08:00:00+00:00"
+"""When all of these runs begin, by their logs."""
+
+
+def scenario_of(place: Path, seed: int = 1) -> Scenario:
+    """The scenario of every run, written below `place`; with the default criteria and limits."""
+    nowhere = {"host": "localhost"}
+    document = {
+        "name": "crimes",
+        "server": {"imap": nowhere, "smtp": nowhere},
+        "accounts": {"user": "user{index}", "password": "any"},
+        "topology": [{"profile": "loadsim-5.5/medium", "users": USERS, "protocol": "fake"}],
+        "run": {"day_length": "240s", "ramp_up": "4s", "warm_up": "40s", "window": "180s", "seed": seed},
+    }
+    path = place / "crimes.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
+    return load_scenario(str(path))
+
+
+class _Scene(Alone):
+    """The place of a crime: what the in-memory mail system asks about each command. Also the engine's control."""
+
+    def __init__(self, crime: Crime, clock: LoopClock) -> None:
+        super().__init__(clock)
+        self._crime = crime
+        self._start_ns: int | None = None
+        self.module: FakeModule
+        self.engine: Engine
+
+    async def common_start(self) -> int:
+        """From then on, the crime has its time."""
+        self._start_ns = start_ns = await super().common_start()
+        if self._crime.breaks is not None:
+            asyncio.get_running_loop().call_later(BEGIN_S, self._break_sessions, self._crime.breaks)
+        return start_ns
+
+    def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
+        """`FakeModule.fault`."""
+        task = self.engine.users[user - 1].performing
+        return self._crime.fails(Command(user, task, name, number, self._at_s(self.engine.now_ns())))
+
+    def pace(self, _: int, __: str, at_ns: int, service_s: float) -> float:
+        """`FakeModule.pace`."""
+        return self._crime.takes_s(self._at_s(at_ns), service_s)
+
+    def _at_s(self, at_ns: int) -> float:
+        """The instant, from the common start; -1 before it."""
+        return -1.0 if self._start_ns is None else (at_ns - self._start_ns) * 1e-9
+
+    def _break_sessions(self, breaks: Callable[[int], bool]) -> None:
+        for user, mailbox in self.module.mailboxes.items():
+            if breaks(user):
+                mailbox.break_off(ServerLost("connection lost"))
+
+
+def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents) -> None:
+    """Make a run in virtual time on a server that does this, recorded in a timing log."""
+    workload = Workload(scenario)
+    header = run_header(workload, "run", "in memory", plan_digest(workload), None)
+    own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
+
+    async def main(clock: LoopClock) -> None:
+        scene = _Scene(crime, clock)
+        scene.module = module = FakeModule(
+            workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=scenario.limits.command_s
+        )
+        module.post = crime.post and crime.post(module)
+        writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": BEGUN}, clock.now_ns())
+        scene.engine = engine = Engine(
+            workload=workload,
+            users=range(1, scenario.users + 1),
+            modules={"fake": module},
+            contents=contents,
+            recorder=writer,
+            events=Events(io.StringIO()),
+            clock=clock,
+            run_id="run",
+            wall_clock_us=0,
+            self_observing=False,  # in virtual time, nothing of ours can be late
+            control=scene,
+        )
+        await engine.run()
+        writer.close()
+
+    run_virtual(main)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A crime, and what the answer to its run says."""
+
+    crime: Crime
+    score: dict[str, Any]
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is believed, and meets the criteria."""
+        verdict = self.score["verdict"]
+        return verdict["validity"] != "invalid" and bool(verdict["passed"])
+
+    @property
+    def verdict(self) -> str:
+        """Its validity, and whether criteria were met."""
+        verdict = self.score["verdict"]
+        return f"{verdict['validity']}, criteria {'met' if verdict['passed'] else 'missed'}"
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why, in short: what spoils the run, then the criteria that were missed, those of tasks by figure."""
+        verdict = self.score["verdict"]
+        missed = [criterion for criterion in verdict["criteria"] if not criterion["passed"]]
+        told = verdict["reasons"][: len(verdict["reasons"]) - len(missed)]
+        of_tasks: defaultdict[str, list[str]] = defaultdict(list)
+        for criterion in missed:
+            if criterion["name"].startswith("tasks."):
+                _, task, figure = criterion["name"].split(".")
+                of_tasks[figure].append(task)
+            else:
+                told.append(f"`{criterion['name']}` {criterion['found']}")
+        return [*told, *(f"`{figure}` of {_some(tasks)}" for figure, tasks in of_tasks.items())]
+
+
+def _some(names: Sequence[str], at_most: int = 2) -> str:
+    """The first of some names, and how many more there are."""
+    more = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
+
+
+def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
+    """Make a run for each crime, and read its answer."""
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        scenario = scenario_of(Path(place), seed)
+        contents = Contents(seed)
+        for number, crime in enumerate(crimes):
+            log = Path(place) / f"{number}.tlog"
+            commit(crime, scenario, log, contents)
+            rows.append(Row(crime, summarise([log]).score))
+    return rows
+
+
+def document(rows: Iterable[Row]) -> str:
+    """The table as Markdown."""
+    head = ["crime", "score, ms", "response score, ms", "verdict", "why"]
+    return table(
+        head, ([row.crime.title, *map(_ms, _scores(row)), row.verdict, "; ".join(row.reasons)] for row in rows)
+    )
+
+
+def _scores(row: Row) -> tuple[Any, Any]:
+    return row.score["score_ms"], row.score.get("response_score_ms")
+
+
+def _ms(figure: float | str | None) -> str:
+    return "none" if figure is None else "infinite" if figure == "inf" else f"{float(figure):,.0f}"
+
+
+def healthy(runs: int) -> int:
+    """How many of so many healthy runs pass, each with its own seed; why one does not is printed."""
+    passed = 0
+    for seed in range(1, runs + 1):
+        (row,) = judged([NONE], seed)
+        passed += row.passes
+        if not row.passes:
+            print(f"seed {seed}: {row.verdict}: {'; '.join(row.reasons)}", flush=True)
+    return passed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table, or write it; or make healthy runs, and return 1 when one does not pass."""
+    parser = argparse.ArgumentParser(prog="python -m bench.crimes", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
+    parser.add_argument("--healthy", type=int, metavar="RUNS", help="no table, but so many runs without a crime")
+    args = parser.parse_args(arguments)
+    if args.healthy is not None:
+        passed = healthy(args.healthy)
+        print(f"{passed} of {args.healthy} healthy runs pass")
+        return int(passed < args.healthy)
+    text = document(judged(CRIMES))
+    if args.write:
+        put_into(PAGE, text, MARK)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""The crimes of servers: how a server does wrong, as functions of the command that it is given and of the instant.
+
+Instants are seconds from the common start. Each crime with a length begins at the same one, so that a longer one does
+everything that a shorter one does, and more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from loadsim.errors import ServerLost, ServerRefused, TaskFailed
+from loadsim.model.draw import draw
+from loadsim.protocols.fake import FakeModule, Post
+from loadsim.protocols.fake_mail import Mail
+
+BEGIN_S = 100.0
+"""When a crime with a length begins."""
+
+LENGTHS_S = (5.0, 15.0, 25.0, 60.0)
+
+REFUSED_SHARE = 0.48
+"""Of the commands that end one kind of task: fewer than half, so that medians do not tell."""
+
+EVERY = 10
+"""Of messages and users, the one that a crime is done to."""
+
+LATE_S = 60.0
+"""How late a message of those comes."""
+
+SLOW_UNTIL_S = 80.0
+SLOW_S = 2.0
+"""A slow start: how much longer each command takes until then, log-ons before the common start included."""
+
+THROTTLED_FROM_S = 60.0
+THROTTLED_S = 1.5
+"""A server that throttles: how much longer each command takes from then on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its user, the task in which it is given, how many the user gave before, and when it begins."""
+
+    user: int
+    task: str | None
+    name: str
+    number: int
+    at_s: float
+
+
+def _never(_: Command) -> TaskFailed | None:
+    return None
+
+
+def _everybody(_: int) -> bool:
+    return True
+
+
+def _a_tenth(user: int) -> bool:
+    return user % EVERY == 0
+
+
+def _as_drawn(_: float, service_s: float) -> float:
+    return service_s
+
+
+@dataclass(frozen=True, slots=True)
+class Crime:
+    """One crime. `name` says which, `length_s` for how long, where that makes a difference.
+
+    `fails` says how a command fails, `takes_s` how long one takes that begins at an instant and has a service time.
+    `breaks` says whether a user's session breaks at the crime's begin. `post` delivers what the server has accepted.
+    """
+
+    name: str
+    length_s: float | None = None
+    fails: Callable[[Command], TaskFailed | None] = _never
+    takes_s: Callable[[float, float], float] = _as_drawn
+    breaks: Callable[[int], bool] | None = None
+    post: Callable[[FakeModule], Post] | None = None
+
+    @property
+    def title(self) -> str:
+        """Name and length."""
+        return self.name if self.length_s is None else f"{self.name}, {self.length_s:g} s"
+
+
+# --- outages and stalls -----------------------------------------------------------------------------------------
+
+
+def _during(length_s: float, at_s: float) -> bool:
+    return BEGIN_S <= at_s < BEGIN_S + length_s
+
+
+def refused(length_s: float) -> Crime:
+    """Connections are refused, at once, and those that there were are gone."""
+    during = partial(_during, length_s)
+    return Crime(
+        REFUSED,
+        length_s,
+        fails=lambda command: ServerLost("connection refused") if during(command.at_s) else None,
+        takes_s=lambda at_s, service_s: 0.0 if during(at_s) else service_s,
+        breaks=_everybody,
+    )
+
+
+def dropped(length_s: float) -> Crime:
+    """Connections are accepted and dropped, after what a command takes, and those that there were are gone."""
+    during = partial(_during, length_s)
+
+    def fails(command: Command) -> TaskFailed | None:
+        accepted = command.name == "SMTP CONNECT"  # that of IMAP has no name of its own here
+        return ServerLost("connection lost") if during(command.at_s) and not accepted else None
+
+    return Crime(DROPPED, length_s, fails, breaks=_everybody)
+
+
+def silence(length_s: float) -> Crime:
+    """What would be answered in this time never is; who says nothing keeps the session."""
+    return Crime(SILENCE, length_s, takes_s=partial(_held_back, length_s, math.inf))
+
+
+def stall(length_s: float) -> Crime:
+    """What would be answered in this time is answered at its end, all at once."""
+    return Crime(STALL, length_s, takes_s=partial(_held_back, length_s, BEGIN_S + length_s))
+
+
+def _held_back(length_s: float, until_s: float, at_s: float, service_s: float) -> float:
+    in_it = at_s < BEGIN_S + length_s and at_s + service_s >= BEGIN_S
+    return max(service_s, until_s - at_s) if in_it else service_s
+
+
+def of_a_tenth(length_s: float) -> Crime:
+    """Connections of a tenth of the users are dropped."""
+    whole = dropped(length_s)
+    return replace(
+        whole,
+        name=f"{DROPPED}, of a tenth of the users",
+        fails=lambda command: whole.fails(command) if _a_tenth(command.user) else None,
+        breaks=_a_tenth,
+    )
+
+
+def of_submission(length_s: float) -> Crime:
+    """Messages cannot be submitted; mailboxes are as they were."""
+
+    def fails(command: Command) -> TaskFailed | None:
+        chosen = _during(length_s, command.at_s) and command.name.startswith("SMTP")
+        return ServerLost("connection refused") if chosen else None
+
+    return Crime(f"{REFUSED}, submission only", length_s, fails)
+
+
+REFUSED = "outage, connections refused"
+DROPPED = "outage, connections dropped"
+SILENCE = "outage, silence"
+STALL = "stall"
+LASTING = {REFUSED: refused, DROPPED: dropped, SILENCE: silence, STALL: stall}
+"""Crimes with a length, by name."""
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+def half_refused(task: str, last: str) -> Crime:
+    """Nearly half of one kind of task is refused, with the task's command `last`."""
+
+    def fails(command: Command) -> TaskFailed | None:
+        if (command.task, command.name) != (task, last):
+            return None
+        unlucky = draw(1, command.user, "crime", command.number) < REFUSED_SHARE
+        return ServerRefused(f"NO {last}") if unlucky else None
+
+    return Crime(f"{REFUSED_SHARE:.0%} of {task} refused".replace("%", " %"), fails=fails)
+
+
+def _no_log_on(command: Command) -> TaskFailed | None:
+    chosen = command.name == "IMAP AUTHENTICATE" and _a_tenth(command.user)
+    return ServerRefused("NO AUTHENTICATE") if chosen else None
+
+
+def answers_no(name: str, from_s: float) -> Crime:
+    """From an instant on, the answer to everything is NO, and comes at once."""
+    return Crime(
+        name,
+        fails=lambda command: ServerRefused("NO") if command.at_s >= from_s else None,
+        takes_s=lambda at_s, service_s: 0.0 if at_s >= from_s else service_s,
+    )
+
+
+# --- mail -------------------------------------------------------------------------------------------------------
+
+
+def every_tenth(module: FakeModule, chosen: Callable[[FakeModule, Mail, Sequence[int]], None]) -> Post:
+    """Deliver messages at once, but every tenth as `chosen` does."""
+    accepted = 0
+
+    def post(mail: Mail, users: Sequence[int]) -> None:
+        nonlocal accepted
+        accepted += 1
+        if accepted % EVERY:
+            module.arrive(mail, users)
+        else:
+            chosen(module, mail, users)
+
+    return post
+
+
+def _lose(_: FakeModule, __: Mail, ___: Sequence[int]) -> None:
+    """The server has accepted it, and that was all."""
+
+
+def _duplicate(module: FakeModule, mail: Mail, users: Sequence[int]) -> None:
+    module.arrive(mail, users)
+    module.arrive(mail, users)
+
+
+def _delay(module: FakeModule, mail: Mail, users: Sequence[int]) -> None:
+    asyncio.get_running_loop().call_later(LATE_S, module.arrive, mail, users)
+
+
+# --- all of them ------------------------------------------------------------------------------------------------
+
+NONE = Crime("none: a healthy server")
+
+CRIMES: Sequence[Crime] = (
+    NONE,
+    *(make(length_s) for make in LASTING.values() for length_s in LENGTHS_S),
+    of_a_tenth(60.0),
+    of_submission(25.0),
+    half_refused("SEND", "SMTP DATA"),
+    half_refused("MOVE", "IMAP UID MOVE"),
+    Crime("every tenth message lost", post=lambda module: every_tenth(module, _lose)),
+    Crime("every tenth message duplicated", post=lambda module: every_tenth(module, _duplicate)),
+    Crime("every tenth message 60 s late", post=lambda module: every_tenth(module, _delay)),
+    Crime("log-ons refused for a tenth of the users", fails=_no_log_on),
+    answers_no("NO to everything", -math.inf),
+    answers_no("NO to everything in the second half", 120.0),
+    Crime(
+        "slow start: 2 s more for each command, for 80 s",
+        takes_s=lambda at_s, service_s: service_s + (SLOW_S if at_s < SLOW_UNTIL_S else 0.0),
+    ),
+    Crime(
+        "throttles after a minute: 1.5 s more for each command",
+        takes_s=lambda at_s, service_s: service_s + (THROTTLED_S if at_s >= THROTTLED_FROM_S else 0.0),
+    ),
+)
+
+
+def named(title: str) -> Crime:
+    """The crime of this title."""
+    return next(crime for crime in CRIMES if crime.title == title)
+
+
+ACCEPTED: Mapping[str, str] = {}
+"""Crimes that pass, by their titles, and why they may."""

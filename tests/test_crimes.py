@@ -1,0 +1,69 @@
+"""The verdicts on servers that do wrong: runs in virtual time, one for each crime."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from bench import crimes, tables
+from bench.crimes import Row, document, judged
+from bench.misdeeds import ACCEPTED, CRIMES, LASTING, LENGTHS_S, NONE
+from loadsim.errors import ConfigError
+
+BY_TITLE = {crime.title: crime for crime in CRIMES}
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    """What the answers say, by the crimes' titles."""
+    return {row.crime.title: row for row in judged(CRIMES)}
+
+
+def response_score_ms(row: Row) -> float:
+    """Infinite where too few were answered, or none."""
+    found = row.score["response_score_ms"]
+    return math.inf if found is None else float(found)
+
+
+@pytest.mark.parametrize("title", [title for title in BY_TITLE if title not in {NONE.title, *ACCEPTED}])
+def test_a_crime_does_not_pass(rows: dict[str, Row], title: str) -> None:
+    """The run is invalid, or misses a criterion; and it says why."""
+    assert not rows[title].passes, rows[title].score["verdict"]
+    assert rows[title].reasons
+
+
+@pytest.mark.parametrize("title", [NONE.title, *ACCEPTED])
+def test_no_crime_and_one_that_is_accepted_pass(rows: dict[str, Row], title: str) -> None:
+    """What the page accepts, with a reason, is told apart from what is found."""
+    assert rows[title].passes, rows[title].reasons
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_worse_harm_has_no_better_response_score(rows: dict[str, Row], name: str) -> None:
+    """The longer it lasts, the worse; and none is as good as a healthy server."""
+    found = [response_score_ms(rows[f"{name}, {length_s:g} s"]) for length_s in LENGTHS_S]
+    assert [response_score_ms(rows[NONE.title]), *found] == sorted([response_score_ms(rows[NONE.title]), *found])
+
+
+def test_the_page_has_the_table(rows: dict[str, Row]) -> None:
+    """As these runs give it: `python -m bench.crimes --write` puts it there."""
+    assert tables.is_current(crimes.PAGE, document(rows.values()), crimes.MARK)
+
+
+def test_the_table_is_written_into_a_page(
+    rows: dict[str, Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between the marks, and nowhere else; a page without marks is refused."""
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(crimes, "PAGE", page)
+    monkeypatch.setattr(crimes, "CRIMES", [NONE])
+    page.write_text(f"before\n\n{crimes.MARK}\n\nold\n{tables.END}\n\nafter\n")
+    assert crimes.main(["--write"]) == 0
+    assert tables.is_current(page, document([rows[NONE.title]]), crimes.MARK)
+    assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n")
+    assert NONE.title in capsys.readouterr().out
+    page.write_text("no marks")
+    with pytest.raises(ConfigError, match="expected the marks"):
+        crimes.main(["--write"])

@@ -1,0 +1,183 @@
+"""Delivery times: over all messages of the window, found and missing ones included."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from timing_samples import ENDED, START_NS, done, event, sample_log, write_sample
+from virtual_runs import live, quiet, scenario_of
+
+from loadsim.cli.report import document_of
+from loadsim.client.engine import Engine
+from loadsim.errors import ServerLost, TaskFailed
+from loadsim.protocols.fake import FakeModule
+from loadsim.report.answer import summarise
+from loadsim.report.document import to_json
+from loadsim.results.delivery import delivery
+from loadsim.results.merge import merge
+from loadsim.results.score import PERCENTS
+
+FAST = settings(deadline=None, max_examples=100)
+WINDOW_MS = (1000, 6000)
+DEAD = (3, 4)
+"""The users of the second engine, which may die."""
+
+
+def nearest_rank(times_ms: list[float], percent: Fraction) -> float:
+    """The smallest of the times that at least `percent` % of them do not exceed."""
+    return min(
+        (at_ms for at_ms in times_ms if 100 * sum(each <= at_ms for each in times_ms) >= percent * len(times_ms)),
+    )
+
+
+SIGHTS = st.lists(st.tuples(st.sampled_from(["seen", "found"]), st.integers(0, 30)), max_size=3)
+MESSAGES = st.lists(st.tuples(st.integers(0, 28), st.integers(1, 4), SIGHTS), max_size=25)
+"""When each was accepted, for whom, and when it came into sight; in quarters of a second."""
+
+
+@FAST
+@given(MESSAGES, st.booleans())
+@example([(8, 1, [("seen", 9)]), (8, 2, [("found", 20)]), (8, 1, [])], False)
+@example([(8, 3, []), (8, 4, [("found", 9)])], True)
+def test_times_are_those_of_every_message_that_was_watched(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[tuple[int, int, list[tuple[str, int]]]], dies: bool
+) -> None:
+    """Held against a list of all times: first sight less acceptance, 0 at least, infinite for what never came."""
+    accepted, sights = [], []
+    times_ms: list[float] = []
+    counts = {"accepted": 0, "delivered": 0, "timed": 0, "found": 0, "unwatched": 0, "undelivered": 0}
+    for number, (quarter, user, came) in enumerate(messages):
+        accepted_ms = 250 * quarter
+        accepted.append(event("accepted", f"n1.{number}", user, accepted_ms))
+        sights += [event(name, f"n1.{number}", user, 250 * at) for name, at in came]
+        if not WINDOW_MS[0] <= accepted_ms < WINDOW_MS[1]:
+            continue
+        counts["accepted"] += 1
+        if came:
+            first = min(at for _, at in came)
+            times_ms.append(max(0, 250 * first - accepted_ms))
+            counts["delivered"] += 1
+            counts["timed"] += 1
+            counts["found"] += all(name == "found" for name, at in came if at == first)
+        elif dies and user in DEAD:
+            counts["unwatched"] += 1
+        else:
+            times_ms.append(math.inf)
+            counts["undelivered"] += 1
+
+    place = tmp_path_factory.mktemp("logs")
+    one = sample_log(
+        place / "1.tlog",
+        mails=[*accepted, *(mail for mail in sights if mail["user"] not in DEAD)],
+        header={"engine": "1", "engine_users": 2, "first_user": 1},
+    )
+    two = sample_log(
+        place / "2.tlog",
+        mails=[mail for mail in sights if mail["user"] in DEAD],
+        header={"engine": "2", "engine_users": 2, "first_user": 3},
+        facts={"start_ns": START_NS} if dies else ENDED,
+    )
+    found = delivery(merge([one, two]), (WINDOW_MS[0] / 1000, WINDOW_MS[1] / 1000))
+
+    assert {name: getattr(found, name) for name in counts} == counts
+    told = {name: getattr(found.times, name) for name in PERCENTS}
+    assert told == {name: nearest_rank(times_ms, percent) if times_ms else None for name, percent in PERCENTS.items()}
+    assert found.times.mean_ms == (pytest.approx(sum(times_ms) / len(times_ms)) if times_ms else None)
+    assert (found.times.stddev_ms is None) == (not times_ms or math.inf in times_ms)
+
+
+def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
+    """IMAP is gone for 25 of 120 s for half of the users, and the other half goes on sending to them.
+
+    What they find after their new log-on has waited for it: the percentiles are those of all that was accepted.
+    """
+    down = False
+
+    def fault(user: int, name: str, _: int) -> TaskFailed | None:
+        return ServerLost("refused") if down and user <= 10 and name.startswith("IMAP") else None
+
+    async def outage(_: Engine, module: FakeModule) -> None:
+        nonlocal down
+        await asyncio.sleep(51)
+        down = True
+        for user in range(1, 11):
+            module.mailboxes[user].break_off(ServerLost("reset"))
+        await asyncio.sleep(25)
+        down = False
+
+    profile = quiet(new_mail={"per_day": 50, "save_sent": False, "recipients": 2})
+    lived = live(scenario_of(tmp_path / "run", (profile, 20), day="120s"), tmp_path, fault=fault, during=outage)
+    assert lived.engine.sessions_lost >= 10
+
+    begin_ns = lived.tape.told["start_ns"]
+    first_ns: dict[tuple[str, int], int] = {}
+    for mail in lived.tape.mails:
+        if mail["event"] in ("seen", "found"):
+            copy = mail["message"], mail["user"]
+            first_ns[copy] = min(mail["at_ns"], first_ns.get(copy, mail["at_ns"]))
+    times_ms = [
+        max(0, first_ns[mail["message"], mail["user"]] - mail["at_ns"]) / 1e6
+        for mail in lived.mails("accepted")
+        if 0 <= mail["at_ns"] - begin_ns < 120e9
+    ]
+    found = delivery(lived.log, (0, 120))
+    assert (found.accepted, found.timed, found.undelivered) == (len(times_ms), len(times_ms), 0)
+    assert found.found >= 50
+    assert found.times.p95_ms == pytest.approx(nearest_rank(times_ms, Fraction(95)), abs=0.002)
+    assert found.times.max_ms == pytest.approx(max(times_ms), abs=0.002)
+    assert found.times.p95_ms is not None and 10_000 < found.times.p95_ms < 60_000
+    text = summarise([lived.log], begin_s=0, end_s=120).text
+    assert f"{len(times_ms)} of {len(times_ms)} timed, {found.found} found by looking" in text
+
+
+def test_a_time_that_never_ended_misses_its_criterion(tmp_path: Path) -> None:
+    """Of ten messages one never came: the 95th percentile and the mean are infinite, the median is not."""
+    mails = [event("accepted", f"n1.{number}", 2, 100) for number in range(10)]
+    mails += [event("seen", f"n1.{number}", 2, 110 + number) for number in range(9)]
+    criteria: dict[str, Any] = {
+        f"delivery.{name}": {"below": 60_000} for name in ("p50_ms", "p95_ms", "mean_ms", "stddev_ms")
+    }
+    criteria |= {"score_ms": None, "failed_share": None, "delivery.undelivered_at_end": None}
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], mails, header={"criteria": criteria})
+    summary = summarise([tmp_path / "a.tlog"])
+    assert summary.exit_status == 1
+    results = {
+        one["name"]: (one["figure"], one["passed"], one["found"]) for one in summary.score["verdict"]["criteria"]
+    }
+    assert results == {
+        "delivery.p50_ms": (14, True, "14.0 ms"),
+        "delivery.p95_ms": ("inf", False, "inf"),
+        "delivery.mean_ms": ("inf", False, "inf"),
+        "delivery.stddev_ms": (None, False, "not measured"),
+    }
+    assert "50th 14.0 ms, 95th inf ms, 9 of 10 timed\n" in summary.text
+
+
+def test_mail_under_way_when_a_run_is_ended_early_is_infinite(tmp_path: Path) -> None:
+    """It has no drain; nobody waited for the message, and the run is invalid."""
+    mails = [event("accepted", "n1.0", 2, 100)]
+    write_sample(tmp_path / "a.tlog", [done("READ", 0, 1)], mails, facts=ENDED | {"ended": "early"})
+    summary = summarise([tmp_path / "a.tlog"])
+    assert summary.score["delivery"]["p50_ms"] == "inf"
+    assert summary.score["verdict"]["validity"] == "invalid"
+
+
+def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
+    """In its key figures, its table, and in the chart's figures, where mail never came; as JSON can say it."""
+    mails = [event("accepted", "n1.0", 2, 100), event("accepted", "n1.1", 2, 1100), event("found", "n1.1", 2, 1900)]
+    write_sample(tmp_path / "a.tlog", [done("SEND", 50, 50)], mails, header={"duration_s": 2.0, "window_s": [0.0, 2.0]})
+    tables = {
+        table["caption"]: table["rows"]
+        for section in to_json(document_of([str(tmp_path / "a.tlog")], {}))["sections"]
+        for table in section["tables"]
+    }
+    assert ["Delivery time, 95th percentile", "inf"] in tables["Key figures"]
+    assert [row[1] for row in tables["Time to delivery"]] == [800, "inf", "inf", "inf", "inf", "inf", None]
+    assert [row[-2:] for row in tables["Mail over time"]] == [["inf", "inf"], [800, 800]]

@@ -1,0 +1,151 @@
+"""Users without a session: the share of the window's time, what a log keeps of it, and the log-ons that failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_samples import ENDED, done, event, ms, sample_log, write_sample
+
+from loadsim.report.answer import Summary, summarise
+from loadsim.results.downtime import down_share
+from loadsim.results.merge import merge, truncate
+from loadsim.results.timinglog import read_log
+
+FEW = {"limits": {"hits": 1, "window_s": 1}}
+
+
+def down(since_s: float, until_s: float | None, user: int = 1) -> dict[str, Any]:
+    """A user without a session from an instant to another, or for good."""
+    took_s = 0 if until_s is None else until_s - since_s
+    record = done("NO SESSION", 1000 * since_s, 1000 * took_s, user=user)
+    return record | ({"ended_ns": None, "outcome": "unfinished"} if until_s is None else {})
+
+
+def asked(path: Path, tasks: list[dict[str, Any]], **header: Any) -> Summary:
+    """The answer of a run that is fine but for these tasks."""
+    mails = [event("accepted", "n1.0", 2, 10_100), event("seen", "n1.0", 2, 10_120)]
+    fine = [done("LOGON", -100, 5), done("READ", 15_000, 10)]
+    return summarise([sample_log(path, [*fine, *tasks], mails, header=FEW | {"users": 4, "engine_users": 4} | header)])
+
+
+@pytest.mark.parametrize(
+    ("spans", "down_s"),
+    [
+        ([], 0),
+        ([down(12, 15)], 3),
+        ([down(-5, 12)], 2),  # began before the window, even before the common start
+        ([down(18, 25)], 2),  # ended after it
+        ([down(18, None)], 2),  # never ended
+        ([down(-5, None)], 10),
+        ([down(5, 25)], 10),
+        ([down(1, 10), down(20, 30), down(40, None)], 0),  # wholly outside
+        ([down(12, 15), down(16, 16.5), down(12, 15, user=2)], 6.5),
+        ([down(12, None), down(11, None, user=2), down(10, 20, user=3), down(5, None, user=4)], 8 + 9 + 10 + 10),
+    ],
+)
+def test_the_share_of_user_seconds(tmp_path: Path, spans: list[dict[str, Any]], down_s: float) -> None:
+    """Of 4 users and a window of 10 s; a log that was cut to the window has the same."""
+    log = sample_log(tmp_path / "a.tlog", [done("READ", 15_000, 10), *spans], header={"users": 4})
+    for one in (log, truncate(log, (10, 20)), truncate(truncate(log, (8, 22)), (10, 20))):
+        assert down_share(one, (10, 20), 4) == pytest.approx(down_s / 40, abs=1e-9)
+        assert summarise([one], begin_s=10, end_s=20).score["down_share"] == pytest.approx(down_s / 40, abs=1e-9)
+
+
+def test_nobody_has_no_share(tmp_path: Path) -> None:
+    """Nothing was measured, which is not nought."""
+    assert down_share(sample_log(tmp_path / "a.tlog"), (10, 20), 0) is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(-20, 40), st.none() | st.integers(0, 40)), max_size=8),
+    st.integers(-5, 20),
+    st.integers(1, 20),
+)
+def test_the_share_is_what_counting_seconds_gives(
+    tmp_path_factory: pytest.TempPathFactory, spans: list[tuple[int, int | None]], begin_s: int, length_s: int
+) -> None:
+    """Of instants on whole seconds: each second of the window in which a user had no session."""
+    records = [down(since, None if took is None else since + took, user) for user, (since, took) in enumerate(spans, 1)]
+    log = sample_log(tmp_path_factory.mktemp("log") / "a.tlog", records)
+    counted = sum(
+        since <= at_s and (took is None or at_s < since + took)
+        for since, took in spans
+        for at_s in range(begin_s, begin_s + length_s)
+    )
+    assert down_share(log, (begin_s, begin_s + length_s), 8) == pytest.approx(counted / (8 * length_s), abs=1e-12)
+
+
+def test_runs_are_taken_together(tmp_path: Path) -> None:
+    """One of two runs of 2 users each was down for half of the window: a quarter of all user-seconds."""
+    tasks = [done("LOGON", -100, 5), done("READ", 15_000, 10)]
+    write_sample(tmp_path / "a.tlog", tasks, header={"users": 2})
+    spans = [down(10, 15), down(0, 15, user=2)]
+    write_sample(tmp_path / "b.tlog", [*tasks, *spans], header={"run": "run-2", "users": 2})
+    both = [read_log(tmp_path / name) for name in ("a.tlog", "b.tlog")]
+    assert summarise([merge(both, rebase=True)], begin_s=10, end_s=20).score["down_share"] == 0.25
+
+
+def test_a_run_in_whose_window_users_only_were_without_a_session_had_no_task_in_it(tmp_path: Path) -> None:
+    """A time without a session, or an Inbox, is no task: of several runs, the one without any is named."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 15_000, 10)])
+    spans = [down(12, 13), done("PROCESS INBOX", 15_000, 10)]
+    write_sample(tmp_path / "b.tlog", [done("READ", 90_000, 10), *spans], header={"run": "run-2"})
+    found = summarise([tmp_path], rebase=True, begin_s=10, end_s=20).score["verdict"]["reasons"]
+    assert [reason.partition(":")[0] for reason in found if "no task of" in reason] == [
+        "no task of run run-2 was due in the window"
+    ]
+
+
+def test_times_without_a_session_miss_a_criterion(tmp_path: Path) -> None:
+    """4 users, 100 s: 4 s are 1 %, and just met; any more is missed. Service times know nothing of it."""
+    fine, bad = (asked(tmp_path / str(until), [down(12, until)]) for until in (16, 16.5))
+    assert (fine.score["down_share"], fine.exit_status) == (0.01, 0)
+    assert (bad.score["verdict"]["validity"], bad.exit_status) == ("valid", 1)
+    assert bad.score["verdict"]["reasons"] == ["down_share 1.125 %, at most 1 % wanted"]
+
+
+def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_path: Path) -> None:
+    """One of four lost it for good after 20 of 100 s: it was the server, and the run counts, and misses."""
+    facts = ENDED | {"lost_users": 1, "sessions_lost": 1, "sessions_restored": 0}
+    tasks = [done("LOGON", -100, 5), done("READ", 15_000, 10), down(20, None)]
+    mails = [event("accepted", "n1.0", 2, 10_100), event("seen", "n1.0", 2, 10_120)]
+    header = FEW | {"users": 4, "engine_users": 4}
+    summary = summarise([sample_log(tmp_path / "a.tlog", tasks, mails, header=header, facts=facts)])
+    assert (summary.score["lost_users"], summary.score["users_without_session"]) == (0, 1)
+    assert (summary.score["verdict"]["validity"], summary.exit_status) == ("valid", 1)
+    assert summary.score["verdict"]["reasons"] == ["down_share 20 %, at most 1 % wanted"]
+    assert summary.score["warnings"] == [
+        "1 session was lost; users were without one 20 % of the window",
+        "1 of 4 users had no session at the end",
+    ]
+    assert "\nWarning: 1 of 4 users had no session at the end\n" in summary.text
+
+
+def test_users_whom_the_generator_lost_do(tmp_path: Path) -> None:
+    """An engine whose log has no end: nobody knows what its users would have done."""
+    tasks = [done("LOGON", -100, 5), done("READ", 15_000, 10)]
+    header = FEW | {"users": 4, "engine_users": 2}
+    lived = sample_log(tmp_path / "a.tlog", tasks, header=header)
+    died = sample_log(tmp_path / "b.tlog", tasks, header=header | {"engine": "1"}, facts={"start_ns": ms(0)})
+    summary = summarise([lived, died])
+    assert (summary.score["lost_users"], summary.score["users_without_session"], summary.exit_status) == (2, 0, 3)
+    assert "the generator lost 2 of 4 users, at most 1 % allowed" in summary.score["verdict"]["reasons"]
+
+
+def test_log_ons_of_the_whole_run_are_counted(tmp_path: Path) -> None:
+    """Before the window, in it and after it: 2 of 200 failed, which is just met; of 199 it is missed.
+
+    One that still ran at the end has not failed.
+    """
+    tasks = [done("LOGON", 1000 * at, 5, outcome="refused" if at in (50, 150) else "ok") for at in range(1, 198)]
+    tasks += [done("LOGON", 199_000, 5, outcome="unfinished", ended_ns=None)]
+    fine, bad = asked(tmp_path / "a", [*tasks, done("LOGON", 0, 5)]), asked(tmp_path / "b", tasks)
+    assert (fine.score["log_ons"], fine.score["logon_failed_share"], fine.exit_status) == (200, 0.01, 0)
+    assert (bad.score["log_ons"], bad.score["logon_failed_share"], bad.exit_status) == (199, 2 / 199, 1)
+    assert bad.score["verdict"]["reasons"] == ["logon_failed_share 1.005 %, at most 1 % wanted"]
+    assert bad.score["warnings"] == ["2 of 199 log-ons failed"]

@@ -1,0 +1,177 @@
+"""Due times of what follows from something, and that nothing that was due goes unrecorded, whatever the server does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_runs import Lived, chosen, live, quiet, scenario_of
+
+from loadsim.client.activities import Step
+from loadsim.client.presence import Late
+from loadsim.client.user import User
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.draw import draw
+from loadsim.model.workload import PROCESS_INBOX, Workload
+
+S = 10**9
+NO_DELAY = {"min": "0s", "average": "0s", "max": "0s"}
+READER = quiet(process_inbox={"per_day": 6, "read_note_delay": NO_DELAY}, start_state={"inbox": 9})
+
+
+def due_ns(lived: Lived, user: int, kind: str = PROCESS_INBOX) -> list[int]:
+    """When the user's activities of a kind were due, by the plan."""
+    plan = Workload(lived.scenario).activities(user)
+    return [lived.engine.start_ns + each.due_us * 1000 for each in plan if each.kind == kind]
+
+
+def test_each_read_waits_for_those_before_it(tmp_path: Path) -> None:
+    """The n-th message of an Inbox is answered after n service times, counted from when the processing was due."""
+    lived = live(scenario_of(tmp_path, (READER, 2), day="600s"), tmp_path, service_s=1.0)
+    reads = lived.tasks("READ", user=1)[:9]
+    first = due_ns(lived, 1)[0]
+    assert [task["scheduled_ns"] for task in reads] == [first] * 9
+    served_s = [(task["ended_ns"] - task["started_ns"]) / S for task in reads]
+    waited_s = [(task["ended_ns"] - first) / S for task in reads]
+    assert waited_s == pytest.approx([sum(served_s[: n + 1]) for n in range(9)])
+    busy_s = [task["late_busy_s"] for task in reads]
+    assert busy_s == pytest.approx([sum(served_s[:n]) for n in range(9)])
+    (span,) = [each for each in lived.tape.spans if each["user"] == 1 and each["scheduled_ns"] == first]
+    assert (span["task"], span["outcome"]) == ("PROCESS INBOX", "ok")
+    assert (span["started_ns"], span["ended_ns"]) == (reads[0]["started_ns"], reads[-1]["ended_ns"])
+
+
+def test_time_without_a_session_is_inherited_by_what_follows(tmp_path: Path) -> None:
+    """Behind a READ that lost its session, all others of the Inbox are as late by that cause as the first after it."""
+    lost = {(1, "IMAP UID FETCH", 4): ServerLost("reset"), (1, "IMAP AUTHENTICATE", 1): ServerLost("reset")}
+    lived = live(scenario_of(tmp_path, (READER, 2), day="600s"), tmp_path, fault=chosen(lost))
+    reads = lived.tasks("READ", user=1)[:9]
+    (failed,) = [at for at, task in enumerate(reads) if task["outcome"] == "lost"]
+    down_s = [task["late_down_s"] for task in reads]
+    assert down_s[: failed + 1] == [0] * (failed + 1)
+    assert down_s[failed + 1] > 0.4  # the pause after the log-on that failed
+    assert down_s[failed + 1 :] == pytest.approx([down_s[failed + 1]] * (8 - failed))
+    (span,) = [each for each in lived.tape.spans if each["task"] == "NO SESSION"]
+    assert (span["scheduled_ns"], span["outcome"]) == (reads[failed]["ended_ns"], "ok")
+    assert (span["ended_ns"] - span["scheduled_ns"]) / S == pytest.approx(down_s[failed + 1])
+
+
+def test_mail_that_comes_while_the_inbox_is_read_is_not_due_before(tmp_path: Path) -> None:
+    """It was in sight only then; the time before is no lateness of its READ."""
+    writer = quiet(new_mail={"per_day": 40, "save_sent": False})
+    lived = live(scenario_of(tmp_path, (READER, 1), (writer, 3), day="600s"), tmp_path, service_s=3.0)
+    reader = next(user for user in range(1, 5) if lived.tasks("READ", user=user))
+    seen_ns = {mail["at_ns"] for mail in lived.mails("seen", reader)}
+    starts = set(due_ns(lived, reader))
+    later = [task for task in lived.tasks("READ", user=reader) if task["scheduled_ns"] not in starts]
+    assert later
+    assert {task["scheduled_ns"] for task in later} <= seen_ns
+    for task in lived.tasks("READ", user=reader):
+        if task["started_ns"] is not None:
+            late_s = task["late_busy_s"] + task["late_down_s"] + task["late_generator_s"]
+            assert late_s == pytest.approx((task["started_ns"] - task["scheduled_ns"]) / S, abs=1e-6)
+
+
+def test_the_time_of_a_forward_has_the_fetch_of_its_attachment(tmp_path: Path) -> None:
+    """The user waits for it as for the rest: from the first byte of the fetch to the acceptance."""
+    profile = quiet(
+        process_inbox={"per_day": 20},
+        after_reading={"forward": "100%"},
+        messages={"ups1K": 0, "ups10Kat": 1},
+        load_attachment="0%",
+        start_state={"inbox": 5},
+    )
+    lived = live(scenario_of(tmp_path, (profile, 2), day="600s"), tmp_path, service_s=0.5)
+    forwards = [task for task in lived.tasks("FORWARD") if task["outcome"] == "ok"]
+    assert len(forwards) > 5
+    for task in forwards:
+        inside = [
+            command
+            for command in lived.tape.commands
+            if command["user"] == task["user"]
+            and task["started_ns"] <= command["started_ns"] < command["ended_ns"]
+            and command["ended_ns"] <= task["ended_ns"]
+        ]
+        assert inside[0]["command"] == "IMAP UID FETCH"
+        assert (inside[0]["started_ns"], inside[-1]["ended_ns"]) == (task["started_ns"], task["ended_ns"])
+
+
+# --- nothing unrecorded -----------------------------------------------------------------------------------------------
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> dict[int, set[str]]:
+    """By user, the ids of the messages that a READ is recorded of from now on, however it ends."""
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    perform, skipped = User._perform, User.skipped
+
+    def note(user: User, step: Step) -> None:
+        if step.task.name == "READ":
+            found[user.number].add(step.about.evidence.id)
+
+    async def noting_perform(self: User, due: int, step: Step, ready: int | None = None, late: Late = (0, 0, 0)) -> Any:
+        note(self, step)
+        return await perform(self, due, step, ready, late)
+
+    def noting_skipped(self: User, step: Step, due: int) -> None:
+        note(self, step)
+        skipped(self, step, due)
+
+    monkeypatch.setattr(User, "_perform", noting_perform)
+    monkeypatch.setattr(User, "skipped", noting_skipped)
+    return found
+
+
+FAILURES = (ServerRefused("NO", "no"), ServerLost("reset"), ServerSilent("no answer"))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    rate=st.sampled_from([0.0, 0.01, 0.1, 0.5]),
+    service_s=st.sampled_from([0.02, 1.0, 8.0]),
+    limit_s=st.sampled_from([5.0, 60.0]),
+    grace=st.sampled_from(["0s", "10s"]),
+)
+def test_every_message_that_was_to_be_read_is_in_the_log(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    rate: float,
+    service_s: float,
+    limit_s: float,
+    grace: str,
+) -> None:
+    """Read, failed, unfinished or skipped: so it went with each message in sight when the last processing was due."""
+
+    def fault(user: int, name: str, number: int) -> TaskFailed | None:
+        u = draw(seed, user, "fault", number)
+        return FAILURES[int(3 * u / rate)] if u < rate else None
+
+    place = tmp_path_factory.mktemp("run")
+    profile = quiet(
+        new_mail={"per_day": 20, "save_sent": False},
+        process_inbox={"per_day": 6, "read_note_delay": NO_DELAY},
+        after_reading={"delete": "40%", "reply": "20%"},
+        start_state={"inbox": 3},
+    )
+    scenario = scenario_of(place, (profile, 3), day="300s", limits={"grace": grace, "drain": "5s"}, run={
+        "day_length": "300s", "ramp_up": "1s", "warm_up": "0s", "window": "300s", "seed": seed % 97,
+    })  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        notes = noted(patch)
+        lived = live(scenario, place, service_s=service_s, fault=fault if rate else None, limit_s=limit_s)
+    assert lived.failure is None
+    for user in range(1, 4):
+        processings = due_ns(lived, user)
+        if not processings:
+            continue
+        in_sight = {
+            mail["message"]
+            for event in ("seen", "found")
+            for mail in lived.mails(event, user)
+            if mail["at_ns"] <= processings[-1]
+        }
+        assert in_sight <= notes[user], (in_sight - notes[user], lived.tasks(user=user)[-5:])
