@@ -32,6 +32,9 @@ LEAST_SPELLS = 10
 
 SHOWN = ("READ", "score")
 
+ENOUGH = 200
+"""So many intervals tell the coverage of one combination to 1.5 %, and those of fewer are left out of the lowest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -99,7 +102,10 @@ TAUS_S = (0, 1, 3, 6, 12)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What is simulated: windows, arrivals per second, and at most so many windows and hits in each cell."""
+    """What is simulated: windows, arrivals per second, and at most so many windows and hits in each cell.
+
+    Cells of which so many hits are fewer than `LEAST_WINDOWS` windows are left out.
+    """
 
     windows_s: Sequence[int]
     per_s: Sequence[int]
@@ -108,8 +114,10 @@ class Effort:
 
 
 SHORT = Effort((60, 300, 900), (2, 20), 200, 4_000_000)
-FULL = Effort((60, 150, 300, 900, 3600, 14_400), (2, 20, 100), 1000, 90_000_000)
-LEAST_WINDOWS = 100
+FULL = Effort((60, 150, 300, 900, 3600, 14_400), (2, 20, 100), 600, 18_000_000)
+LEAST_WINDOWS = 50
+WITHOUT = 20
+"""So many windows without any interval say that windows of this length have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +136,13 @@ def measure(full: bool) -> list[dict[str, Any]]:
     """Return a row for each cell. Independent times are simulated with the first mood only."""
     effort = FULL if full else SHORT
     cells = [
-        Cell(service, mood, tau_s, window_s, per_s, _windows(effort, window_s * per_s))
+        Cell(service, mood, tau_s, window_s, per_s, windows)
         for service, mood, tau_s, window_s, per_s in product(SERVICES, MOODS, TAUS_S, effort.windows_s, effort.per_s)
-        if tau_s or mood is MOODS[0]
+        if (windows := min(effort.windows, effort.hits // (window_s * per_s))) >= LEAST_WINDOWS
+        and (tau_s or mood is MOODS[0])
     ]
     with ProcessPoolExecutor() as pool:
         return list(pool.map(simulate, cells))
-
-
-def _windows(effort: Effort, hits: int) -> int:
-    return max(LEAST_WINDOWS, min(effort.windows, effort.hits // hits))
 
 
 def simulate(cell: Cell) -> dict[str, Any]:
@@ -148,9 +153,11 @@ def simulate(cell: Cell) -> dict[str, Any]:
     truth_ms = truths_ms(cell.service, cell.mood)
     figures: dict[str, list[float]] = {name: [] for name in SHOWN}
     shown: dict[str, list[tuple[float, float]]] = {name: [] for name in SHOWN}
-    for _ in range(cell.windows):
+    for number in range(cell.windows):
+        if number == WITHOUT and not any(shown.values()):
+            break
         hits = list(window(random, cell))
-        found = intervals(hits, (0, cell.window_s), "")
+        found = intervals(hits, (0, cell.window_s))
         read_ms = {task.task: percentile(task.took_us, 95) / 1000 for task in hits}
         figures["READ"].append(read_ms["READ"])
         figures["score"].append(_score(read_ms))
@@ -163,7 +170,7 @@ def simulate(cell: Cell) -> dict[str, Any]:
         "tau_s": cell.tau_s,
         "window_s": cell.window_s,
         "per_s": cell.per_s,
-        "windows": cell.windows,
+        "windows": len(figures["READ"]),
         "beyond": cell.mood.spells(cell.window_s, cell.tau_s) < LEAST_SPELLS,
     }
     for name in SHOWN:
@@ -262,7 +269,7 @@ def document(found: Mapping[str, Any]) -> str:
     all_s = sorted({row["window_s"] for row in rows})
     windows_s = [each_s for each_s in all_s if any(row["READ"]["shown"] for row in rows if row["window_s"] == each_s)]
     without = ", ".join(_length(window_s) for window_s in all_s if window_s not in windows_s)
-    counts = [row["windows"] for row in rows]
+    counts = [row["windows"] for row in rows if row["window_s"] in windows_s]
     by_mood = [
         [
             mood if tau_s else "independent times",
@@ -279,7 +286,7 @@ def document(found: Mapping[str, Any]) -> str:
     pieces = (
         f"Made with `python -m bench{' --full' if found['full'] else ''} coverage`: {len(rows)} combinations, each with"
         f" {min(counts):,} to {max(counts):,} windows. The standard deviation of a coverage of 95 % is 0.7 % in 1,000"
-        f" windows, 2.2 % in 100. Without any interval: windows of {without}.",
+        f" windows, 1.5 % in 200, 3 % in 50. Without any interval: windows of {without}.",
         "Coverage in %, of READ's percentile / of the score, all service times and rates together. In brackets: fewer"
         " than ten slow spells in the window.",
         table(["mood", "correlation time", *map(_length, windows_s)], by_mood),
@@ -299,7 +306,7 @@ def _coverage(rows: Sequence[Row], mood: str, tau_s: int, window_s: int) -> str:
 def _summary(rows: Sequence[Row], name: str) -> Iterator[str]:
     """Yield the share shown, the coverage, the lowest one of a row with enough intervals, and the mean width."""
     within = [row for row in rows if not row["beyond"]]
-    enough = [row for row in within if row[name]["shown"] >= LEAST_WINDOWS / 2]
+    enough = [row for row in within if row[name]["shown"] >= ENOUGH]
     lowest = min(enough, key=lambda row: _covered([row], name))
     yield f"{sum(row[name]['shown'] for row in within) / sum(row['windows'] for row in within):.0%}"
     yield f"{_covered(within, name):.1%}"

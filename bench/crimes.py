@@ -11,9 +11,9 @@ import argparse
 import asyncio
 import io
 import json
+import re
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,24 +150,19 @@ class Row:
 
     @property
     def reasons(self) -> list[str]:
-        """Why, in short: what spoils the run, then the criteria that were missed, those of tasks by figure."""
-        verdict = self.score["verdict"]
-        missed = [criterion for criterion in verdict["criteria"] if not criterion["passed"]]
-        told = verdict["reasons"][: len(verdict["reasons"]) - len(missed)]
-        of_tasks: defaultdict[str, list[str]] = defaultdict(list)
-        for criterion in missed:
-            if criterion["name"].startswith("tasks."):
-                _, task, figure = criterion["name"].split(".")
-                of_tasks[figure].append(task)
-            else:
-                told.append(f"`{criterion['name']}` {criterion['found']}")
-        return [*told, *(f"`{figure}` of {_some(tasks)}" for figure, tasks in of_tasks.items())]
+        """Why, as the answer says it, but without limits, and of several tasks only the first."""
+        return [_short(reason) for reason in self.score["verdict"]["reasons"]]
 
 
-def _some(names: Sequence[str], at_most: int = 2) -> str:
-    """The first of some names, and how many more there are."""
-    more = len(names) - at_most
-    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
+_LIMIT = re.compile(r"[,;] (below|at most|at least) ")
+_OF_TASKS = re.compile(r"(\S+ of [^,]+), (.+)")
+"""A criterion that several tasks miss: its figure, the first task, the others."""
+
+
+def _short(reason: str) -> str:
+    told = _LIMIT.split(reason)[0]
+    several = _OF_TASKS.fullmatch(told)
+    return f"{several[1]} and {several[2].count(',') + 1} more" if several else told
 
 
 def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:

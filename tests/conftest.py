@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +39,17 @@ _left_open: list[str] = []
 
 
 def pytest_configure() -> None:
+    """Let runs plan into a cache of these tests; see `_watch_loops`."""
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="loadsim-tests-")
+    _watch_loops()
+
+
+def pytest_unconfigure() -> None:
+    """Remove the cache."""
+    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
+
+
+def _watch_loops() -> None:
     """Have each event loop of asyncio's own tell what it leaves open; the collector would, but in any later test."""
     close: Callable[[Any], None] = asyncio.SelectorEventLoop.close
 

@@ -35,7 +35,7 @@ from loadsim.results.merge import read_logs
 Capture = pytest.CaptureFixture[str]
 
 RUN: dict[str, Any] = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "window": "6s"}
-LIMITS: dict[str, Any] = {"grace": "1s", "drain": "10s", "done": 0}
+LIMITS: dict[str, Any] = {"grace": "1s", "drain": "10s", "done": 0, "load": 0}
 
 
 def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) -> None:

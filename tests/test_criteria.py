@@ -14,7 +14,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from timing_samples import ENDED, done, event, sample_log, skipped, write_two_clients
+from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
 
 from loadsim.cli import main
 from loadsim.client.tasks import TASKS
@@ -295,7 +295,8 @@ def has(score: Any, keys: list[str]) -> bool:
 def test_every_name_of_a_criterion_is_a_key_of_score_json(tmp_path: Path, mode: str) -> None:
     """One vocabulary, in both modes: nothing can be asked that would never be found."""
     tasks = [done(task, 100 * index, 5) for index, task in enumerate((*TASKS, "PROCESS INBOX"), 1)]
-    score = summarise([sample_log(tmp_path / "a.tlog", tasks, header={"mode": mode})]).score
+    header = {"mode": mode, "planned_load": {"duration_s": 100.0, "tasks": {"READ": [1]}}}
+    score = summarise([sample_log(tmp_path / "a.tlog", tasks, header=header)]).score
     windowed = set(TASKS) - {"LOGON", "LOGOFF"}
     asked = names(figures({"imap": TASKS}, mode == "stress"))
     assert len(asked) > 400
@@ -318,7 +319,7 @@ NO_FIGURES = {
 @pytest.mark.parametrize("mode", ["canonical", "stress"])
 def test_every_figure_of_score_json_is_a_name_of_a_criterion(tmp_path: Path, mode: str) -> None:
     """The other way round: whatever number score.json has can be asked for, unless it is no figure."""
-    tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost", error="x"), done("LOGON", -100, 5)]
+    tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost", error="x"), LOGGED_ON]
     tasks += [done("PROCESS INBOX", 100, 105)] if mode == "canonical" else []
     mails = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 90)]
     facts = ENDED | {"sessions_lost": 1, "sessions_restored": 1}
@@ -526,8 +527,7 @@ def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pyte
     """Its criteria with the defaults, instead of the log's; what was never done is not measured."""
     header = {"criteria": {"score_ms": {"max": 1}}, "limits": {"hits": 1, "window_s": 1}}
     log = str(tmp_path / "a.tlog")
-    mails = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 120)]
-    sample_log(tmp_path / "a.tlog", [done("LOGON", -100, 5), done("READ", 0, 10)], mails, header=header)
+    sample_log(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 0, 10)], DELIVERED, header=header)
     for criteria, status in (("{tasks.READ.p95_ms: {max: 10}}", 0), ("{tasks.COPY.p95_ms: {max: 10}}", 1), ("{}", 0)):
         assert main(["log", "answer", "--criteria", str(written(tmp_path, criteria)), log]) == status
         assert ("tasks.COPY.p95_ms was not measured" in capsys.readouterr().out) == bool(status)
@@ -540,7 +540,7 @@ def test_a_run_may_be_held_against_another_scenario(tmp_path: Path, capsys: pyte
 
 def test_another_scenario_asks_each_module_what_it_has_done(tmp_path: Path) -> None:
     """Of two modules that differ in what they did; and of a log without a single task."""
-    tasks = [done("LOGON", -100, 5), done("READ", 0, 10), done("SEND", 1, 20), done("READ", 2, 30, protocol="fake")]
+    tasks = [LOGGED_ON, done("READ", 0, 10), done("SEND", 1, 20), done("READ", 2, 30, protocol="fake")]
     file = written(tmp_path, "{tasks.SEND.p95_ms: {max: 20}, tasks.READ.p95_ms: {max: 20}, score_ms: null}")
     log = sample_log(tmp_path / "a.tlog", tasks)
     found = {one["name"]: one["passed"] for one in summarise([log], criteria=file).score["verdict"]["criteria"]}
@@ -569,9 +569,8 @@ def test_another_scenario_asks_each_module_what_it_has_done(tmp_path: Path) -> N
 
 def begun(tmp_path: Path, name: str, tasks: list[dict[str, Any]], **header: Any) -> Summary:
     """The answer of a run in which one user logged on and one message was delivered, besides these tasks."""
-    mails = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 120)]
     few = {"limits": {"hits": 1, "window_s": 1}}
-    return summarise([sample_log(tmp_path / name, [done("LOGON", -100, 5), *tasks], mails, header=few | header)])
+    return summarise([sample_log(tmp_path / name, [LOGGED_ON, *tasks], DELIVERED, header=few | header)])
 
 
 def of_each(summary: Summary) -> dict[str, bool]:

@@ -262,6 +262,8 @@ def test_every_key_of_score_json_is_described(tmp_path):
     described = {code_in(row[0])[0]: row[1] for row in rows(section(REFERENCE / "run-directory.md", "`score.json`"))}
     modules = score.pop("by_protocol")
     assert set(code_in(described.pop("by_protocol.MODULE"))) == set(modules["imap"])
+    tasks = score["load"].pop("tasks")
+    assert set(code_in(described.pop("load.tasks.NAME"))) == set(tasks["READ"])
     keys = set(leaves(score))
     assert keys - set(described) == set()
     parents = {key for key in described if any(each.startswith((f"{key}.", f"{key}[]")) for each in keys)}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_samples import ENDED, done, event, ms, sample_log, write_sample
+from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log, write_sample
 
 from loadsim.report.answer import Summary, summarise
 from loadsim.results.downtime import down_share
@@ -27,9 +27,10 @@ def down(since_s: float, until_s: float | None, user: int = 1) -> dict[str, Any]
 
 def asked(path: Path, tasks: list[dict[str, Any]], **header: Any) -> Summary:
     """The answer of a run that is fine but for these tasks."""
-    mails = [event("accepted", "n1.0", 2, 10_100), event("seen", "n1.0", 2, 10_120)]
-    fine = [done("LOGON", -100, 5), done("READ", 15_000, 10)]
-    return summarise([sample_log(path, [*fine, *tasks], mails, header=FEW | {"users": 4, "engine_users": 4} | header)])
+    fine = [LOGGED_ON, done("READ", 15_000, 10)]
+    return summarise(
+        [sample_log(path, [*fine, *tasks], DELIVERED, header=FEW | {"users": 4, "engine_users": 4} | header)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_the_share_is_what_counting_seconds_gives(
 
 def test_runs_are_taken_together(tmp_path: Path) -> None:
     """One of two runs of 2 users each was down for half of the window: a quarter of all user-seconds."""
-    tasks = [done("LOGON", -100, 5), done("READ", 15_000, 10)]
+    tasks = [LOGGED_ON, done("READ", 15_000, 10)]
     write_sample(tmp_path / "a.tlog", tasks, header={"users": 2})
     spans = [down(10, 15), down(0, 15, user=2)]
     write_sample(tmp_path / "b.tlog", [*tasks, *spans], header={"run": "run-2", "users": 2})
@@ -112,10 +113,9 @@ def test_times_without_a_session_miss_a_criterion(tmp_path: Path) -> None:
 def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_path: Path) -> None:
     """One of four lost it for good after 20 of 100 s: it was the server, and the run counts, and misses."""
     facts = ENDED | {"lost_users": 1, "sessions_lost": 1, "sessions_restored": 0}
-    tasks = [done("LOGON", -100, 5), done("READ", 15_000, 10), down(20, None)]
-    mails = [event("accepted", "n1.0", 2, 10_100), event("seen", "n1.0", 2, 10_120)]
+    tasks = [LOGGED_ON, done("READ", 15_000, 10), down(20, None)]
     header = FEW | {"users": 4, "engine_users": 4}
-    summary = summarise([sample_log(tmp_path / "a.tlog", tasks, mails, header=header, facts=facts)])
+    summary = summarise([sample_log(tmp_path / "a.tlog", tasks, DELIVERED, header=header, facts=facts)])
     assert (summary.score["lost_users"], summary.score["users_without_session"]) == (0, 1)
     assert (summary.score["verdict"]["validity"], summary.exit_status) == ("valid", 1)
     assert summary.score["verdict"]["reasons"] == ["down_share 20 %, at most 1 % wanted"]
@@ -128,7 +128,7 @@ def test_users_whom_the_server_left_without_a_session_make_no_invalid_run(tmp_pa
 
 def test_users_whom_the_generator_lost_do(tmp_path: Path) -> None:
     """An engine whose log has no end: nobody knows what its users would have done."""
-    tasks = [done("LOGON", -100, 5), done("READ", 15_000, 10)]
+    tasks = [LOGGED_ON, done("READ", 15_000, 10)]
     header = FEW | {"users": 4, "engine_users": 2}
     lived = sample_log(tmp_path / "a.tlog", tasks, header=header)
     died = sample_log(tmp_path / "b.tlog", tasks, header=header | {"engine": "1"}, facts={"start_ns": ms(0)})

@@ -57,7 +57,7 @@ def written(
         },
         "initialise": "never",
         "criteria": {"score_ms": {"max": 30000}},
-        "limits": {"window": "1s", "hits": 0, "done": 0, "drain": "60s", "command": "10s", **limits},
+        "limits": {"window": "1s", "hits": 0, "done": 0, "load": 0, "drain": "60s", "command": "10s", **limits},
     }
     path = place / "scenario.yaml"
     path.write_text(json.dumps(document))  # JSON is YAML

@@ -177,6 +177,7 @@ def written(path: Path, **where: Any) -> Path:
             "window": "1s",
             "hits": 0,
             "done": 0.5,
+            "load": 0.5,
             "generator": {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_ms": None},
         },
     }

@@ -17,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE_S
 from timing_samples import (
+    DELIVERED,
     ENDED,
     EPOCH_NS,
     HEADER,
+    LOGGED_ON,
     START_NS,
     done,
     event,
@@ -96,7 +98,7 @@ def test_answer_prints_the_table_and_returns_the_verdict(tmp_path: Path, capsys:
 )
 def test_exit_statuses_of_answer(tmp_path: Path, took_ms: float, limits: dict[str, int], expected: int) -> None:
     """0 pass, 1 criteria missed, 3 invalid."""
-    write_sample(tmp_path / "a.tlog", [done("READ", 0, took_ms)], header={"limits": limits})
+    write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 0, took_ms)], DELIVERED, header={"limits": limits})
     assert run_log("answer", tmp_path) == expected
 
 

@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from patience import PATIENCE_S
 from timing_samples import (
+    DELIVERED,
     ENDED,
     EPOCH_NS,
     HEADER,
+    LOGGED_ON,
     done,
     event,
     ms,
@@ -36,6 +38,7 @@ from timing_samples import (
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
+from loadsim.report.answer import summarise
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.failures import failures
@@ -406,7 +409,7 @@ def test_storage_is_disclosed_as_the_kernel_told_it(tmp_path: Path) -> None:
 
 def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
     """However well it did, the first line says that it is no measurement, and its colour is not that of success."""
-    write_sample(tmp_path / "a.tlog", [done("READ", 500, 9)], header={"embedded": True})
+    write_sample(tmp_path / "a.tlog", [LOGGED_ON, done("READ", 500, 9)], DELIVERED, header={"embedded": True})
     document = document_of([str(tmp_path)], {})
     assert (document.verdict, document.tone) == (
         "Valid, criteria met; on the embedded server: no measurement",
@@ -422,7 +425,7 @@ def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
     (section,) = (one for one in document_of([str(tmp_path)], {}).sections if one.title == "Throughput")
     table = section.blocks[-1]
     assert isinstance(table, Table)
-    assert table.rows == (("READ", 4, 2, 50.0, 1, 1, 1, 0.5),)
+    assert table.rows == (("READ", 4, 3, 1, 25.0, 1, 25.0, 1, 1, 0.5),)
 
 
 def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
@@ -495,7 +498,7 @@ def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
     """No line leads through a run that cannot be believed, nor does a median count it."""
     for name, users, took_ms, hits in (("a", 10, 10, 1), ("b", 20, 30, 1), ("c", 20, 90, 5), ("d", 30, 70, 1)):
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "limits": {"hits": hits}}
-        write_sample(tmp_path / name / "a.tlog", [done("READ", 500, took_ms)], header=header)
+        write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, took_ms)], DELIVERED, header=header)
     document = document_of([str(tmp_path / name) for name in "abcd"], {})
     assert document.verdict == "3 of 4 runs can be believed and met their criteria"
     text, chart = document.sections[1].blocks
@@ -594,17 +597,18 @@ def test_tasks_due_and_done(tmp_path: Path) -> None:
 
 
 def test_lateness_by_cause(tmp_path: Path) -> None:
-    """The 95th percentile of each; the generator's over those tasks only that the clock begins."""
+    """The 95th percentile of each, over the tasks of the answer: followers are, SYNC, log-ons and spans are not."""
     late = {"late_busy_s": 0.004, "late_down_s": 0.5, "late_generator_s": 0.25}
+    unplanned = [done(name, 400, 5, late_generator_s=90.0) for name in ("SYNC", "LOGON", "PROCESS INBOX", "NO SESSION")]
     log = sample_log(
         tmp_path / "a.tlog",
-        [done("READ", 100, 5, **late), done("MOVE", 200, 5, late_generator_s=9.0), skipped("READ", 300)],
-        header={"duration_s": 2.0},
+        [done("READ", 100, 5, **late), done("MOVE", 200, 5, late_generator_s=9.0), skipped("READ", 300), *unplanned],
+        header={"duration_s": 2.0, "window_s": [0.0, 1.0]},
     )
     found = lateness_series(log, bins_of(log))
-    assert {cause: late_ms[0] for cause, late_ms in found.items()} == pytest.approx(
-        {"busy": 4, "down": 500, "generator": 250}
-    )
+    of_first = {cause: late_ms[0] for cause, late_ms in found.items()}
+    assert of_first == pytest.approx({"busy": 4, "down": 500, "generator": 9000})
+    assert of_first == pytest.approx(summarise([log]).score["lateness_p95_ms"])
     assert all(np.isnan(late_ms[1]) for late_ms in found.values())
 
 

@@ -62,6 +62,7 @@ def written(path: Path, **changes: Any) -> Path:
         "window": "1s",
         "hits": 0,
         "done": 0.1,
+        "load": 0,
         "drain": "60s",
         "generator": {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_ms": None},
     } | changes.get("limits", {})

@@ -91,7 +91,7 @@ def test_quickstart() -> None:
         "tasks.scored.failed_share": {"max": 0.05},
         "tasks.scored.done_share": {"min": 0.8},
     }
-    assert (scenario.limits.done, scenario.limits.hits) == (0.8, 1)
+    assert (scenario.limits.done, scenario.limits.load, scenario.limits.hits) == (0.8, 0.8, 1)
     assert scenario.account(7) == Account(7, "user00007", "user00007@loadsim.test", "secret-7")
 
 
@@ -116,6 +116,7 @@ def test_medium_is_the_published_procedure() -> None:
     assert scenario.limits == Limits(
         lost_users=0.01,
         done=0.98,
+        load=0.95,
         hits=20,
         window_s=30,
         command_s=60,
@@ -171,7 +172,7 @@ initialise: never
 weights: {READ: 5, LOGON: 0.5}
 criteria: {score_ms: {max: 250}, failed_share: null, delivery.undelivered_at_end: {max: null}}
 limits:
-  {lost_users: 2%, done: 0.5, hits: 3, window: 4s, command: 5s, grace: 0s, drain: 7s,
+  {lost_users: 2%, done: 0.5, load: 25%, hits: 3, window: 4s, command: 5s, grace: 0s, drain: 7s,
    generator: {lag_p99_ms: 8, lag_share: 20%, cpu: 0.9, lateness_p95_ms: null}}
 abort_on: {failed_share: 50%, lost_users: 0.2, sessions_lost: 1000, period: 1m}
 cluster: {on_client_loss: stop, on_control_loss: stop, control_limit: 90s}
@@ -212,7 +213,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
             if name not in ("score_ms", "response_score_ms", "failed_share", "delivery.undelivered_at_end")
         },
     }
-    assert scenario.limits == Limits(0.02, 0.5, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
+    assert scenario.limits == Limits(0.02, 0.5, 0.25, 3, 4, 5, 0, 7, GeneratorLimits(8, 0.2, 0.9, None))
     assert scenario.abort_on == AbortOn(0.5, 0.2, 1000, 60)
     assert scenario.cluster == Losses("stop", "stop", 90)
     assert scenario.allow_hosts == ("MAIL.example.org", "192.0.2.7")
@@ -496,6 +497,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("criteria.failed_share.max=2%", "criteria.failed_share", Bound(max=0.02)),
         ("limits.lost_users=5%", "limits.lost_users", 0.05),
         ("limits.done=0.5", "limits.done", 0.5),
+        ("limits.load=0.6", "limits.load", 0.6),
         ("limits.hits=2", "limits.hits", 2),
         ("limits.window=1s", "limits.window_s", 1),
         ("limits.command=2s", "limits.command_s", 2),
@@ -1002,7 +1004,7 @@ def test_the_reference_states_the_defaults(file: Path) -> None:
             number = float(default.rstrip("%")) / 100 if default.endswith("%") else default
             assert value == number or str(value).removesuffix(".0") == default, key
             compared += 1
-    assert compared == 29
+    assert compared == 30
 
 
 def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.merge import merge
 from loadsim.results.timinglog import read_log, write_log
 
-
 CRITERIA = {"score_ms": {"below": 1000}, "failed_share": {"max": 0.01}}
 
 
@@ -91,7 +90,7 @@ def test_a_run_beyond_the_window_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None:
-    """A third of its tasks were never done: of all ten runs' together 95 % were, which would be enough."""
+    """A third of its tasks were never begun: of all ten runs' together 95 % were, which would be enough."""
     logs = []
     for number in range(10):
         tasks = [done("READ", 1000 * at, 10) for at in range(60)]
@@ -99,7 +98,7 @@ def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None
         header = {"run": f"run-{number}", "limits": {"hits": 1, "done": 0.9}, "criteria": CRITERIA}
         logs.append(write_sample(tmp_path / f"{number}.tlog", tasks, header=header))
     score = summarise(logs, rebase=True).score
-    assert score["done_share"] == pytest.approx(600 / 630)
+    assert score["attempted_share"] == score["done_share"] == pytest.approx(600 / 630)
     assert (score["verdict"]["validity"], score["verdict"]["reasons"]) == (
         "invalid",
         ["run run-4 by itself is invalid: 60 of 90 planned tasks were begun (66.67 %), at least 90 % needed"],
@@ -111,7 +110,9 @@ def repeat(place: Path, run: str, reads: int = 90, refused: int = 0, **header: A
     """The log of a run of 100 s with so many READs of 10 ms, some of which are refused."""
     tasks = [done("READ", at * 100_000 / reads, 10) for at in range(reads - refused)]
     tasks += [done("READ", at * 100_000 / reads, 10, outcome="refused", error="NO") for at in range(refused)]
-    return write_sample(place / f"{run}.tlog", tasks, header={"run": run, "limits": {"hits": 1}, "criteria": CRITERIA, **header})
+    return write_sample(
+        place / f"{run}.tlog", tasks, header={"run": run, "limits": {"hits": 1}, "criteria": CRITERIA, **header}
+    )
 
 
 def test_counts_and_rates_are_per_run(tmp_path: Path) -> None:

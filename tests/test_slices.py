@@ -454,7 +454,7 @@ def test_two_slices_make_the_run_of_one_machine(embedded_server: StartEmbedded, 
     run = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "window": "6s"}
     path = written(tmp_path / "small.yaml", run=run)
     server = embedded_server(*population_of(load_scenario(str(path))))
-    written(path, run=run, limits={"grace": "1s", "drain": "1s", "done": 0}, **on(server.services))
+    written(path, run=run, limits={"grace": "1s", "drain": "1s", "done": 0, "load": 0}, **on(server.services))
     begun_s = time.monotonic()
     assert loadsim("init", path).returncode == 0
     enough = timedelta(seconds=3 + 3 * (time.monotonic() - begun_s))  # however busy this machine is

@@ -11,6 +11,7 @@ import pytest
 from loadsim.results.criteria import Result
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator_limits import Generator
+from loadsim.results.load import Load, TaskLoad
 from loadsim.results.records import OUTCOMES
 from loadsim.results.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
 from loadsim.results.verdict import Facts, Totals, judge
@@ -54,6 +55,11 @@ def with_facts(**fields: Any) -> Callable[[Facts], Facts]:
     return lambda facts: replace(facts, **fields)
 
 
+def with_load(planned: int, made: int) -> Callable[[Facts], Facts]:
+    """The facts when so much of the plan's load was made."""
+    return lambda facts: replace(facts, load=Load({"READ": TaskLoad(planned, made)}))
+
+
 @pytest.mark.parametrize("percent", range(1, 100))
 def test_a_share_of_lost_users_that_is_the_limit_is_within_it(percent: int) -> None:
     """As 29 of 100 are 29 %, also where floating-point numbers multiplied would say that they are more."""
@@ -82,6 +88,11 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         "invalid", True, 3,
         ("979 of 1000 planned tasks were begun (97.9 %), at least 98 % needed",),
     ),
+    (
+        with_load(planned=1300, made=1234),
+        "invalid", True, 3,
+        ("1,234 of 1,300 tasks of the plan were asked of the server (94.92 %), at least 95 % needed",),
+    ),
     (with_facts(window_s=(60, 119.5)), "invalid", True, 3, ("the window is 59.5 s long, at least 60 s needed",)),
     (with_task(ok=19), "invalid", True, 3, ("READ has too few hits: 19, at least 20 needed",)),
     (with_facts(ended_early=True), "invalid", True, 3, ("the run was ended early",)),
@@ -107,6 +118,14 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         "degraded", True, 0,
         ("980 of 1000 planned tasks were begun (98 %)",),
     ),
+    (
+        with_load(planned=1000, made=979),
+        "degraded", True, 0,
+        ("979 of 1,000 tasks of the plan were asked of the server (97.9 %)",),
+    ),
+    (with_load(planned=1000, made=980), "valid", True, 0, ()),
+    (with_load(planned=1000, made=1500), "valid", True, 0, ()),
+    (with_load(planned=0, made=0), "valid", True, 0, ()),
     (with_facts(incomplete=("a.tlog: cut",)), "degraded", True, 0, ("a.tlog: cut",)),
     (
         with_facts(incomplete=("a.tlog: cut",), lost_users=3),

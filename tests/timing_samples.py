@@ -69,6 +69,11 @@ def event(name: str, message: str, user: int, at_ms: float) -> dict[str, Any]:
     return {"event": name, "message": message, "user": user, "sender": 1, "at_ns": ms(at_ms), "folder": "INBOX"}
 
 
+LOGGED_ON = done("LOGON", -100, 5)
+DELIVERED = [event("accepted", "n1.0", 2, 100), event("seen", "n1.0", 2, 120)]
+"""A log-on and a message: without any, two of the default criteria have no figure, and are missed."""
+
+
 def write_sample(
     path: Path,
     tasks: Iterable[Mapping[str, Any]] = (),
@@ -162,6 +167,7 @@ TWO_CLIENTS: dict[str, Any] = {
     "window_s": [1.0, 2.0],
     "server": "mail.example (no greeting)",
     "limits": {"hits": 1, "done": 0.9, "window_s": 1},
+    "planned_load": {"duration_s": 4.0, "tasks": {"READ": [0, 20, 0, 0], "SEND": [0, 4, 0, 0]}},
 }
 
 

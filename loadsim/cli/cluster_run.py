@@ -41,6 +41,7 @@ from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.report.answer import Summary
 from loadsim.results.hand import Hand, everybody
+from loadsim.results.planned_load import PlannedLoad
 from loadsim.topology.initialise import start_state_after, total
 from loadsim.topology.mailboxes import services_of
 
@@ -70,7 +71,8 @@ def check_scenario(scenario: Scenario) -> None:
 class ClusterRun:
     """One run of a scenario; `wanted` clients are waited for, None: whoever is there makes it.
 
-    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`.
+    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`. `load` is that of the plan, None if it
+    is not known.
     """
 
     scenario: Scenario
@@ -81,6 +83,7 @@ class ClusterRun:
     out: Path
     quiet: bool
     publish: Watch
+    load: PlannedLoad | None = None
 
     async def live(self) -> Summary:
         """See to the clients and the mailboxes, make the load, bring the logs here; what was measured stays whatever
@@ -156,7 +159,12 @@ class ClusterRun:
         start_state = start_state_after(self.workload, self.scenario.initialise)
         header = {
             **run_header(
-                self.workload, new_name(self.began), server, combine_digests(list(digests.values())), start_state
+                self.workload,
+                new_name(self.began),
+                server,
+                combine_digests(list(digests.values())),
+                start_state,
+                load=self.load,
             ),
             "machines": [{"client": name, "users": sum(map(len, mine))} for name, mine in hands.items()],
         }

@@ -38,6 +38,7 @@ from loadsim.monitor.storage import server_storage
 from loadsim.report.answer import Summary, summarise
 from loadsim.results.hand import Hand, Slice, everybody
 from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.planned_load import PlannedLoad
 from loadsim.topology.initialise import prepare
 from loadsim.topology.preflight import check_submission
 
@@ -48,6 +49,7 @@ class Run:
 
     `publish` is shown each snapshot, and so is a screen, unless it is `quiet`. `part` is the slice of it that this
     machine makes, and `start` the common start that was agreed on; None: all of it, and as soon as everybody is on.
+    `load` is that of the plan, None if it is not known.
     """
 
     scenario: Scenario
@@ -62,6 +64,7 @@ class Run:
     publish: Watch
     part: Slice | None = None
     start: datetime | None = None
+    load: PlannedLoad | None = None
 
     @property
     def hand(self) -> Hand:
@@ -150,7 +153,14 @@ class Run:
         client += f"-slice{self.part.number}" if self.part else ""
         header = {
             **run_header(
-                self.workload, run_id, self.server, plan_digest(self.workload), start_state, self.part, self.start
+                self.workload,
+                run_id,
+                self.server,
+                plan_digest(self.workload),
+                start_state,
+                self.part,
+                self.start,
+                self.load,
             ),
             "client": client,
             "engines": self.engines,

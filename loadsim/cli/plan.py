@@ -10,6 +10,8 @@ from loadsim.cli import VERBS
 from loadsim.client.modules import check_protocols
 from loadsim.client.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.client.plan_engine import uncollected
+from loadsim.client.planning import keep
+from loadsim.cluster.software import software
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.report.plan_text import plan_text
@@ -36,6 +38,8 @@ def run_plan(args: argparse.Namespace) -> int:
     if not 1 <= engines <= most:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
     with uncollected():
-        figures = to_json(make_plan(scenario, engines))
+        plan = make_plan(scenario, engines)
+        keep(scenario, software(), plan.tally.load())
+        figures = to_json(plan)
         print(json.dumps(figures) if args.json else plan_text(figures))
     return 0

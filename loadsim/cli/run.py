@@ -22,12 +22,14 @@ from loadsim.cli.live import Watch
 from loadsim.cli.members import add_cluster, needs_dask
 from loadsim.cli.one_run import Run
 from loadsim.cli.run_directory import discard, new_run_directory, part_of_a_path
-from loadsim.cli.together import slice_from, start_from
+from loadsim.cli.together import planning_limit_s, slice_from, start_from
 from loadsim.client.loops import fastest_loop, run
 from loadsim.client.modules import check_protocols, needs_one_engine
 from loadsim.client.open_files import allow_open_files
+from loadsim.client.planning import planned_load
 from loadsim.client.pool import engines_for
 from loadsim.cluster.address import control_address
+from loadsim.cluster.software import software
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
@@ -40,6 +42,7 @@ from loadsim.report.answer import Summary
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.verdict_junit import verdict_junit
 from loadsim.results.hand import everybody
+from loadsim.results.planned_load import PlannedLoad
 from loadsim.servers.embedded import start_embedded
 from loadsim.topology.mailboxes import services_of
 from loadsim.topology.preflight import check_ports, check_sources
@@ -116,6 +119,7 @@ def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
             publish=publish,
             part=part,
             start=start,
+            load=load_of(scenario, args.quiet, start),
         )
         summary = run(whole.live(), fastest_loop())
     return summary, out
@@ -151,8 +155,20 @@ def answered_by_cluster(args: argparse.Namespace, workload: Workload, began: dat
         new_place(args.out, workload.scenario, began) as out,
         shown_metrics(args.metrics, args.quiet) as publish,
     ):
-        made = ClusterRun(workload.scenario, workload, way, args.clients, began, out, args.quiet, publish)
+        load = load_of(workload.scenario, args.quiet)
+        made = ClusterRun(workload.scenario, workload, way, args.clients, began, out, args.quiet, publish, load)
         return run(made.live()), out
+
+
+def load_of(scenario: Scenario, quiet: bool, start: datetime | None = None) -> PlannedLoad | None:
+    """Return the load that the plan has, for a run that has to be ready at `start`; None if it is not known."""
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
+    progress = (lambda _: None) if quiet else say
+    return planned_load(scenario, software(), progress, lambda line: say(f"loadsim: {line}"), limit_s)
 
 
 def tell(summary: Summary, out: Path, args: argparse.Namespace) -> None:

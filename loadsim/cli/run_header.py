@@ -11,6 +11,7 @@ from loadsim.cli.together import told
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
 from loadsim.results.hand import Slice
+from loadsim.results.planned_load import PlannedLoad
 
 
 def run_header(
@@ -21,10 +22,12 @@ def run_header(
     start_state: str | None,
     part: Slice | None = None,
     start: datetime | None = None,
+    load: PlannedLoad | None = None,
 ) -> dict[str, Any]:
     """Of the run with this name on a server that is called so; `plan` and `start_state` are digests.
 
-    `part` is the slice of it that this machine makes, `start` the common start that was agreed on, if any.
+    `load` is that of the plan, None if it is not known. `part` is the slice of the run that this machine makes, `start`
+    the common start that was agreed on, if any.
     """
     scenario: Scenario = workload.scenario
     return {
@@ -39,6 +42,7 @@ def run_header(
         "mode": scenario.run.mode,
         "scenario_digest": scenario.digest(),
         "plan_digest": plan,
+        "planned_load": load.document() if load else None,
         "start_state_digest": start_state,
         "users": scenario.users,
         "profiles": sorted({group.profile.name for group in scenario.topology}),
@@ -57,6 +61,7 @@ def run_header(
         "limits": {
             "lost_users": scenario.limits.lost_users,
             "done": scenario.limits.done,
+            "load": scenario.limits.load,
             "hits": scenario.limits.hits,
             "window_s": scenario.limits.window_s,
             **{f"generator_{name}": limit for name, limit in asdict(scenario.limits.generator).items()},

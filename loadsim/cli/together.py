@@ -75,6 +75,11 @@ def check_ahead(start: datetime, ramp_up_s: float, now: datetime, found_late: st
         raise ConfigError(f"--start-at: {expected}, found {_length(ahead)}{found_late}")
 
 
+def planning_limit_s(start: datetime, ramp_up_s: float, now: datetime) -> float:
+    """Return how long the load may be planned before a common start: the mailboxes need time, too."""
+    return max(0.0, (start - now).total_seconds() - ramp_up_s) / 2
+
+
 def _length(span: timedelta) -> str:
     """h:mm:ss, in whole seconds."""
     return str(timedelta(seconds=round(span.total_seconds())))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadsim.client.tasks import TASKS
+from loadsim.results.planned_load import BINS, LEFT_OUT, PlannedLoad
 from loadsim.results.records import SPANS
 
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
@@ -41,6 +42,7 @@ class Tally:
         self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in TASKS}
         self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
         self.failures: Counter[str] = Counter()
+        self._due = {task: [0] * BINS for task in TASKS if task not in LEFT_OUT}
         self._data_bytes = 0
         self._hour = self.hours[-1]  # the one that was asked for last
         self._begin_ns = self._end_ns = 0
@@ -55,6 +57,13 @@ class Tally:
             hour.traffic.update(other.hours[number].traffic)
             hour.commands.update(other.hours[number].commands)
         self.failures.update(other.failures)
+        for task, counts in self._due.items():
+            self._due[task] = [mine + more for mine, more in zip(counts, other._due[task], strict=True)]
+
+    def load(self) -> PlannedLoad:
+        """Return how many of each task are due when; a task that never is has no counts."""
+        due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}
+        return PlannedLoad(self.duration_ns / 1e9, due)
 
     def task(
         self,
@@ -73,9 +82,14 @@ class Tally:
         error: str,
         moved_bytes: int,
     ) -> None:
-        """Count a task by its user, and by the hour in which it was due."""
+        """Count a task by its user, and by the hour in which it was due; a span is none."""
         if task in SPANS:
             return
+        due = self._due.get(task)
+        if due is not None and self.start_ns is not None:
+            at = (scheduled_ns - self.start_ns) * BINS // self.duration_ns
+            if 0 <= at < BINS:
+                due[at] += 1
         if outcome != "ok":
             self.failures[f"{task}: {outcome} {error}".strip()] += 1
             return

@@ -28,13 +28,14 @@ class GeneratorLimits:
 class Limits:
     """When a run's score must not be quoted, and how long what is under way is waited for.
 
-    `lost_users` and `done` are shares of the users and of the planned tasks, `hits` the fewest of a scored task,
-    `window_s` the shortest window; `command_s` bounds one protocol command, `grace_s` the tasks that still run at
-    the end, `drain_s` the mail that is still under way.
+    `lost_users` and `done` are shares of the users and of the planned tasks, `load` of the tasks of the plan. `hits`
+    are the fewest of a scored task, `window_s` is the shortest window; `command_s` bounds one protocol command,
+    `grace_s` the tasks that still run at the end, `drain_s` the mail that is still under way.
     """
 
     lost_users: Share = 0.01
     done: Share = 0.98
+    load: Share = 0.95
     hits: Count = 20
     window_s: Duration = 30.0
     command_s: SomeDuration = 60.0

@@ -144,6 +144,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
         "by_protocol": modules,
         **inbox,
         "delivery": {**_DELIVERY, "earliest_ms": _MS, "clock_error_ms": _MS, **_TIMES},
+        **({} if stress else {"load": {"share": _SHARE}}),
         **({} if stress else {"lateness_p95_ms": dict.fromkeys(("busy", "down", "generator"), _MS)}),
         **({"throughput": throughput} if stress else {}),
         "generator": _GENERATOR,

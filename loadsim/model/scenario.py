@@ -345,6 +345,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "limits": {
             "lost_users": limits.lost_users,
             "done": limits.done,
+            "load": limits.load,
             "hits": limits.hits,
             "window": _seconds(limits.window_s),
             "command": _seconds(limits.command_s),

@@ -23,6 +23,7 @@ from loadsim.results.generator import EngineHealth
 from loadsim.results.generator_limits import lag_limit_ms
 from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals
+from loadsim.results.load import Load, TaskLoad
 from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.results.repeats import Repeats
 from loadsim.results.score import (
@@ -187,6 +188,7 @@ def _figures(
     figures["percentile"] = int(percent) if percent == int(percent) else float(percent)
     figures["slice"] = facts.part
     figures["method"] = method
+    figures["load"] = _load(facts.load)
     figures["delivery"] = _delivery(facts.delivery)
     figures["lateness_p95_ms"] = dict.fromkeys(measured.late_ms) if facts.stress else measured.late_ms
     figures["throughput"] = asdict(throughput(log, window_s, facts.protocols, facts.delivery)) if facts.stress else None
@@ -245,6 +247,8 @@ def _measured_figures(
     only = next(iter(by_protocol.values())) if len(by_protocol) == 1 else {}
     totals = Totals.of(protocols)
     day_s = float(log.header.get("day_s") or FULL_DAY_S)
+    load = measured.facts.load
+    made = 1.0 if load is None or load.share is None else min(1.0, load.share)
     compression = float(log.header.get("compression") or FULL_DAY_S / day_s)
     return {
         "run": ", ".join(sorted({source.run for source in log.sources if source.run})) or None,
@@ -269,7 +273,7 @@ def _measured_figures(
         "day_s": day_s,
         "night_s": float(log.header.get("night_s") or 0),
         "compression": compression,
-        "load_equivalent_users": None if stress else round(users * FULL_DAY_S / day_s),
+        "load_equivalent_users": None if stress else round(users * FULL_DAY_S / day_s * made),
         "offered_per_s": None if stress else totals.planned / length_s,
         "achieved_per_s": totals.hits / length_s,
         "tasks_per_s": totals.hits / length_s,
@@ -356,6 +360,16 @@ def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str,
             {"outcome": outcome, "kind": kind, "times": times} for (outcome, kind), times in task.failures.items()
         ],
     }
+
+
+def _load(load: Load | None) -> dict[str, Any] | None:
+    if load is None:
+        return None
+
+    def counts(of: Load | TaskLoad) -> dict[str, int]:
+        return {"planned": of.planned, "made": of.made}
+
+    return {**counts(load), "share": load.share, "tasks": {name: counts(task) for name, task in load.tasks.items()}}
 
 
 def _delivery(delivered: Delivery) -> dict[str, Any]:

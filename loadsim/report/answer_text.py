@@ -21,6 +21,9 @@ COMMAND_TIMES = ("p50_ms", "p95_ms", "max_ms", "mean_ms", "stddev_ms")
 BEYOND = ("p90_ms", "p99_ms", "p99_9_ms", "max_ms")
 RESPONSE = ("response_p50_ms", "response_p99_ms", "response_max_ms")
 
+MUCH_LESS, FEW_PLANNED = 0.95, 50
+"""Tasks of which a smaller share of the plan was asked for are named, unless few were planned."""
+
 MOST_FAILURES = 5
 """So many kinds of failure are named."""
 
@@ -284,6 +287,7 @@ def _beside(score: Mapping[str, Any]) -> list[str]:
     beyond = mail["undelivered_at_end"] - mail["undelivered"]
     return [
         _tasks(score),
+        *_load_made(score),
         *_failures(score),
         *_sessions(score),
         *_inbox(score),
@@ -372,6 +376,23 @@ def _tasks(score: Mapping[str, Any]) -> str:
         f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
         f" {score['unfinished']} unfinished, {score['skipped']} skipped"
     )
+
+
+def _load_made(score: Mapping[str, Any]) -> list[str]:
+    """How much of the plan's load was made, and which tasks were asked for much less often."""
+    load = score["load"]
+    if score["throughput"] or score["slice"]:
+        return []
+    if load is None:
+        return ["Load made: not known, as the logs do not say how much was planned"]
+    short = [
+        f"{name} {made} of {planned}"
+        for name, (planned, made) in ((name, task.values()) for name, task in load["tasks"].items())
+        if planned >= FEW_PLANNED and made < planned * MUCH_LESS
+    ]
+    share = "" if load["share"] is None else f" ({load['share']:.1%})".replace("%", " %")
+    much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
+    return [f"Load made: {load['made']} of {load['planned']} tasks of the plan{share}{much_less}"]
 
 
 def _failures(score: Mapping[str, Any]) -> list[str]:

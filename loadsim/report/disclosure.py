@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loadsim.report.answer_text import clock, length, night_words
 from loadsim.report.document import Column, Table
 from loadsim.report.recorded import RecordedRun
+from loadsim.results.criteria import SCORED
 from loadsim.results.verdict import DEFAULT_LIMITS
 
 UNKNOWN = "not known to loadsim"
@@ -46,11 +47,17 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Submission", _words(score.get("submission"))
     if not run.stress:
         yield "Weights", _pairs(header.get("weights") or {})
-    yield "Criteria", ", ".join(f"{one['name']} {one['wanted']}" for one in score["verdict"]["criteria"]) or "none"
+    yield "Criteria", ", ".join(_criteria(score["verdict"]["criteria"])) or "none"
     yield "Limits", _pairs({**DEFAULT_LIMITS, **(header.get("limits") or {})})
     yield "Scenario digest", _words(header.get("scenario_digest"))
     yield "Plan digest", _words(header.get("plan_digest"))
     yield "Start state digest", _words(header.get("start_state_digest"))
+
+
+def _criteria(results: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Each criterion once: those of each scored task under their common name."""
+    names = (SCORED + one["name"].rpartition(".")[2] if one["each"] else one["name"] for one in results)
+    return dict.fromkeys(f"{name} {one['wanted']}" for name, one in zip(names, results, strict=True))
 
 
 def _generator(run: RecordedRun) -> Iterator[tuple[str, str]]:

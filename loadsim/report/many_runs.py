@@ -22,7 +22,8 @@ from loadsim.report.document import (
     Table,
     drawable,
 )
-from loadsim.report.one_run import read_p95_ms, score_limit_ms, verdict_tone, verdict_words
+from loadsim.report.key_figures import read_p95_ms
+from loadsim.report.one_run import score_limit_ms, verdict_tone, verdict_words
 from loadsim.report.recorded import RecordedRun
 
 Figures = Sequence[float | None]

@@ -25,6 +25,7 @@ from loadsim.results.generator_limits import Generator
 from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals, intervals
 from loadsim.results.lateness import late_seconds, lateness_p95_ms
+from loadsim.results.load import load_made
 from loadsim.results.merge import STRESS, mode_of
 from loadsim.results.repeats import Repeats, repeats
 from loadsim.results.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
@@ -90,6 +91,7 @@ def measure(
         unsteady=certainty.unsteady,
         ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
         part=str(part) if part else None,
+        load=None if part or mode_of(log) == STRESS else load_made(log, protocols, window_s),
         mixed=log.header.get(MIXED, ()),
     )
     return Measured(facts, certainty, late_ms)
@@ -111,12 +113,9 @@ def _statistics(
         return protocols, Certainty(each, repeats(log, weights, window_s, percent, method), ())
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
-    seed = str(log.header.get("plan_digest"))
     protocols = statistics_of([modules], weights, percent)
     return protocols, Certainty(
-        intervals={
-            one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, seed, percent)) for one in protocols
-        },
+        intervals={one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols},
         repeats={},
         unsteady=[
             f"{module}: {trend}" if len(hits) > 1 else str(trend)

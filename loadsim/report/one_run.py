@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadsim.report import run_charts
-from loadsim.report.answer_text import passed_words, tasks_per_s
+from loadsim.report.answer_text import passed_words
 from loadsim.report.command_table import command_blocks
 from loadsim.report.disclosure import disclosure_table, scenario_table
 from loadsim.report.document import (
@@ -24,6 +24,7 @@ from loadsim.report.document import (
     drawable,
 )
 from loadsim.report.failures import failures
+from loadsim.report.key_figures import interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.recorded import RecordedRun
 from loadsim.report.series import Bins, bins_of
@@ -118,32 +119,8 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
         blocks.append(Listing("Warnings", tuple(score["warnings"])))
     if verdict["criteria"]:
         blocks.append(_criteria(verdict["criteria"]))
-    rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", str(score["users"]))]
-    rows += [(f"READ, 95th percentile{_of(run, name)}", _ms(read_p95_ms(one))) for name, one in run.modules.items()]
-    done, failed = score["done"], score["failed"]
-    rows += [
-        ("Tasks", tasks_per_s(score)),
-        ("Failed tasks", f"{failed} of {done}" + (f" ({100 * failed / done:.3f} %)" if done else "")),
-        ("Mail not delivered", str(score["delivery"]["undelivered_at_end"])),
-        ("Delivery time, 95th percentile", _ms(score["delivery"]["p95_ms"])),
-    ]
-    if not run.stress and score["load_equivalent_users"] != score["users"]:
-        rows.append(("Load-equivalent, in tasks only", f"{score['load_equivalent_users']} users with a day of 8 h"))
-    blocks.append(Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows)))
+    blocks.append(key_figures(run))
     return tuple(blocks)
-
-
-def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
-    if run.stress:
-        return []
-    return [(f"Score{_of(run, name)}", _score_found(one)) for name, one in run.modules.items()]
-
-
-def _score_found(module: Mapping[str, Any]) -> str:
-    """The score, where it is likely to lie, and whether it is made of too few hits to be quoted without saying so."""
-    interval = _interval(module.get("score_interval_ms"))
-    sure = f", in {interval} ms (95 % sure)" if interval else ""
-    return f"{_ms(module['score_ms'])}{sure}" + ("; provisional: few hits" if module.get("provisional") else "")
 
 
 def score_limit_ms(run: RecordedRun) -> float | None:
@@ -155,11 +132,6 @@ def score_limit_ms(run: RecordedRun) -> float | None:
         if one["name"].rpartition(".")[2] == "score_ms" and one[limit] is not None
     ]
     return float(min(bounds_ms)) if bounds_ms else None
-
-
-def read_p95_ms(module: Mapping[str, Any]) -> float | None:
-    """The 95th percentile of a client module's READ; None without a hit."""
-    return next((task["p95_ms"] for task in module["tasks"] if task["task"] == "READ"), None)
 
 
 def _criteria(results: Sequence[Mapping[str, Any]]) -> Table:
@@ -206,25 +178,22 @@ def _task_table(run: RecordedRun, name: str, module: Mapping[str, Any]) -> Table
     rows: list[tuple[Cell, ...]] = []
     for task in tasks:
         weight = () if run.stress else (f"{task['weight']:g}" if task["weight"] else None,)
-        lies_in = (_interval(task.get("interval_ms")),) if certain else ()
+        lies_in = (interval_words(task.get("interval_ms")),) if certain else ()
         rows.append(
             (task["task"], *weight, task["hits"], *(task.get(key) for key, _ in times), task["failed"], *lies_in)
         )
     if not run.stress:
-        lies_in = (_interval(module.get("score_interval_ms")),) if certain else ()
+        lies_in = (interval_words(module.get("score_interval_ms")),) if certain else ()
         rows.append((*_weighted(module, [key for key, _ in times]), *lies_in))
     users = f"{module['users']} user{'' if module['users'] == 1 else 's'}"
     caption = f"Service times of {users} through the client module {name}"
     return Table(caption, (Column("Task"), *weights, *counted), tuple(rows))
 
 
-def _interval(bounds_ms: Sequence[float] | None) -> str | None:
-    return None if bounds_ms is None else f"{bounds_ms[0]:.1f} to {bounds_ms[1]:.1f}"
-
-
 def _weighted(module: Mapping[str, Any], keys: Sequence[str]) -> tuple[Cell, ...]:
     scored = [task for task in module["tasks"] if task["weight"] and task["hits"]]
-    times = (module["score_ms"] if key == "p95_ms" else "" for key in keys)
+    averages = {"p95_ms": module["score_ms"], "response_p95_ms": module["response_score_ms"]}
+    times = (averages.get(key, "") for key in keys)
     weight = f"{sum(task['weight'] for task in scored):g}"
     failed = sum(task["failed"] for task in module["tasks"] if task["weight"])
     return ("Weighted average", weight, sum(task["hits"] for task in scored), *times, failed)
@@ -285,8 +254,8 @@ def _planned(run: RecordedRun) -> str:
     if run.stress:
         return f"{score['done']} tasks were done in the window, {score['failed']} of them failed."
     return (
-        f"Of {score['planned']} tasks that were due in the window, {score['done']} were done, {score['failed']} of them"
-        f" failed; {score['unfinished']} still ran at the end, {score['skipped']} had not begun."
+        f"Of {score['planned']} tasks that were due in the window, {score['attempted']} were begun: {score['failed']}"
+        f" failed, {score['unfinished']} still ran at the end. {score['skipped']} had not begun."
     )
 
 
@@ -295,24 +264,28 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
     columns = (
         Column("Task"),
         Column("Planned", 0),
-        Column("Done", 0),
-        Column("Done (%)", 1),
+        Column("Begun", 0),
+        Column("Succeeded", 0),
+        Column("Succeeded (%)", 1),
         Column("Failed", 0),
+        Column("Failed (%)", 1),
         Column("Still running", 0),
         Column("Not begun", 0),
         Column("Hits per second", 2),
     )
     return tuple(
         Table(
-            f"Planned against done, by task{_of(run, name)}",
+            f"Planned against done, by task{of_module(run, name)}",
             columns,
             tuple(
                 (
                     task["task"],
                     task["planned"],
-                    task["done"],
-                    100 * task["done"] / task["planned"],
+                    task["attempted"],
+                    task["hits"],
+                    100 * task["done_share"],
                     task["failed"],
+                    100 * task["failed_share"],
                     task["unfinished"],
                     task["skipped"],
                     task["done_per_s"],
@@ -411,13 +384,3 @@ def _errors(run: RecordedRun) -> tuple[Block, ...]:
 def _disclosure(run: RecordedRun, notes: Mapping[str, str]) -> tuple[Block, ...]:
     table = disclosure_table(run, notes)
     return (table, scenario_table(run.scenario)) if run.scenario else (table,)
-
-
-def _of(run: RecordedRun, module: str) -> str:
-    return f" ({module})" if len(run.modules) > 1 else ""
-
-
-def _ms(time_ms: float | str | None) -> str:
-    if isinstance(time_ms, str):
-        return time_ms  # infinite
-    return "none" if time_ms is None else f"{time_ms:.1f} ms"

@@ -200,7 +200,7 @@ def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
 def _unit(name: str) -> str:
     """What a name says of its figure; nothing for a count."""
     *_, group, last = ("", *name.split("."))
-    if last.endswith("_share"):
+    if last.endswith("_share") or last == "share":
         return "%"
     if last.endswith("_ms") or group.endswith("_ms"):
         return "ms"

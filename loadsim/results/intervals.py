@@ -83,7 +83,6 @@ class _Found:
 def intervals(
     hits: Sequence[Hits],
     window_s: tuple[float, float],
-    seed: str,
     percent: int | Fraction = SCORED_PERCENT,
 ) -> Intervals:
     """Return the intervals of each task's percentile, and of the weighted average of those with a weight: the score.

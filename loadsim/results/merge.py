@@ -35,6 +35,9 @@ WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 START_STATE = "start_state_digest"
 """Of logs that started differently nobody can say how: compare refuses them, or warns."""
 
+PLANNED_LOAD = "planned_load"
+"""What the plan has (`planned_load.PlannedLoad`); None, or missing, where nobody knows."""
+
 CANONICAL, STRESS = "canonical", "stress"
 """What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
 
@@ -226,6 +229,8 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     header = {key: value for key, value in first.header.items() if key not in own}
     if len({log.header.get(START_STATE) for log in logs}) > 1:
         header[START_STATE] = None
+    if loads := [log.header[PLANNED_LOAD] for log in logs if log.header.get(PLANNED_LOAD)]:  # one may not have planned
+        header[PLANNED_LOAD] = loads[0] if all(load == loads[0] for load in loads) else None
     if rebase and len({source.run for source in sources}) > 1:
         header["rebased"] = True
     if mixed := mixed_terms(first, logs):

@@ -12,11 +12,13 @@ from typing import Any
 from loadsim.results.criteria import Result, missed_texts
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
+from loadsim.results.load import Load
 from loadsim.results.score import ProtocolStatistics
 
 DEFAULT_LIMITS: Mapping[str, float] = {
     "lost_users": 0.01,
     "done": 0.98,
+    "load": 0.95,
     "hits": 20,
     "window_s": 30,
     "generator_lag_p99_ms": 5,
@@ -53,6 +55,11 @@ class LogOns:
         return self.failed / self.planned if self.planned else None
 
 
+FULL_LOAD = 0.98
+"""With at least this share of the plan's tasks made, the load counts as that of the plan: in healthy runs 0.5 % are
+missing or too many, as mail that takes a moment longer is read one processing of the Inbox later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the verdict is about. `users` counts users, `lost_users` those whom the generator lost, and
@@ -66,7 +73,7 @@ class Facts:
     `invalid_runs` and `missed_runs`, of several runs, which are invalid or miss criteria by themselves and why;
     `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
     was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
-    machine did is judged.
+    machine did is judged. `load` is None where nobody knows how much the plan has.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -86,6 +93,7 @@ class Facts:
     missed_runs: Sequence[str] = ()
     mixed: Sequence[str] = ()
     part: str | None = None
+    load: Load | None = None
     users_without_session: int = 0
     sessions_lost: int | None = None
     down_share: float | None = None
@@ -231,6 +239,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
         reasons.append(f"{_attempted(totals)}, at least {_percent(limits['done'])} needed")
+    reasons += [f"{found}, at least {_percent(limits['load'])} needed" for found in _load_below(facts, limits["load"])]
     if facts.mixed:
         reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
     length_s = facts.window_s[1] - facts.window_s[0]
@@ -270,7 +279,16 @@ def _missing(facts: Facts) -> list[str]:
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
         reasons.append(_attempted(totals))
-    return reasons
+    return reasons + _load_below(facts, FULL_LOAD)
+
+
+def _load_below(facts: Facts, least: float) -> list[str]:
+    """Return how much of the plan's load was made where that is less than this share, and known."""
+    load = facts.load
+    if load is None or load.share is None or load.share >= least:
+        return []
+    made, planned = load.made / load.runs, load.planned / load.runs
+    return [f"{made:,.0f} of {planned:,.0f} tasks of the plan were asked of the server ({_percent(load.share)})"]
 
 
 def _sessions(facts: Facts) -> list[str]:

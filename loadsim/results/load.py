@@ -1,0 +1,73 @@
+"""The load that a run made, held against that of its plan.
+
+Mail begets mail: a server that is down is asked for less, and what it was not asked for is in no record. The plan was
+made with a server that takes no time, and knows what should have been asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from loadsim.results.merge import PLANNED_LOAD
+from loadsim.results.planned_load import LEFT_OUT, read_planned_load
+from loadsim.results.score import ProtocolStatistics
+from loadsim.results.timinglog import TimingLog
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLoad:
+    """One task: how many the plan has in the window, and how many were asked of the server, in all runs together."""
+
+    planned: int
+    made: int
+
+    @property
+    def share(self) -> float | None:
+        """Made of planned; None where none was planned."""
+        return self.made / self.planned if self.planned else None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The tasks of so many `runs`, by name."""
+
+    tasks: Mapping[str, TaskLoad]
+    runs: int = 1
+
+    @property
+    def planned(self) -> int:
+        """All tasks of the plan in the window."""
+        return sum(task.planned for task in self.tasks.values())
+
+    @property
+    def made(self) -> int:
+        """Those that were begun, whatever came of them."""
+        return sum(task.made for task in self.tasks.values())
+
+    @property
+    def share(self) -> float | None:
+        """Made of planned; above 1 where the server brought more mail than was sent, or mailboxes were not as planned.
+
+        None where nothing was planned.
+        """
+        return TaskLoad(self.planned, self.made).share
+
+
+def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: tuple[float, float]) -> Load | None:
+    """Return the load of a whole run, or of several, by its statistics in the window.
+
+    None where the log does not have the plan's, and where its runs do not lie in one window. Raises `LogError` for a
+    header in which it is damaged.
+    """
+    document = log.header.get(PLANNED_LOAD)
+    runs = len({source.run for source in log.sources})
+    if document is None or (runs > 1 and not log.header.get("rebased")):
+        return None
+    planned = read_planned_load(document).in_window(window_s)
+    made = Counter[str]()
+    for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
+        made[task.task] += task.attempted
+    names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
+    return Load({name: TaskLoad(planned.get(name, 0) * runs, made[name]) for name in names}, runs)

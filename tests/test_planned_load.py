@@ -1,0 +1,408 @@
+"""The load of the plan: counted and cut to windows, kept in the user's cache, and what a run made of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import PATIENCE_S
+from timing_samples import done, sample_log, skipped
+from virtual_runs import live, scenario_of
+
+from loadsim.cli import INTERRUPTED, main
+from loadsim.client import planning
+from loadsim.client.plan import make_plan
+from loadsim.client.planning import cached, keep, planned_load
+from loadsim.client.tally import Tally
+from loadsim.errors import LogError
+from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.protocols.fake import FakeModule
+from loadsim.report.answer import Summary, summarise
+from loadsim.results.merge import merge
+from loadsim.results.planned_load import BINS, PlannedLoad, read_planned_load
+from loadsim.results.timinglog import TimingLog
+
+START_NS = 9_000_000_000
+
+
+def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoad:
+    """Return the load of tasks that are due so long after the common start."""
+    tally = Tally(1, 3600 * 10**9, 1, duration_us * 1000)
+    tally.facts({"start_ns": START_NS})
+    for task, instants in due_us.items():
+        for at_us in instants:
+            tally.task(
+                task=task,
+                user=1,
+                profile="",
+                protocol="",
+                scheduled_ns=START_NS + at_us * 1000,
+                started_ns=None,
+                ended_ns=None,
+                late_busy_s=0,
+                late_down_s=0,
+                late_generator_s=0,
+                outcome="ok",
+                error="",
+                moved_bytes=0,
+            )
+    return tally.load()
+
+
+# --- counting ---------------------------------------------------------------------------------------------------
+
+
+@given(
+    bin_us=st.integers(1, 200_000_000),
+    at=st.lists(st.floats(0, 1, exclude_max=True), max_size=40),
+    edges=st.tuples(st.integers(0, BINS), st.integers(0, BINS)).map(sorted),
+)
+def test_a_window_between_parts_has_what_is_due_in_it(bin_us: int, at: list[float], edges: list[int]) -> None:
+    """Counted one by one, whatever the length of the run."""
+    due_us = [int(place * bin_us * BINS) for place in at]
+    begin_us, end_us = (edge * bin_us for edge in edges)
+    load = tallied(bin_us * BINS, {"READ": due_us})
+    expected = sum(begin_us <= each < end_us for each in due_us)
+    assert load.in_window((begin_us / 1e6, end_us / 1e6)).get("READ", 0) == expected
+
+
+@given(
+    counts=st.lists(st.integers(0, 1000), min_size=1, max_size=50),
+    duration_s=st.floats(1, 1e6),
+    window=st.tuples(st.floats(-0.5, 1.5), st.floats(-0.5, 1.5)).map(sorted),
+)
+def test_a_part_that_an_edge_cuts_counts_by_its_share(
+    counts: list[int], duration_s: float, window: list[float]
+) -> None:
+    """As numpy interpolates the cumulative counts; nothing is due outside the run."""
+    load = PlannedLoad(duration_s, {"READ": tuple(counts)})
+    begin, end = np.interp(window, np.linspace(0, 1, len(counts) + 1), np.append(0, np.cumsum(counts)))
+    found = load.in_window((window[0] * duration_s, window[1] * duration_s))["READ"]
+    assert found == pytest.approx(end - begin, abs=0.6)
+
+
+def test_spans_and_what_is_no_task_of_a_plan_are_left_out() -> None:
+    """So are tasks before the common start and after the end."""
+    kinds = ("READ", "SYNC", "LOGON", "LOGOFF", "PROCESS INBOX", "NO SESSION")
+    load = tallied(400_000_000, {**{kind: [0, 399_999_999] for kind in kinds}, "SEND": [-1, 400_000_000, 7]})
+    assert load.in_window((0, 400)) == {"READ": 2, "SEND": 1}
+
+
+def test_engines_count_together(tmp_path: Path) -> None:
+    """The load of two processes is that of one, and has all of the plan's tasks that are due in the run."""
+    scenario = virtual(tmp_path)
+    alone, together = (make_plan(scenario, engines).tally for engines in (1, 2))
+    assert together.load() == alone.load()
+    counts = {task: sum(hour.tasks[task] for hour in list(alone.hours.values())[1:-1]) for task in ("READ", "SEND")}
+    in_all = alone.load().in_window((0, scenario.duration_s))
+    assert {task: in_all[task] for task in counts} == counts
+
+
+def virtual(place: Path, seed: int = 1, users: int = 20, **keys: Any) -> Scenario:
+    """Return a day in two minutes of Medium users on the in-memory server."""
+    run = {"day_length": "120s", "ramp_up": "1s", "warm_up": "12s", "window": "108s", "seed": seed}
+    return scenario_of(place, ({"from": "loadsim-5.5/medium"}, users), run=run, **keys)
+
+
+# --- as a document ----------------------------------------------------------------------------------------------
+
+
+def test_a_document_is_read_as_it_was_written() -> None:
+    """Also when it has been a file."""
+    load = PlannedLoad(120.0, {"READ": (1, 0, 7), "SEND": (2,)})
+    assert read_planned_load(json.loads(json.dumps(load.document()))) == load
+
+
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        (None, "planned_load: expected the keys duration_s and tasks, found None"),
+        ({"tasks": {}}, "planned_load: expected the keys duration_s and tasks, found {'tasks': {}}"),
+        ({"duration_s": 0, "tasks": {}}, "planned_load.duration_s: expected seconds above 0, found 0"),
+        ({"duration_s": float("nan"), "tasks": {}}, "planned_load.duration_s: expected seconds above 0, found nan"),
+        ({"duration_s": True, "tasks": {}}, "planned_load.duration_s: expected seconds above 0, found True"),
+        ({"duration_s": 1, "tasks": []}, "planned_load.tasks: expected a mapping of tasks to counts, found []"),
+        *(
+            (
+                {"duration_s": 1, "tasks": {"READ": counts}},
+                f"planned_load.tasks.READ: expected a list of whole numbers of at least 0, found {counts}",
+            )
+            for counts in ([], [-1], [1.5], [True], "12", None)
+        ),
+    ],
+)
+def test_a_damaged_document_is_refused(document: object, complaint: str) -> None:
+    """In one line that says where, what was expected and what was found."""
+    with pytest.raises(LogError) as refused:
+        read_planned_load(document)
+    assert str(refused.value) == complaint
+
+
+# --- planned once -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the user's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "loadsim" / "plans"
+
+
+def said(lines: list[str], scenario: Scenario, software: str = "loadsim 1", **options: Any) -> PlannedLoad | None:
+    """Return the planned load; warnings go to `lines`."""
+    return planned_load(scenario, software, lambda _: None, lines.append, **options)
+
+
+def test_a_day_is_planned_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another process, as `make_plan` does it; from then on it is in a file that is the user's alone."""
+    scenario, lines = virtual(tmp_path), list[str]()
+    expected = make_plan(scenario).tally.load()
+    assert said(lines, scenario) == expected
+    monkeypatch.setattr(planning, "PLANNER", (sys.executable, "-c", "raise SystemExit(5)"))
+    assert said(lines, scenario) == expected
+    assert lines == []
+    (file,) = cache.iterdir()
+    assert file.name == f"{scenario.digest()}.json"
+    assert [path.stat().st_mode & 0o777 for path in (file, cache, cache.parent)] == [0o600, 0o700, 0o700]
+
+
+def test_another_program_or_scenario_plans_for_itself(tmp_path: Path, cache: Path) -> None:
+    """What is in the cache under a wrong name does not count either."""
+    scenario, other = virtual(tmp_path), virtual(tmp_path, seed=2)
+    keep(scenario, "loadsim 1", PlannedLoad(120.0, {"READ": (1,)}))
+    assert cached(scenario, "loadsim 1") is not None
+    assert cached(scenario, "loadsim 2") is None
+    assert cached(other, "loadsim 1") is None
+    (cache / f"{scenario.digest()}.json").rename(cache / f"{other.digest()}.json")
+    assert cached(other, "loadsim 1") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"null", b"{}", b"[" * 10**6])
+def test_a_damaged_file_is_planned_again(tmp_path: Path, cache: Path, content: bytes) -> None:
+    """And is whole afterwards."""
+    scenario, lines = virtual(tmp_path), list[str]()
+    load = PlannedLoad(120.0, {"READ": (1,)})
+    keep(scenario, "loadsim 1", load)
+    file = cache / f"{scenario.digest()}.json"
+    document = json.loads(file.read_text())
+    for damaged in (content, json.dumps(document | {"planned_load": {"duration_s": 120}}).encode()):
+        file.write_bytes(damaged)
+        assert cached(scenario, "loadsim 1") is None
+    assert said(lines, scenario) == cached(scenario, "loadsim 1") == make_plan(scenario).tally.load()
+    assert lines == []
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, cache: Path) -> None:
+    """As when there is a file in its place."""
+    cache.parent.parent.write_text("")
+    scenario, lines = virtual(tmp_path), list[str]()
+    assert said(lines, scenario) == make_plan(scenario).tally.load()
+    assert lines == []
+
+
+def test_the_verb_plan_keeps_its_load_for_runs(tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So whoever has no time before a common start plans beforehand."""
+    scenario = virtual(tmp_path)
+    assert main(["plan", str(tmp_path / "scenario.yaml")]) == 0
+    (file,) = cache.iterdir()
+    assert cached(scenario, json.loads(file.read_text())["software"]) == make_plan(scenario).tally.load()
+
+
+def test_stress_mode_has_no_plan(tmp_path: Path, cache: Path) -> None:
+    """And starts no process."""
+    virtual(tmp_path)
+    assert said([], load_scenario(str(tmp_path / "scenario.yaml"), ["run.mode=stress"])) is None
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "its process was ended by signal 9"),
+        ("raise SystemExit(5)", "its process ended with exit status 5"),
+        ("import signal; signal.pause()", "it took longer than 0 s; loadsim plan, beforehand, has the time"),
+    ],
+)
+def test_planning_that_is_killed_is_no_plan(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
+) -> None:
+    """The user learns why; nothing is kept."""
+    monkeypatch.setattr(planning, "PLANNER", (sys.executable, "-c", program))
+    lines = list[str]()
+    assert said(lines, virtual(tmp_path), limit_s=0.01) is None
+    assert lines == [f"the load was not planned: {why}; how much of it is made, the answer cannot say"]
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_run_that_ends_while_it_plans_leaves_nothing(tmp_path: Path, number: int, status: int) -> None:
+    """Interrupted or killed: no process, and after Ctrl-C no run directory.
+
+    The processes that plan have the same standard error, so it ends when the last of them does.
+    """
+    run = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "loadsim", "run", "quickstart", "--out", str(tmp_path / "out")),
+            *("--set", "topology=[{profile: loadsim-5.5/heavy, users: 1000}]", "--set", "run={day_length: 8h}"),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")},
+    )
+    assert run.stderr is not None
+    assert any(line.startswith("Planning the day of 1000 users once") for line in run.stderr)
+    run.send_signal(number)
+    _, rest = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == status, rest
+    assert "Traceback" not in rest
+    assert not (tmp_path / "out").exists() or number == signal.SIGKILL
+
+
+# --- in logs ----------------------------------------------------------------------------------------------------
+
+PLANNED = PlannedLoad(100.0, {"READ": (60, 60), "SEND": (2, 2)})
+
+
+def logs_of(place: Path, reads: int, header: Mapping[str, Any] | None = None, runs: int = 1) -> Iterator[TimingLog]:
+    """Write a log for each run: so many READs, a SEND that failed and one that was not begun, and a SYNC."""
+    tasks = [done("READ", 500 * number, 10) for number in range(reads)]
+    tasks += [done("SEND", 1000, 5, outcome="refused", error="RCPT"), skipped("SEND", 2000), done("SYNC", 3000, 1)]
+    for run in range(runs):
+        own = {"run": f"run-{run}", "planned_load": PLANNED.document(), "limits": {"hits": 0, "done": 0.9}}
+        yield sample_log(place / f"{run}.tlog", tasks, header=own | dict(header or {}))
+
+
+def test_the_share_is_what_was_asked_of_the_server(tmp_path: Path) -> None:
+    """121 of 124: what failed was asked, what was not begun was not, and SYNC is no task of the plan."""
+    summary = summarise(list(logs_of(tmp_path, 120)))
+    assert summary.score["load"] == {
+        "planned": 124,
+        "made": 121,
+        "share": 121 / 124,
+        "tasks": {"READ": {"planned": 120, "made": 120}, "SEND": {"planned": 4, "made": 1}},
+    }
+    assert summary.score["load_equivalent_users"] == round(2 * 121 / 124)
+    assert "\nLoad made: 121 of 124 tasks of the plan (97.6 %)\n" in summary.text
+    reason = "121 of 124 tasks of the plan were asked of the server (97.58 %)"
+    assert reason in summary.score["verdict"]["reasons"]
+    assert summary.score["verdict"]["validity"] == "degraded"
+
+
+def test_much_less_load_is_no_measurement(tmp_path: Path) -> None:
+    """A task with many missing is named, and the load-equivalent is of what was made."""
+    (log,) = logs_of(tmp_path, 99, {"day_s": 288})
+    summary = summarise([log])
+    assert "Load made: 100 of 124 tasks of the plan (80.6 %); below 95 %: READ 99 of 120\n" in summary.text
+    assert summary.score["verdict"]["reasons"][:1] == [
+        "100 of 124 tasks of the plan were asked of the server (80.65 %), at least 95 % needed"
+    ]
+    assert (summary.exit_status, summary.score["load_equivalent_users"]) == (3, round(200 * 100 / 124))
+
+
+def test_more_load_than_planned_is_told_and_not_counted(tmp_path: Path) -> None:
+    """The load-equivalent is of the plan's users at most."""
+    summary = summarise(list(logs_of(tmp_path, 150)))
+    assert "Load made: 151 of 124 tasks of the plan (121.8 %)\n" in summary.text
+    assert summary.score["load_equivalent_users"] == 2
+    assert not any("of the plan" in reason for reason in summary.score["verdict"]["reasons"])
+
+
+def test_another_window_has_another_load(tmp_path: Path) -> None:
+    """The first half has half of the plan."""
+    summary = summarise(list(logs_of(tmp_path, 120)), begin_s=0, end_s=50)
+    assert (summary.score["load"]["planned"], summary.score["load"]["made"]) == (62, 101)
+
+
+@pytest.mark.parametrize("header", [{"planned_load": None}, {"slice": {"number": 1, "weights": [1, 1]}}])
+def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path, header: dict[str, Any]) -> None:
+    """A log without it, and a slice: neither is invalid for it."""
+    summary = summarise(list(logs_of(tmp_path, 99, header)))
+    assert summary.score["load"] is None
+    assert ("Load made: not known" in summary.text) is ("planned_load" in header)
+    assert not any("of the plan" in reason for reason in summary.score["verdict"]["reasons"])
+
+
+def test_a_damaged_header_is_bad_input(tmp_path: Path) -> None:
+    """Not a run without a plan."""
+    with pytest.raises(LogError, match=r"^planned_load\.duration_s: expected seconds above 0, found -1$"):
+        summarise(list(logs_of(tmp_path, 99, {"planned_load": {"duration_s": -1, "tasks": {}}})))
+
+
+def test_of_several_runs_it_is_the_mean(tmp_path: Path) -> None:
+    """Where they are in one window."""
+    logs = list(logs_of(tmp_path, 120, runs=3))
+    load = summarise(logs, rebase=True).score["load"]
+    assert (load["planned"], load["made"], load["share"]) == (124, 121, pytest.approx(121 / 124))
+    assert summarise(logs).score["load"] is None
+
+
+def test_a_merged_log_has_the_plan_of_its_logs(tmp_path: Path) -> None:
+    """Of one that could not plan the others know it; two different ones, of other programs, are none."""
+    one, two, three = logs_of(tmp_path, 9, runs=3)
+    document = PLANNED.document()
+    without = {**one.header, "planned_load": None}
+    other = {**one.header, "planned_load": {**document, "duration_s": 90.0}}
+
+    def merged(*headers: Mapping[str, Any]) -> Any:
+        logs = [
+            TimingLog(header, log.sources, log.strings, log.streams)
+            for header, log in zip(headers, (one, two, three), strict=False)
+        ]
+        return merge(logs).header["planned_load"]
+
+    assert merged(one.header, one.header) == merged(without, one.header, one.header) == document
+    assert merged(without, without) is None
+    assert merged(one.header, other) is None
+
+
+# --- whole runs in virtual time ---------------------------------------------------------------------------------
+
+
+def answered(scenario: Scenario, place: Path, **options: Any) -> Summary:
+    """Run in virtual time, with the header that a run of the scenario would have, and return the answer."""
+    header = {
+        "users": scenario.users,
+        "engine_users": scenario.users,
+        "duration_s": scenario.duration_s,
+        "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],
+        "planned_load": make_plan(scenario).tally.load().document(),
+    }
+    return summarise([live(scenario, place, header=header, **options).log])
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_healthy_run_makes_the_load_of_the_plan(tmp_path: Path, seed: int) -> None:
+    """Within a per cent, with 20 ms a command in a day of two minutes; the verdict does not complain."""
+    scenario = virtual(tmp_path, seed)
+    score = answered(scenario, tmp_path).score
+    assert score["load"]["share"] == pytest.approx(1, abs=0.01)
+    assert score["verdict"]["reasons"] == []
+
+
+def test_mail_that_is_lost_is_load_that_is_not_made(tmp_path: Path) -> None:
+    """A server that loses all mail has nothing to read but what lay there, and nothing in the log failed for it."""
+    scenario = virtual(tmp_path)
+
+    def losing(module: FakeModule) -> FakeModule:
+        module.post = lambda mail, users: None
+        return module
+
+    summary = answered(scenario, tmp_path, wrap=losing)
+    score = summary.score
+    assert Counter(failed=score["failed"], skipped=score["skipped"], unfinished=score["unfinished"]).total() == 0
+    assert score["load"]["tasks"]["READ"]["made"] < score["load"]["tasks"]["READ"]["planned"] / 2
+    assert score["verdict"]["validity"] == "invalid"
+    assert summary.exit_status == 3
+    assert any("tasks of the plan were asked of the server" in reason for reason in score["verdict"]["reasons"])
+    assert "below 95 %: DELETE" in summary.text
