@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -394,6 +394,7 @@ def test_corrected_for_looks_few_are_found_that_are_not_there() -> None:
 
 
 @given(base=TIMES_MS, new=TIMES_MS, looks=st.integers(1, 20))
+@example(base=[1.0, 1.0], new=[1.0, 258.0], looks=20)  # an interval beyond the largest number
 def test_looks_correct_everything_alike(base: list[float], new: list[float], looks: int) -> None:
     """p is as many times as large, the interval is wider, and a difference is one where the interval leaves out 1."""
     (one,), (corrected,) = compare([Sample("READ", base, new)]), compare([Sample("READ", base, new)], looks)

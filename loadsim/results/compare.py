@@ -38,6 +38,9 @@ MOST_REPEATS = 100
 _DRAWS = 20_000
 """Of imaginary comparisons: they give a detectable difference to some tenths of a percent of itself."""
 
+_LARGEST = 700.0
+"""The logarithm of about the largest number there is: two runs that vary wildly, looked at often, say no less."""
+
 _SERVERS = 4_000
 """Drawn to find a share of comparisons, to within 0.8 %."""
 
@@ -146,7 +149,8 @@ class Welch:
     def interval(self, alpha: float) -> tuple[Floats, Floats]:
         """The ratio's interval of level 1 - `alpha`: below, above."""
         half = critical_t(alpha, self.freedom) * self.error
-        return np.exp(self.difference - half), np.exp(self.difference + half)
+        low, high = (np.clip(end, -_LARGEST, _LARGEST) for end in (self.difference - half, self.difference + half))
+        return np.exp(low), np.exp(high)
 
 
 def welch(base: Floats, new: Floats) -> Welch:
