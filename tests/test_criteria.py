@@ -361,7 +361,7 @@ def test_figures_are_numpys(
         "attempted_share": ran / planned,
         "failed_share": len(outcomes) / planned,
         "done_share": len(took_ms) / planned,
-        "done_per_s": ran / 100,
+        "done_per_s": len(took_ms) / 100,
         "skipped": late,
         "mean_ms": float(np.mean(took_ms)),
         "stddev_ms": float(np.std(took_ms, ddof=1)) if len(took_ms) > 1 else 0.0,
@@ -418,6 +418,16 @@ def test_the_edge_of_the_score_is_missed_by_default() -> None:
         default = hold({"score_ms": DEFAULT_CRITERIA["score_ms"]}, score_of(score_ms=score_ms))
         own = hold({"score_ms": {"max": 1000}}, score_of(score_ms=score_ms))
         assert ([one.passed for one in default], [one.passed for one in own]) == ([below], [most])
+
+
+@pytest.mark.parametrize("name", ["achieved_per_s", "tasks_per_s", "tasks.READ.done_per_s"])
+def test_no_rate_is_reached_by_failing(tmp_path: Path, name: str) -> None:
+    """100 READs in 100 s of which 40 are refused at once: 1 per second was offered, and 0.6 achieved."""
+    tasks = [done("READ", 1000 * at, 5) for at in range(60)]
+    tasks += [done("READ", 1000 * at + 1, 1, outcome="refused", error="NO") for at in range(40)]
+    criteria = {name: {"min": 0.9}, "offered_per_s": {"min": 1.0}}
+    found = summarise([sample_log(tmp_path / "a.tlog", tasks, header={"criteria": criteria})]).score["verdict"]
+    assert [(one["figure"], one["passed"]) for one in found["criteria"]] == [(0.6, False), (1.0, True)]
 
 
 def test_what_was_not_measured_is_missed_and_says_so() -> None:

@@ -425,7 +425,7 @@ def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
     (section,) = (one for one in document_of([str(tmp_path)], {}).sections if one.title == "Throughput")
     table = section.blocks[-1]
     assert isinstance(table, Table)
-    assert table.rows == (("READ", 4, 3, 1, 25.0, 1, 25.0, 1, 1, 1.0),)
+    assert table.rows == (("READ", 4, 3, 1, 25.0, 1, 25.0, 1, 1, 0.5),)
 
 
 def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:

@@ -421,7 +421,7 @@ def test_slices_that_are_not_one_run_are_refused(tmp_path: Path) -> None:
     later = part_of_sample(tmp_path, "2/2", {"run": "run-2", "client": "late"})
     with pytest.raises(LogError, match=r"run 'run-1': expected all 2 slices, found none of 2/2"):
         summarise([first, later])
-    for key, value in (("start_state_digest", None), ("limits", {}), ("software", "loadsim 9")):
+    for key, value in (("start_state_digest", None), ("duration_s", 7), ("software", "loadsim 9")):
         other = part_of_sample(tmp_path / key, "2/2", {key: value})
         with pytest.raises(LogError, match=rf"run 'run-1': {key}: expected the same in all slices, found .* 1/2 and "):
             summarise([first, other])

@@ -134,9 +134,9 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
     }
     return {
         **dict.fromkeys(SCORES, _MS),
-        "tasks_per_s": _PER_S,
+        **dict.fromkeys(("achieved_per_s", "tasks_per_s"), _PER_S),
         **_DONE,
-        **({} if stress else _DUE),
+        **({} if stress else {"offered_per_s": _PER_S, **_DUE}),
         **dict.fromkeys(("sessions_lost", "sessions_restored", "lost_users", "users_without_session"), _COUNT),
         "log_ons": _COUNT,
         **dict.fromkeys(("down_share", "logon_failed_share"), _SHARE),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from loadsim.results.alike import MIXED
 from loadsim.results.attendance import (
     heard_last_s,
     lost_users,
@@ -25,12 +26,12 @@ from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals, intervals
 from loadsim.results.lateness import late_seconds, lateness_p95_ms
 from loadsim.results.load import load_made
-from loadsim.results.merge import STRESS, mode_of, of_run
+from loadsim.results.merge import STRESS, mode_of
 from loadsim.results.repeats import Repeats, repeats
 from loadsim.results.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
 from loadsim.results.timinglog import Source, TimingLog
 from loadsim.results.trends import trends
-from loadsim.results.verdict import Facts, judge
+from loadsim.results.verdict import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,7 @@ def measure(
 ) -> Measured:
     """Of a window; the score is made of the percentile `percent` by `method` (see `score.METHODS`).
 
-    `part` is the slice of a run that the log is to be taken for, None for all of it.
-
-    Several runs are measured together, and each of them is judged by itself: among many, one that is worth nothing
-    would not be noticed.
+    `part` is the slice of a run that the log is to be taken for, None for all of it. Several runs are taken together.
     """
     protocols, certainty = _statistics(log, weights, window_s, percent, method)
     late_ms = lateness_p95_ms(log, window_s)
@@ -94,23 +92,9 @@ def measure(
         ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
         part=str(part) if part else None,
         load=None if part or mode_of(log) == STRESS else load_made(log, protocols, window_s),
-        invalid_runs=_invalid_runs(log, weights, window_s, percent, method),
+        mixed=log.header.get(MIXED, ()),
     )
     return Measured(facts, certainty, late_ms)
-
-
-def _invalid_runs(
-    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
-) -> list[str]:
-    """Of several runs those that are invalid by themselves, and why."""
-    runs = sorted({source.run for source in log.sources})
-    found = []
-    for run in runs if len(runs) > 1 else ():
-        alone = measure(of_run(log, run), weights, window_s, percent, method)
-        verdict = judge(alone.facts, (), log.header.get("limits") or {})
-        if verdict.validity == "invalid":
-            found.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
-    return found
 
 
 def _statistics(

@@ -70,9 +70,10 @@ class Facts:
 
     `ended_why` says what ended it early, unless somebody did; `unended`: no engine lived to the end; `incomplete`, of
     each log that is damaged or has no end, what is wrong with it; `unsteady`, what trends the window has;
-    `invalid_runs`, of several runs, which are invalid by themselves and why. `stress`: the run was a closed loop, in
-    which nothing was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice,
-    only what its machine did is judged. `load` is None where nobody knows how much the plan has.
+    `invalid_runs` and `missed_runs`, of several runs, which are invalid or miss criteria by themselves and why;
+    `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
+    was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
+    machine did is judged. `load` is None where nobody knows how much the plan has.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -89,6 +90,8 @@ class Facts:
     ended_why: str | None = None
     unended: bool = False
     invalid_runs: Sequence[str] = ()
+    missed_runs: Sequence[str] = ()
+    mixed: Sequence[str] = ()
     part: str | None = None
     load: Load | None = None
     users_without_session: int = 0
@@ -161,7 +164,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
     invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
-    missed = missed_texts(criteria)
+    missed = [*missed_texts(criteria), *facts.missed_runs]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
         passed=not missed if whole else None,
@@ -200,6 +203,11 @@ class Totals:
         )
 
     @property
+    def hits(self) -> int:
+        """Done, and well."""
+        return self.done - self.failed
+
+    @property
     def attempted_share(self) -> float | None:
         """Attempted of planned: the load that was made, of what was due."""
         return self.attempted / self.planned if self.planned else None
@@ -232,6 +240,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
         reasons.append(f"{_attempted(totals)}, at least {_percent(limits['done'])} needed")
     reasons += [f"{found}, at least {_percent(limits['load'])} needed" for found in _load_below(facts, limits["load"])]
+    if facts.mixed:
+        reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
     length_s = facts.window_s[1] - facts.window_s[0]
     if length_s < limits["window_s"]:
         reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
