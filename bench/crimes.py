@@ -195,16 +195,22 @@ def _ms(figure: float | str | None) -> str:
     return "none" if figure is None else "infinite" if figure == "inf" else f"{float(figure):,.0f}"
 
 
-def healthy(runs: int) -> int:
-    """Return how many of so many healthy runs are valid and pass, each with its own seed; print why one does not."""
-    good = 0
+def healthy(runs: int) -> bool:
+    """Return whether as many healthy runs pass, each with its own seed; print how, and why one is not valid."""
+    rows = []
     for seed in range(1, runs + 1):
-        (row,) = judged([NONE], seed)
-        if row.passes and not row.reasons:
-            good += 1
-        else:
-            print(f"seed {seed}: {row.verdict}: {'; '.join(row.reasons)}", flush=True)
-    return good
+        rows += judged([NONE], seed)
+        if rows[-1].reasons:
+            print(f"seed {seed}: {rows[-1].verdict}: {'; '.join(rows[-1].reasons)}", flush=True)
+    passed = sum(row.passes for row in rows)
+    figures = [(row.score["score_ms"], row.score["response_score_ms"], row.score["load"]["share"]) for row in rows]
+    scores_ms, responses_ms, loads = zip(*figures, strict=True)
+    print(
+        f"{passed} of {runs} healthy runs pass: score {_ms(min(scores_ms))} to {_ms(max(scores_ms))} ms,"
+        f" response score {_ms(min(responses_ms))} to {_ms(max(responses_ms))} ms,"
+        f" {min(loads):.1%} to {max(loads):.1%} of the plan's load"
+    )
+    return passed == runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -214,9 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--healthy", type=int, metavar="RUNS", help="no table, but so many runs without a crime")
     args = parser.parse_args(arguments)
     if args.healthy is not None:
-        good = healthy(args.healthy)
-        print(f"{good} of {args.healthy} healthy runs pass")
-        return int(good < args.healthy)
+        return 0 if healthy(args.healthy) else 1
     text = document(judged(CRIMES))
     if args.write:
         put_into(PAGE, text, MARK)
