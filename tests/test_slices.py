@@ -404,7 +404,7 @@ def test_a_missing_slice_is_refused_and_named(tmp_path: Path) -> None:
         summarise(places)
     score = summarise(places, force=True).score
     assert score["verdict"]["validity"] == "invalid"
-    assert "2 of 4 users were lost, at most 1 % allowed" in score["verdict"]["reasons"]
+    assert "the generator lost 2 of 4 users, at most 1 % allowed" in score["verdict"]["reasons"]
     assert "the logs are of 2 of 4 users" in score["verdict"]["reasons"]
     assert (score["delivery"]["undelivered_at_end"], score["delivery"]["unwatched"]) == (0, 1)
 
