@@ -207,9 +207,10 @@ def test_a_wrong_setting_is_said_of_the_setting(tmp_path: Path) -> None:
 
 
 def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
-    """No score, which is then off; throughput; and nothing of what was due."""
+    """Throughput, and nothing of what was due. Default criteria of that are off: a scenario may be for both modes."""
     stress = "run.mode=stress"
-    found = read(tmp_path, "{score_ms: {max: 5}, throughput.by_task.REPLY ALL: {min: 2}}", stress)
+    plan = "score_ms: {max: 5}, done_share: {min: 80%}, tasks.scored: {response_p95_ms: {max: 9}, done_share: null}"
+    found = read(tmp_path, f"{{{plan}, throughput.by_task.REPLY ALL: {{min: 2}}}}", stress)
     assert found == {
         "failed_share": {"max": 0.01},
         "down_share": {"max": 0.01},
@@ -220,7 +221,13 @@ def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
         "tasks.scored.failed_share": {"max": 0.01},
         "throughput.by_task.REPLY ALL": {"min": 2},
     }
-    for name in ("done_share", "planned", "lateness_p95_ms.busy", "inbox.p95_ms", "tasks.READ.response_p95_ms"):
+    for name in (
+        "planned",
+        "lateness_p95_ms.busy",
+        "inbox.p95_ms",
+        "tasks.READ.response_p95_ms",
+        "tasks.READ.done_share",
+    ):
         with pytest.raises(ConfigError, match="expected one of"):
             read(tmp_path, f"{{{name}: {{max: 1}}}}", stress)
 
