@@ -1,0 +1,473 @@
+"""Figures of `score.json`, computed a second time from `loadsim log export csv`, as the documentation defines them.
+
+Nothing of loadsim is imported: what is read are its four CSV exports, a run's `scenario.yaml` and what
+`loadsim plan --json` prints. So the results are of one whole run, on one machine, of one client module, in canonical
+mode. Times are whole microseconds throughout, as the exports have them.
+
+Left out are intervals and all texts. What the exports do not hold is taken as in a run that went to its end: no engine
+died or began late, no log is damaged, and no message is unwatched.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Row = dict[str, str]
+Figures = dict[str, Any]
+
+INF = math.inf
+SPANS = ("PROCESS INBOX", "NO SESSION")
+WITHOUT_WINDOW = ("LOGON", "LOGOFF")
+NOT_OF_THE_PLAN = (*WITHOUT_WINDOW, "SYNC")
+FAILED = ("refused", "lost", "timeout")
+PERCENTILES = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99, "p99_9_ms": Fraction(999, 10)}
+PUBLISHED_DAY_S = 8 * 3600
+
+
+def rows_of(export: str) -> list[Row]:
+    """Return the rows of an export, each by the names of its columns."""
+    return list(csv.DictReader(io.StringIO(export)))
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """A run: its exports, its resolved scenario, the plan if the run knew it, and the profiles' day in seconds."""
+
+    tasks: list[Row]
+    mails: list[Row]
+    commands: list[Row]
+    health: list[Row]
+    scenario: Mapping[str, Any]
+    plan: Mapping[str, Any] | None
+    profile_day_s: float = PUBLISHED_DAY_S
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+
+def us(seconds: str) -> int:
+    """Return an instant in microseconds."""
+    return round(float(seconds) * 1_000_000)
+
+
+def us_of_ms(milliseconds: str) -> float:
+    """Return a duration in microseconds; infinite if the cell is empty, as it never ended."""
+    return round(float(milliseconds) * 1000) if milliseconds else INF
+
+
+def duration_s(text: str | float) -> float:
+    """Return the seconds of a duration as scenarios write it, such as `1h30m` or `500ms`."""
+    if not isinstance(text, str):
+        return float(text)
+    seconds, number = Fraction(0), ""
+    rest = text.replace("ms", "k")  # a unit of one letter
+    for sign in rest:
+        if sign in "hmsk":
+            seconds += Fraction(number) * {"h": 3600, "m": 60, "s": 1, "k": Fraction(1, 1000)}[sign]
+            number = ""
+        else:
+            number += sign
+    return float(seconds)
+
+
+def nearest_rank(values_us: npt.ArrayLike, percent: Fraction | int) -> float:
+    """Return the smallest value in ms that at least so many percent of the values do not exceed."""
+    values = np.sort(np.asarray(values_us, dtype=float))
+    rank = math.ceil(Fraction(percent) * len(values) / 100)
+    return float(values[max(rank, 1) - 1]) / 1000
+
+
+def times_of(values_us: Sequence[float]) -> Figures:
+    """Return percentiles, maximum, mean and deviation in ms; an infinite time leaves no deviation."""
+    if not values_us:
+        return dict.fromkeys((*PERCENTILES, "max_ms", "mean_ms", "stddev_ms"))
+    values = np.asarray(values_us, dtype=float)
+    figures = {name: nearest_rank(values, percent) for name, percent in PERCENTILES.items()}
+    stddev = None if math.isinf(values.max()) else float(values.std(ddof=1)) / 1000 if len(values) > 1 else 0.0
+    return figures | {"max_ms": float(values.max()) / 1000, "mean_ms": float(values.mean()) / 1000, "stddev_ms": stddev}
+
+
+def share(part: float, whole: float) -> float | None:
+    """Return the part of the whole; None if there is no whole."""
+    return part / whole if whole else None
+
+
+# --- tasks --------------------------------------------------------------------------------------------------------
+
+
+def counts_of(rows: Sequence[Row]) -> Figures:
+    """Return how many of these tasks were planned, attempted, done and so on, and the shares."""
+    outcomes = Counter(row["outcome"] for row in rows)
+    failed, planned = sum(outcomes[each] for each in FAILED), len(rows)
+    attempted = planned - outcomes["skipped"]
+    return {
+        "planned": planned,
+        "attempted": attempted,
+        "done": outcomes["ok"] + failed,
+        "failed": failed,
+        "unfinished": outcomes["unfinished"],
+        "skipped": outcomes["skipped"],
+        "attempted_share": share(attempted, planned),
+        "done_share": share(outcomes["ok"], planned),
+        "failed_share": share(failed, planned),
+    }
+
+
+def task_figures(name: str, rows: Sequence[Row], weight: float, window_s: float) -> Figures:
+    """Return what the score table has of one task."""
+    outcomes = Counter(row["outcome"] for row in rows)
+    service = times_of([us_of_ms(row["service_ms"]) for row in rows if row["outcome"] == "ok"])
+    response = times_of([us_of_ms(row["response_ms"]) if row["outcome"] == "ok" else INF for row in rows])
+    counts = counts_of(rows)
+    kinds = Counter((row["outcome"], row["error"]) for row in rows if row["outcome"] in FAILED)
+    return {
+        "task": name,
+        "weight": weight,
+        "hits": outcomes["ok"],
+        **counts,
+        **{outcome: outcomes[outcome] for outcome in FAILED},
+        "done_per_s": None if name in WITHOUT_WINDOW else counts["done"] / window_s,
+        **service,
+        "percentile_ms": service["p95_ms"],
+        "response_percentile_ms": response["p95_ms"],
+        **{f"response_{each}": response[each] for each in (*PERCENTILES, "max_ms")},
+        "failures": {f"{outcome} {kind}": times for (outcome, kind), times in kinds.items()},
+    }
+
+
+def weighted(tasks: Iterable[Figures], figure: str) -> float | None:
+    """Return the average of a figure of these tasks by their weights."""
+    parts = [(task["weight"], task[figure]) for task in tasks]
+    return sum(weight * time for weight, time in parts) / sum(weight for weight, _ in parts) if parts else None
+
+
+def score_figures(tasks: Mapping[str, Figures], weights: Mapping[str, float]) -> Figures:
+    """Return both scores and what they cover."""
+    weighty = [name for name, weight in weights.items() if weight]
+    due = [tasks[name] for name in weighty if name in tasks and tasks[name]["planned"]]
+    scored = [task for task in due if task["hits"]]
+    few = [task["task"] for task in scored if task["hits"] < 300]
+    return {
+        "score_ms": weighted(scored, "p95_ms"),
+        "response_score_ms": weighted(due, "response_p95_ms"),
+        "provisional": bool(few),
+        "covers": {
+            "scored": {task["task"] for task in scored},
+            "without_hits": {task["task"] for task in due if not task["hits"]},
+            "not_planned": set(weighty) - {task["task"] for task in due},
+            "few_hits": set(few),
+        },
+    }
+
+
+def inbox_figures(spans: Sequence[Row]) -> Figures | None:
+    """Return how users worked through their Inboxes."""
+    if not spans:
+        return None
+    done = sum(span["outcome"] == "ok" for span in spans)
+    times = [us_of_ms(span["response_ms"]) if span["outcome"] == "ok" else INF for span in spans]
+    return {"processings": len(spans), "done": done, "unfinished": len(spans) - done, **times_of(times)}
+
+
+def lateness_figures(tasks: Sequence[Row]) -> Figures:
+    """Return the 95th percentile of each cause, over tasks of the plan that began."""
+    begun = [row for row in tasks if row["started_s"] and row["task"] not in NOT_OF_THE_PLAN]
+    return {
+        cause: nearest_rank([us_of_ms(row[f"late_{cause}_ms"]) for row in begun], 95) if begun else None
+        for cause in ("busy", "down", "generator")
+    }
+
+
+def session_figures(tasks: Sequence[Row], users: int, begin_us: int, end_us: int) -> Figures:
+    """Return how many sessions broke, how long users had none in the window, and how log-ons went."""
+    log_ons = [row for row in tasks if row["task"] == "LOGON" and row["outcome"] != "skipped"]
+    on = Counter(row["user"] for row in log_ons if row["outcome"] == "ok")
+    gaps = [row for row in tasks if row["task"] == "NO SESSION"]
+    never_back = [row for row in gaps if row["outcome"] != "ok"]
+    down_us = 0.0
+    for row in gaps:
+        from_us = us(row["scheduled_s"])
+        down_us += max(0.0, min(from_us + us_of_ms(row["response_ms"]), end_us) - max(from_us, begin_us))
+    restored = sum(times - 1 for times in on.values())
+    return {
+        "sessions_lost": restored + sum(row["user"] in on for row in never_back),
+        "sessions_restored": restored,
+        "lost_users": 0,
+        "users_without_session": len({row["user"] for row in never_back}),
+        "down_share": down_us / (users * (end_us - begin_us)),
+        "log_ons": len(log_ons),
+        "logon_failed_share": share(sum(row["outcome"] in FAILED for row in log_ons), len(log_ons)),
+    }
+
+
+# --- the load that was asked for ----------------------------------------------------------------------------------
+
+
+def load_figures(
+    tasks: Sequence[Row], plan: Mapping[str, Any] | None, begin_us: int, end_us: int, hour_s: float
+) -> Figures | None:
+    """Return what was made of the plan's load in a window that begins and ends with hours of the profiles' day."""
+    if plan is None:
+        return None
+    first, last = begin_us / 1e6 / hour_s, end_us / 1e6 / hour_s
+    assert first.is_integer() and last.is_integer()
+    planned: Counter[str] = Counter()
+    for hour in plan["by_hour"]:
+        if first <= hour["hour"] < last:
+            planned.update(hour["tasks"])
+    made = Counter(row["task"] for row in tasks if row["outcome"] != "skipped")
+    names = [name for name in planned | made if name not in NOT_OF_THE_PLAN]
+    by_task = {name: {"planned": planned[name], "made": made[name]} for name in names}
+    sums = {each: sum(task[each] for task in by_task.values()) for each in ("planned", "made")}
+    return {**sums, "share": share(sums["made"], sums["planned"]), "tasks": by_task}
+
+
+# --- delivery -----------------------------------------------------------------------------------------------------
+
+
+def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figures:
+    """Return what became of the messages that were accepted, each counted once per recipient."""
+    accepted_us: dict[tuple[str, str], int] = {}
+    sights: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for row in mails:
+        key = (row["message"], row["user"])
+        if row["event"] == "accepted":
+            accepted_us.setdefault(key, us(row["at_s"]))
+        elif row["event"] in ("seen", "found"):
+            sights[key].append((us(row["at_s"]), row["event"]))
+    first = {key: min(events) for key, events in sights.items()}
+    asked = {key: at_us for key, at_us in accepted_us.items() if begin_us <= at_us < end_us}
+    came = {key: first[key][0] - at_us for key, at_us in asked.items() if key in first}
+    early = [-took_us for took_us in came.values() if took_us < 0]
+
+    def under_way(at_us: int) -> int:
+        return sum(at <= at_us and (key not in first or first[key][0] > at_us) for key, at in accepted_us.items())
+
+    looks = [under_way(at_us) for at_us in range(begin_us, end_us + 1, 1_000_000)]
+    return {
+        "accepted": len(asked),
+        "delivered": len(came),
+        "timed": len(came),
+        "found": sum(first[key][1] == "found" for key in came),
+        "undelivered": len(asked) - len(came),
+        "unwatched": 0,
+        "undelivered_at_end": sum(key not in first for key in accepted_us),
+        "duplicates": sum(len(events) - 1 for events in sights.values()),
+        "under_way_max": max(looks),
+        "under_way_at_end": under_way(end_us),
+        "early": len(early),
+        "earliest_ms": max(early) / 1000 if early else None,
+        "clock_error_ms": 0,
+        **times_of([max(came.get(key, INF), 0) for key in asked]),
+    }
+
+
+# --- generator, machines, commands --------------------------------------------------------------------------------
+
+
+def engine_health(samples: Sequence[Row], begin_us: int, end_us: int) -> Figures:
+    """Return what one engine saw of itself."""
+    lags = []
+    for row in samples:
+        if row["lags_us"]:
+            first_us = us(row["at_s"]) - (int(row["at_ns"]) - int(row["lags_from_ns"])) / 1000
+            lags += [
+                int(lag)
+                for tick, lag in enumerate(row["lags_us"].split())
+                if begin_us <= first_us + tick * 10_000 < end_us
+            ]
+    inside = [row for row in samples if begin_us <= us(row["at_s"]) < end_us]
+    return {
+        "lag_p50_ms": nearest_rank(lags, 50) if lags else None,
+        "lag_p99_ms": nearest_rank(lags, 99) if lags else None,
+        "lag_max_ms": max(lags) / 1000 if lags else None,
+        "cpu_share": float(np.mean([float(row["cpu_share"]) for row in inside])) if inside else None,
+        "rss_bytes": max((int(row["rss_bytes"]) for row in inside), default=None),
+        "open_files": max((int(row["open_files"]) for row in inside), default=None),
+        "gc_max_ms": max((float(row["gc_max_ms"]) for row in inside), default=None),
+        "clock_steps": sum(bool(row.get("clock_step_ms")) for row in inside),
+    }
+
+
+def generator_figures(
+    health: Sequence[Row], limits: Mapping[str, Any], fastest_ms: float | None, begin_us: int, end_us: int
+) -> Figures:
+    """Return the worst of any engine, figure by figure, and what its lag may be."""
+    engines = defaultdict(list)
+    for row in health:
+        if row["engine"] != "machine":
+            engines[row["client"], row["engine"]].append(row)
+    each = [engine_health(samples, begin_us, end_us) for samples in engines.values()]
+    worst = {name: max((one[name] for one in each if one[name] is not None), default=None) for name in each[0]}
+    allowed = [] if limits["lag_p99_ms"] is None else [limits["lag_p99_ms"]]
+    if limits["lag_share"] is not None and fastest_ms is not None:
+        allowed.append(max(2.0, limits["lag_share"] * fastest_ms))
+    return worst | {"lag_limit_ms": min(allowed, default=None)}
+
+
+def machine_figures(samples: Sequence[Row], begin_us: int, end_us: int) -> Figures:
+    """Return how a machine was in the window."""
+    inside = [row for row in samples if begin_us <= us(row["at_s"]) < end_us]
+    return {
+        "name": inside[0]["client"],
+        "cores": len(inside[0]["core_shares"].split()),
+        "cpu_share": float(np.mean([float(row["cpu_share"]) for row in inside])),
+        "stolen_share": float(np.mean([float(row["stolen_share"]) for row in inside])),
+        "memory_available_bytes": min(int(row["memory_available_bytes"]) for row in inside),
+        "segments_sent": sum(int(row["segments_sent"]) for row in inside),
+        "segments_sent_again": sum(int(row["segments_sent_again"]) for row in inside),
+    }
+
+
+def command_figures(commands: Sequence[Row], begin_us: int, end_us: int) -> dict[str, Figures]:
+    """Return each protocol command that began in the window, by its name."""
+    named = defaultdict(list)
+    for row in commands:
+        if begin_us <= us(row["started_s"]) < end_us:
+            named[row["command"]].append(row)
+    figures = {}
+    for name, rows in named.items():
+        hits = [us_of_ms(row["took_ms"]) for row in rows if row["outcome"] == "ok"]
+        figures[name] = {"command": name, "hits": len(hits), "failed": len(rows) - len(hits), **times_of(hits)}
+    return figures
+
+
+# --- the verdict --------------------------------------------------------------------------------------------------
+
+
+def criteria_figures(figures: Figures, criteria: Mapping[str, Any], due: Iterable[str]) -> dict[str, Figures]:
+    """Return each criterion that is on, by the name of its figure."""
+    wanted = {name: limits for name, limits in criteria.items() if "tasks.scored." not in name}
+    each = set()
+    for name, limits in criteria.items():
+        for task in due if name.startswith("tasks.scored.") else ():
+            of_task = name.replace(".scored.", f".{task}.")
+            if of_task not in wanted:
+                wanted[of_task] = limits
+                each.add(of_task)
+    results = {}
+    for name, limits in wanted.items():
+        if limits is None:
+            continue
+        figure: Any = figures
+        for part in name.split("."):
+            figure = figure[part] if isinstance(figure, dict) else None
+        passed = figure is not None and not math.isinf(figure)
+        passed &= limits.get("min") is None or (figure is not None and figure >= limits["min"])
+        passed &= limits.get("max") is None or (figure is not None and figure <= limits["max"])
+        passed &= limits.get("below") is None or (figure is not None and figure < limits["below"])
+        kept = {each: limits.get(each) for each in ("min", "max", "below")}
+        results[name] = {"name": name, **kept, "figure": figure, "passed": passed, "each": name in each}
+    return results
+
+
+def validity(figures: Figures, limits: Mapping[str, Any], due: Iterable[str], embedded: bool) -> str:
+    """Return `valid`, `degraded` or `invalid`."""
+    begin_s, end_s = figures["window_s"]
+    made = figures["load"]["share"] if figures["load"] and figures["load"]["share"] is not None else 1.0
+    generator, own = figures["generator"], limits["generator"]
+
+    def above(figure: float | None, limit: float | None) -> bool:
+        return figure is not None and limit is not None and figure > limit
+
+    late = (
+        above(figures["lateness_p95_ms"]["generator"], own["lateness_p95_ms"])
+        or above(generator["lag_p99_ms"], generator["lag_limit_ms"])
+        or above(generator["cpu_share"], own["cpu"])
+    )
+    if (
+        figures["attempted_share"] < limits["done"]
+        or made < limits["load"]
+        or end_s - begin_s < duration_s(limits["window"])
+        or any(figures["tasks"][task]["hits"] < limits["hits"] for task in due)
+        or not figures["covers"]["scored"]
+        or (late and not embedded)
+    ):
+        return "invalid"
+    return "degraded" if figures["attempted_share"] < 0.995 or made < 0.98 else "valid"
+
+
+# --- all of it ----------------------------------------------------------------------------------------------------
+
+
+def recompute(run: Exports) -> Figures:
+    """Return the figures of `score.json` under its names; lists of tasks, criteria and the like go by their names."""
+    scenario, own = run.scenario, run.scenario["run"]
+    day_s, begin_s = duration_s(own["day_length"]), duration_s(own["warm_up"])
+    window_s = duration_s(own["window"])
+    begin_us, end_us = round(begin_s * 1e6), round((begin_s + window_s) * 1e6)
+    users = sum(group["users"] for group in scenario["topology"])
+    (module,) = {group["protocol"] for group in scenario["topology"]}
+    weights = scenario["weights"]
+
+    inside = [row for row in run.tasks if begin_us <= us(row["scheduled_s"]) < end_us]
+    named = defaultdict(list)
+    for row in run.tasks:
+        if row["task"] in WITHOUT_WINDOW:
+            named[row["task"]].append(row)
+    for row in inside:
+        if row["task"] not in (*SPANS, *WITHOUT_WINDOW):
+            named[row["task"]].append(row)
+    tasks = {name: task_figures(name, rows, weights.get(name, 0), window_s) for name, rows in named.items()}
+    counted = [row for name, rows in named.items() if name not in WITHOUT_WINDOW for row in rows]
+
+    score = score_figures(tasks, weights)
+    due = score["covers"]["scored"] | score["covers"]["without_hits"]
+    inbox = inbox_figures([row for row in inside if row["task"] == "PROCESS INBOX"])
+    load = load_figures(counted, run.plan, begin_us, end_us, 3600 * day_s / run.profile_day_s)
+    made = load["share"] if load and load["share"] is not None else 1.0
+    machines = defaultdict(list)
+    for row in run.health:
+        if row["engine"] == "machine":
+            machines[row["client"]].append(row)
+    counts = counts_of(counted)
+    figures = {
+        **score,
+        **counts,
+        **session_figures(run.tasks, users, begin_us, end_us),
+        "runs": 1,
+        "users": users,
+        "clients": len({row["client"] for row in run.tasks}),
+        "engines": len({(row["client"], row["engine"]) for row in run.tasks}),
+        "percentile": 95,
+        "window_s": [begin_s, begin_s + window_s],
+        "profile_day_s": run.profile_day_s,
+        "day_s": day_s,
+        "night_s": 0,
+        "compression": run.profile_day_s / day_s,
+        "load_equivalent_users": round(users * PUBLISHED_DAY_S / day_s * min(made, 1)),
+        "tasks_per_s": counts["done"] / window_s,
+        "load": load,
+        "tasks": tasks,
+        "inbox": inbox,
+        "by_protocol": {module: {**score, "inbox": inbox, "users": users, "tasks": tasks}},
+        "delivery": delivery_figures(run.mails, begin_us, end_us),
+        "lateness_p95_ms": lateness_figures(counted),
+        "generator": generator_figures(
+            run.health,
+            scenario["limits"]["generator"],
+            min((tasks[name]["p95_ms"] for name in score["covers"]["scored"]), default=None),
+            begin_us,
+            end_us,
+        ),
+        "machines": {name: machine_figures(samples, begin_us, end_us) for name, samples in machines.items()},
+        "commands": command_figures(run.commands, begin_us, end_us),
+    }
+    criteria = criteria_figures(figures, scenario["criteria"], due)
+    return figures | {
+        "verdict": {
+            "validity": validity(figures, scenario["limits"], due, scenario["server"] == "embedded"),
+            "passed": all(each["passed"] for each in criteria.values()),
+            "criteria": criteria,
+        }
+    }
