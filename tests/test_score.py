@@ -159,7 +159,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
     assert (score["response_score_ms"], score["down_share"], score["inbox"]) == ("inf", 0, None)
     assert (score["log_ons"], score["logon_failed_share"]) == (2, 0)
     assert (score["percentile"], score["method"], score["provisional"]) == (95, "merged", True)
-    assert (score["score_interval_ms"], score["no_score_interval"]) == (None, "the window is shorter than 15 min")
+    assert (score["score_interval_ms"], score["no_score_interval"]) == (None, "the window is shorter than 1 h")
     tasks = {task["task"]: task for task in score["tasks"]}
     times = [10.0 * number for number in range(1, 21)]
     percentiles = {"p50_ms": 100, "p90_ms": 180, "p95_ms": 190, "p99_ms": 200, "p99_9_ms": 200, "max_ms": 200}
@@ -174,7 +174,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "percentile_ms": 190,
         "response_percentile_ms": 190,
         "interval_ms": None,
-        "no_interval": "the window is shorter than 15 min",
+        "no_interval": "the window is shorter than 1 h",
         **{f"response_{name}": time_ms for name, time_ms in percentiles.items()},
         "planned": 20,
         "attempted": 20,
@@ -222,7 +222,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
             "response_score_ms": "inf",
             "inbox": None,
             "score_interval_ms": None,
-            "no_score_interval": "the window is shorter than 15 min",
+            "no_score_interval": "the window is shorter than 1 h",
             "spell_s": None,
             "provisional": True,
             "repeats": None,
@@ -365,12 +365,12 @@ def test_few_hits_make_a_score_provisional(tmp_path: Path) -> None:
 def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
     """An interval in score.json and in the text, which holds the score; the same whenever it is computed.
 
-    With four hits a second its width is about 10 ms, the standard error 2 or 3 ms: there are no decimals.
+    With a hit a second its width is about 10 ms, the standard error 2 or 3 ms: there are no decimals.
     """
     random = np.random.default_rng(8)
     took_ms = random.lognormal(3, 0.5, 3600)
-    tasks = [done("READ", 250 * at, float(took)) for at, took in enumerate(took_ms)]
-    log = sample_log(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 900.0]})
+    tasks = [done("READ", 1000 * at, float(took)) for at, took in enumerate(took_ms)]
+    log = sample_log(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 3600.0]})
     summary = summarise([log])
     low_ms, high_ms = summary.score["score_interval_ms"]
     assert low_ms < summary.score["score_ms"] < high_ms
