@@ -101,7 +101,7 @@ def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None
     assert score["attempted_share"] == score["done_share"] == pytest.approx(600 / 630)
     assert (score["verdict"]["validity"], score["verdict"]["reasons"]) == (
         "invalid",
-        ["run run-4 by itself is invalid: 60 of 90 planned tasks were begun (66.67 %), at least 90 % needed"],
+        ["run run-4 by itself is invalid: 60 of 90 tasks that were due were begun (66.67 %), at least 90 % needed"],
     )
     assert summarise([*logs[:4], *logs[5:]], rebase=True).score["verdict"]["validity"] == "valid"
 

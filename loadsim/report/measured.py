@@ -11,7 +11,7 @@ from loadsim.results.attendance import (
     heard_last_s,
     lost_users,
     runs_outside,
-    told,
+    told_at_least,
     users_had,
     users_present,
     users_without_session,
@@ -26,7 +26,7 @@ from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals, intervals
 from loadsim.results.lateness import late_seconds, lateness_p95_ms
 from loadsim.results.load import load_made
-from loadsim.results.merge import STRESS, mode_of
+from loadsim.results.merge import PLANNED_LOAD, STRESS, mode_of
 from loadsim.results.repeats import Repeats, repeats
 from loadsim.results.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
 from loadsim.results.timinglog import Source, TimingLog
@@ -67,6 +67,7 @@ def measure(
     protocols, certainty = _statistics(log, weights, window_s, percent, method)
     late_ms = lateness_p95_ms(log, window_s)
     users = sum(users_had(log, part).values())
+    unplanned = part is not None or mode_of(log) == STRESS
     facts = Facts(
         protocols=protocols,
         delivery=delivery(log, window_s),
@@ -74,7 +75,7 @@ def measure(
         users=users,
         lost_users=lost_users(log, part),
         users_without_session=users_without_session(log),
-        sessions_lost=told(log, "sessions_lost"),
+        sessions_lost=told_at_least(log, "sessions_lost"),
         down_share=down_share(log, window_s, users),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
         unended=not any(source.ended for source in log.sources if source.simulates),
@@ -91,7 +92,8 @@ def measure(
         unsteady=certainty.unsteady,
         ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
         part=str(part) if part else None,
-        load=None if part or mode_of(log) == STRESS else load_made(log, protocols, window_s),
+        load=None if unplanned else load_made(log, protocols, window_s),
+        load_unknown=not unplanned and PLANNED_LOAD in log.header and log.header[PLANNED_LOAD] is None,
         mixed=log.header.get(MIXED, ()),
     )
     return Measured(facts, certainty, late_ms)

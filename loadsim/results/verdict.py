@@ -33,7 +33,7 @@ FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
 are always waiting."""
 
-LOGON = "LOGON"
+LOGON, LOGOFF = "LOGON", "LOGOFF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Facts:
     """What the verdict is about. `users` counts users, `lost_users` those whom the generator lost, and
     `users_without_session` those whom the server had left without one at the end; `generator` is how we were ourselves.
 
-    `sessions_lost` counts sessions that broke, None where an engine did not say it; `down_share` is of the window's
+    `sessions_lost` counts sessions that broke, as far as engines lived to say it; `down_share` is of the window's
     user-seconds, without a session.
 
     `ended_why` says what ended it early, unless somebody did; `unended`: no engine lived to the end; `incomplete`, of
@@ -73,7 +73,8 @@ class Facts:
     `invalid_runs` and `missed_runs`, of several runs, which are invalid or miss criteria by themselves and why;
     `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
     was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
-    machine did is judged. `load` is None where nobody knows how much the plan has.
+    machine did is judged. `load` is None where it is not held against the plan; `load_unknown`: it
+    should have been, and no plan was made.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -94,6 +95,7 @@ class Facts:
     mixed: Sequence[str] = ()
     part: str | None = None
     load: Load | None = None
+    load_unknown: bool = False
     users_without_session: int = 0
     sessions_lost: int | None = None
     down_share: float | None = None
@@ -279,6 +281,8 @@ def _missing(facts: Facts) -> list[str]:
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
         reasons.append(_attempted(totals))
+    if facts.load_unknown:
+        reasons.append("how much of the load of the plan was made is not known")
     return reasons + _load_below(facts, FULL_LOAD)
 
 
@@ -302,6 +306,9 @@ def _sessions(facts: Facts) -> list[str]:
         warnings.append(f"{lost} lost{down}")
     if facts.log_ons.failed:
         warnings.append(f"{facts.log_ons.failed} of {facts.log_ons.planned} log-ons failed")
+    log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
+    if failed := sum(task.failed for task in log_offs):
+        warnings.append(f"{failed} of {sum(task.planned for task in log_offs)} log-offs failed")
     if facts.users_without_session:
         warnings.append(f"{facts.users_without_session} of {facts.users} users had no session at the end")
     return warnings
@@ -314,7 +321,7 @@ def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
 
 def _attempted(totals: Totals) -> str:
     share = _percent(totals.attempted / totals.planned)
-    return f"{totals.attempted} of {totals.planned} planned tasks were begun ({share})"
+    return f"{totals.attempted} of {totals.planned} tasks that were due were begun ({share})"
 
 
 def _percent(share: float) -> str:
