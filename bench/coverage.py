@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import table
+from loadsim.report.answer_text import length
 from loadsim.results.intervals import intervals
 from loadsim.results.score import percentile
 from loadsim.results.slots import Hits, in_order, slot_of
@@ -32,8 +33,8 @@ LEAST_SPELLS = 10
 
 SHOWN = ("READ", "score")
 
-ENOUGH = 200
-"""So many intervals tell the coverage of one combination to 1.5 %, and those of fewer are left out of the lowest."""
+ENOUGH = 150
+"""So many intervals tell the coverage of one combination to 1.8 %, and those of fewer are left out of the lowest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,4 +320,4 @@ def _covered(rows: Sequence[Row], name: str) -> float:
 
 
 def _length(window_s: int) -> str:
-    return f"{window_s // 60} min" if window_s >= 900 else f"{window_s} s"
+    return length(window_s) if window_s >= 900 else f"{window_s} s"

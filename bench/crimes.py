@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.misdeeds import BEGIN_S, CRIMES, NONE, Command, Crime
+from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, NONE, Command, Crime
 from bench.table import table
 from bench.tables import put_into
 from loadsim.cli.run_header import run_header
@@ -27,10 +27,11 @@ from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.client.control import Alone
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
+from loadsim.client.plan import Plan, make_plan
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.model.workload import Workload, plan_digest
+from loadsim.model.workload import Workload
 from loadsim.protocols.fake import FakeModule
 from loadsim.report.answer import summarise
 from loadsim.results.logwriter import TimingLogWriter
@@ -97,10 +98,11 @@ class _Scene(Alone):
                 mailbox.break_off(ServerLost("connection lost"))
 
 
-def commit(crime: Crime, scenario: Scenario, log: Path, contents: Contents) -> None:
-    """Make a run in virtual time on a server that does this, recorded in a timing log."""
+def commit(crime: Crime, plan: Plan, log: Path, contents: Contents) -> None:
+    """Make a run of this plan in virtual time on a server that does this, recorded in a timing log."""
+    scenario = plan.scenario
     workload = Workload(scenario)
-    header = run_header(workload, "run", "in memory", plan_digest(workload), None)
+    header = run_header(workload, "run", "in memory", plan.digest, None, load=plan.tally.load())
     own = {"client": "virtual", "engines": 1, "engine": "1", "engine_users": scenario.users}
 
     async def main(clock: LoopClock) -> None:
@@ -169,40 +171,46 @@ def judged(crimes: Iterable[Crime], seed: int = 1) -> list[Row]:
     """Make a run for each crime, and read its answer."""
     rows = []
     with tempfile.TemporaryDirectory() as place:
-        scenario = scenario_of(Path(place), seed)
+        plan = make_plan(scenario_of(Path(place), seed))
         contents = Contents(seed)
         for number, crime in enumerate(crimes):
             log = Path(place) / f"{number}.tlog"
-            commit(crime, scenario, log, contents)
+            commit(crime, plan, log, contents)
             rows.append(Row(crime, summarise([log]).score))
     return rows
 
 
 def document(rows: Iterable[Row]) -> str:
     """The table as Markdown."""
-    head = ["crime", "score, ms", "response score, ms", "verdict", "why"]
-    return table(
-        head, ([row.crime.title, *map(_ms, _scores(row)), row.verdict, "; ".join(row.reasons)] for row in rows)
-    )
+    return table(["crime", "score, ms", "response score, ms", "verdict", "why"], map(_cells, rows))
 
 
-def _scores(row: Row) -> tuple[Any, Any]:
-    return row.score["score_ms"], row.score.get("response_score_ms")
+def _cells(row: Row) -> list[str]:
+    scores = [_ms(row.score[name]) for name in ("score_ms", "response_score_ms")]
+    why = "; ".join(row.reasons) or ACCEPTED.get(row.crime.title, "")
+    return [row.crime.title, *scores, row.verdict, why]
 
 
 def _ms(figure: float | str | None) -> str:
     return "none" if figure is None else "infinite" if figure == "inf" else f"{float(figure):,.0f}"
 
 
-def healthy(runs: int) -> int:
-    """How many of so many healthy runs pass, each with its own seed; why one does not is printed."""
-    passed = 0
+def healthy(runs: int) -> bool:
+    """Return whether as many healthy runs pass, each with its own seed; print how, and why one is not valid."""
+    rows = []
     for seed in range(1, runs + 1):
-        (row,) = judged([NONE], seed)
-        passed += row.passes
-        if not row.passes:
-            print(f"seed {seed}: {row.verdict}: {'; '.join(row.reasons)}", flush=True)
-    return passed
+        rows += judged([NONE], seed)
+        if rows[-1].reasons:
+            print(f"seed {seed}: {rows[-1].verdict}: {'; '.join(rows[-1].reasons)}", flush=True)
+    passed = sum(row.passes for row in rows)
+    figures = [(row.score["score_ms"], row.score["response_score_ms"], row.score["load"]["share"]) for row in rows]
+    scores_ms, responses_ms, loads = zip(*figures, strict=True)
+    print(
+        f"{passed} of {runs} healthy runs pass: score {_ms(min(scores_ms))} to {_ms(max(scores_ms))} ms,"
+        f" response score {_ms(min(responses_ms))} to {_ms(max(responses_ms))} ms,"
+        f" {min(loads):.1%} to {max(loads):.1%} of the plan's load"
+    )
+    return passed == runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -212,9 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--healthy", type=int, metavar="RUNS", help="no table, but so many runs without a crime")
     args = parser.parse_args(arguments)
     if args.healthy is not None:
-        passed = healthy(args.healthy)
-        print(f"{passed} of {args.healthy} healthy runs pass")
-        return int(passed < args.healthy)
+        return 0 if healthy(args.healthy) else 1
     text = document(judged(CRIMES))
     if args.write:
         put_into(PAGE, text, MARK)

@@ -22,10 +22,11 @@ from loadsim.report.answer_text import ordinal
 from loadsim.results.groups import Groups
 
 
-def run_answer(*arguments: str | Path) -> None:
-    """Parse and run `loadsim log answer ...`."""
+def run_answer(*arguments: str | Path) -> int:
+    """Parse and run `loadsim log answer ...`; the exit status."""
     args = parser().parse_args(["log", "answer", *map(str, arguments)])
-    args.run(args)
+    status: int = args.run(args)
+    return status
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
@@ -79,6 +80,29 @@ def test_the_table_has_the_percentile_that_was_asked_for(tmp_path: Path, capsys:
         *("100.0", "200.0", "105.0", "59.2", "200.0", "0"),
     ]
     assert next(line for line in lines if line.startswith("Weighted Avg")).split()[-3:] == ["186.4", "inf", "1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "score_ms"),
+    [(("--percentile", "50"), 10), (("--percentile", "99"), 900), (("--method", "mean-of-clients"), 455)],
+)
+def test_criteria_and_verdict_are_those_of_the_95th_of_all_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, str], score_ms: float
+) -> None:
+    """A fifth of c1's READs takes 900 ms and none of c2's: merged 900 ms, at the median 10, by the mean of both 455."""
+    criteria = {"score_ms": {"below": 500}, "tasks.READ.p95_ms": {"below": 500}}
+    for client, slow in (("c1", 20), ("c2", 0)):
+        tasks = [done("READ", 900 * at, 900 if at < slow else 10) for at in range(100)]
+        header = {"client": client, "criteria": criteria, "users": 4, "weights": {"READ": 1}}
+        write_sample(tmp_path / f"{client}.tlog", tasks, header=header)
+    plain, other = answer(capsys, tmp_path), answer(capsys, *options, tmp_path)
+    assert (plain["score_ms"], other["score_ms"]) == (900, score_ms)
+    for key in ("verdict", "warnings", "advice"):
+        assert other[key] == plain[key]
+    assert [one["figure"] for one in other["verdict"]["criteria"]] == [900, 900]
+    said = "Criteria and verdict: by the 95th percentiles of all records, whichever are shown\n"
+    assert run_answer(*options, tmp_path) == run_answer(tmp_path) == 1
+    assert capsys.readouterr().out.count(said) == 1
 
 
 @pytest.mark.parametrize(
@@ -255,7 +279,7 @@ def test_runs_of_other_groups_have_none_together(tmp_path: Path) -> None:
     ]
     for logs, value in ((paths, "medium on imap"), (paths[:1], "1: medium on imap")):
         (table,) = summarise(logs, rebase=True, force=True, by="group").score["by"]["tables"]
-        assert (table["value"], table["tasks"][0]["hits"]) == (value, len(logs))
+        assert (table["value"], table["tasks"][0]["hits"]) == (value, 1)
 
 
 @pytest.mark.parametrize(

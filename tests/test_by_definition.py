@@ -218,9 +218,9 @@ def _as_written(record: Record, number: int) -> dict[str, Any]:
 
 def test_a_scored_logon_leaves_the_score_without_an_interval(tmp_path: Path) -> None:
     """It lies outside the window, of which an interval is made: that of the other tasks is not that of the score."""
-    tasks = [done("READ", 1000 * at, 10 + at % 7) for at in range(900)]
+    tasks = [done("READ", 4000 * at, 10 + at % 7) for at in range(900)]
     tasks += [done("LOGON", -100 - at, 1000 + at) for at in range(400)]
-    write_sample(tmp_path / "a.tlog", tasks, header={"weights": {"READ": 1, "LOGON": 1}, "window_s": [0.0, 900.0]})
+    write_sample(tmp_path / "a.tlog", tasks, header={"weights": {"READ": 1, "LOGON": 1}, "window_s": [0.0, 3600.0]})
     answer = summarise([tmp_path]).score
     assert answer["score_ms"] == (16 + 1379) / 2
     assert answer["score_interval_ms"] is None

@@ -124,13 +124,52 @@ def test_undecided_says_how_many_more(tmp_path: Path) -> None:
     base = three(tmp_path, "base", 102)
     near = compare_runs(base, three(tmp_path, "new", 105.06), max_regression=0.05)
     assert near.figures["decision"] == "undecided"
-    assert re.search(rf"about {near.figures['more_repeats']} more repeats? of each would decide", near.text)
+    assert re.search(
+        rf"{near.figures['more_repeats']} more repeats? of each would decide with a probability of 80 %", near.text
+    )
     at_it = [
         write_run(tmp_path, f"at-{at}", 107.1 * 1.02 ** (at - 2), 1.05 * 51 * 1.02 ** (at - 2)) for at in (1, 2, 3)
     ]
     never = compare_runs(base, at_it, max_regression=0.05)
     assert never.figures["more_repeats"] is None
     assert "more than 100 more repeats of each" in never.text
+
+
+def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
+    """So many runs whose READ takes about this time."""
+    turn = {"base": 0, "new": 1}[side]
+    return [
+        write_run(place, f"{side}-{at}", read_ms * 1.01 ** (at % 3), hour=2 * at + turn, send_ms=None)
+        for at in range(count)
+    ]
+
+
+def test_what_one_look_shows_is_warned_of_and_more_looks_are_corrected_for(tmp_path: Path, capsys: Capture) -> None:
+    """Nothing that is claimed of more than three runs is told without the share of those who looked after each."""
+    base, new = many(tmp_path, "base", 100, 5), many(tmp_path, "new", 110, 5)
+    arguments = ["compare", "--base", *map(str, base), "--new", *map(str, new)]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    share = re.search(r"with one after each run from 3 to 5, .* differs in (\d+) % of comparisons, not 5 %; see", text)
+    assert share and int(share[1]) == 7
+    assert "95 % interval" in text and "Both are corrected" not in text
+    assert main([*arguments, "--looks", "5"]) == 0
+    text = capsys.readouterr().out
+    assert "see --looks" not in text
+    assert "99 % interval" in text and "Both are corrected for 5 looks, and so are intervals (Bonferroni)." in text
+    once, often = compare_runs(base, new), compare_runs(base, new, looks=5)
+    assert by_name(often, "READ")["p"] == pytest.approx(5 * by_name(once, "READ")["p"])
+    assert by_name(often, "READ")["low"] < by_name(once, "READ")["low"]
+    for quiet in (compare_runs(base[:3], new[:3]), compare_runs(base, many(tmp_path / "same", "new", 100, 5))):
+        assert "see --looks" not in quiet.text
+
+
+def test_more_looks_decide_less(tmp_path: Path) -> None:
+    """An interval that lies above the limit at one look holds it at twenty."""
+    base, new = three(tmp_path, "base", 102), three(tmp_path, "new", 115)
+    decided = {looks: compare_runs(base, new, max_regression=0.05, looks=looks) for looks in (1, 20)}
+    assert [one.figures["decision"] for one in decided.values()] == ["failed", "undecided"]
+    assert decided[20].figures["looks"] == 20
 
 
 @pytest.mark.parametrize("repeats", [(1, 1), (1, 3), (3, 1)])
@@ -230,11 +269,11 @@ def test_a_difference_of_shares_is_shown_as_one_of_times_is() -> None:
     def unanswered(base: list[int], new: list[int]) -> Unanswered:
         return Unanswered([Counts(1000, some) for some in base], [Counts(1000, some) for some in new])
 
-    assert unanswered([10, 20, 30], [50, 60, 70]).shown
-    assert not unanswered([10, 40, 70], [50, 80, 110]).shown
-    assert not unanswered([10], [900]).shown
-    assert unanswered([0, 0], [500, 500]).shown
-    assert not Unanswered([Counts(20, 0)] * 2, [Counts(20, 1)] * 2).shown  # alike, and yet chance
+    assert unanswered([10, 20, 30], [50, 60, 70]).shown()
+    assert not unanswered([10, 40, 70], [50, 80, 110]).shown()
+    assert not unanswered([10], [900]).shown()
+    assert unanswered([0, 0], [500, 500]).shown()
+    assert not Unanswered([Counts(20, 0)] * 2, [Counts(20, 1)] * 2).shown()  # alike, and yet chance
     assert unanswered([10, 40, 70], [50, 80, 110]).more == "new"
 
 
@@ -321,6 +360,7 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
         ({"submission": "pipelining"}, "submission: expected the same in all runs, found aiosmtplib in"),
         ({"event_loop": "asyncio"}, "event_loop: expected the same in all runs, found uvloop in"),
         ({"limits": {"hits": 6}}, "expected a valid run, found an invalid one: READ has too few hits: 5"),
+        ({"limits": {"hits": 2}}, "limits: expected the same in all runs, found {'hits': 1} in"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header: dict[str, Any], says: str) -> None:
@@ -488,6 +528,8 @@ def test_junit_says_what_the_exit_status_says(tmp_path: Path, middle_ms: float, 
     ("arguments", "says"),
     [
         (("--base", "a"), "the following arguments are required: --new"),
+        (("--base", "a", "--new", "b", "--looks", "0"), "expected a whole number from 1 to 100, found '0'"),
+        (("--base", "a", "--new", "b", "--looks", "2.5"), "expected a whole number from 1 to 100, found '2.5'"),
         (("--base", "a", "--new", "b", "--max-regression", "5"), "from 0% to 100%, found '5'"),
         (("--base", "a", "--new", "b", "--max-regression", "-5%"), "argument --max-regression: expected one argument"),
         (

@@ -207,9 +207,10 @@ def test_a_wrong_setting_is_said_of_the_setting(tmp_path: Path) -> None:
 
 
 def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
-    """No score, which is then off; throughput; and nothing of what was due."""
+    """Throughput, and nothing of what was due. Default criteria of that are off: a scenario may be for both modes."""
     stress = "run.mode=stress"
-    found = read(tmp_path, "{score_ms: {max: 5}, throughput.by_task.REPLY ALL: {min: 2}}", stress)
+    plan = "score_ms: {max: 5}, done_share: {min: 80%}, tasks.scored: {response_p95_ms: {max: 9}, done_share: null}"
+    found = read(tmp_path, f"{{{plan}, throughput.by_task.REPLY ALL: {{min: 2}}}}", stress)
     assert found == {
         "failed_share": {"max": 0.01},
         "down_share": {"max": 0.01},
@@ -220,7 +221,13 @@ def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
         "tasks.scored.failed_share": {"max": 0.01},
         "throughput.by_task.REPLY ALL": {"min": 2},
     }
-    for name in ("done_share", "planned", "lateness_p95_ms.busy", "inbox.p95_ms", "tasks.READ.response_p95_ms"):
+    for name in (
+        "planned",
+        "lateness_p95_ms.busy",
+        "inbox.p95_ms",
+        "tasks.READ.response_p95_ms",
+        "tasks.READ.done_share",
+    ):
         with pytest.raises(ConfigError, match="expected one of"):
             read(tmp_path, f"{{{name}: {{max: 1}}}}", stress)
 
@@ -361,7 +368,7 @@ def test_figures_are_numpys(
         "attempted_share": ran / planned,
         "failed_share": len(outcomes) / planned,
         "done_share": len(took_ms) / planned,
-        "done_per_s": ran / 100,
+        "done_per_s": len(took_ms) / 100,
         "skipped": late,
         "mean_ms": float(np.mean(took_ms)),
         "stddev_ms": float(np.std(took_ms, ddof=1)) if len(took_ms) > 1 else 0.0,
@@ -418,6 +425,16 @@ def test_the_edge_of_the_score_is_missed_by_default() -> None:
         default = hold({"score_ms": DEFAULT_CRITERIA["score_ms"]}, score_of(score_ms=score_ms))
         own = hold({"score_ms": {"max": 1000}}, score_of(score_ms=score_ms))
         assert ([one.passed for one in default], [one.passed for one in own]) == ([below], [most])
+
+
+@pytest.mark.parametrize("name", ["achieved_per_s", "tasks_per_s", "tasks.READ.done_per_s"])
+def test_no_rate_is_reached_by_failing(tmp_path: Path, name: str) -> None:
+    """100 READs in 100 s of which 40 are refused at once: 1 per second was offered, and 0.6 achieved."""
+    tasks = [done("READ", 1000 * at, 5) for at in range(60)]
+    tasks += [done("READ", 1000 * at + 1, 1, outcome="refused", error="NO") for at in range(40)]
+    criteria = {name: {"min": 0.9}, "offered_per_s": {"min": 1.0}}
+    found = summarise([sample_log(tmp_path / "a.tlog", tasks, header={"criteria": criteria})]).score["verdict"]
+    assert [(one["figure"], one["passed"]) for one in found["criteria"]] == [(0.6, False), (1.0, True)]
 
 
 def test_what_was_not_measured_is_missed_and_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from virtual_runs import Lived, chosen, live, quiet, scenario_of
 
 from loadsim.client.activities import Step
+from loadsim.client.engine import Engine
 from loadsim.client.presence import Late
 from loadsim.client.user import User
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.workload import PROCESS_INBOX, Workload
+from loadsim.protocols.fake import FakeModule
 
 S = 10**9
 NO_DELAY = {"min": "0s", "average": "0s", "max": "0s"}
@@ -175,3 +178,41 @@ def test_every_message_that_was_to_be_read_is_in_the_log(
             if mail["at_ns"] <= processings[-1]
         }
         assert in_sight <= notes[user], (in_sight - notes[user], lived.tasks(user=user)[-5:])
+
+
+# --- times without a session ------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_was_lost_before_its_user_was_cut_off_was_down_since_then(tmp_path: Path) -> None:
+    """The end of the run cuts off a submission that hangs; the session of the mailbox broke long before."""
+    silent = {(1, "SMTP DATA", number): ServerSilent("no answer") for number in range(200)}
+    sender = quiet(new_mail={"per_day": 200, "save_sent": False})
+
+    async def during(engine: Engine, module: FakeModule) -> None:
+        await asyncio.sleep(100)
+        module.mailboxes[1].break_off(ServerLost("reset"))
+
+    scenario = scenario_of(tmp_path, (sender, 2), day="120s", limits={"grace": "1s", "drain": "1s"})
+    lived = live(scenario, tmp_path, fault=chosen(silent), limit_s=1000, during=during)
+    (span,) = [each for each in lived.tape.spans if each["task"] == "NO SESSION" and each["user"] == 1]
+    assert span["scheduled_ns"] == 100 * S
+    assert span["ended_ns"] > lived.engine.start_ns + 120 * S
+
+
+def test_a_first_message_is_not_due_before_it_was_in_sight(tmp_path: Path) -> None:
+    """A processing that was due while its user had no session reads what is found after the log-on, and no sooner."""
+    writer = quiet(new_mail={"per_day": 100, "save_sent": False, "recipients": 1})
+    reader = quiet(process_inbox={"per_day": 60, "read_note_delay": NO_DELAY})
+    scenario = scenario_of(tmp_path, (reader, 1), (writer, 2))
+    (user,) = (number for number in (1, 2, 3) if Workload(scenario).profile(number).name == "profile0")
+    down = {(user, "IMAP AUTHENTICATE", number): ServerLost("reset") for number in range(1, 6)}
+
+    async def during(engine: Engine, module: FakeModule) -> None:
+        await asyncio.sleep(100)
+        module.mailboxes[user].break_off(ServerLost("reset"))
+
+    lived = live(scenario, tmp_path, fault=chosen(down), during=during)
+    up_ns = min(mail["at_ns"] for mail in lived.mails("found", user))
+    first = next(task for task in lived.tasks("READ", user=user) if (task["started_ns"] or 0) >= up_ns)
+    assert any(100 * S < due < up_ns for due in due_ns(lived, user))
+    assert first["scheduled_ns"] == up_ns

@@ -48,10 +48,15 @@ def seconds(value: float, *spans: tuple[float, float]) -> tuple[Second, ...]:
 
 
 def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[str, Any] | None = None) -> Summary:
-    """The answer about a run whose engines saw this of themselves; each has read 100 messages in 100 ms each."""
+    """The answer about a run whose engines saw this of themselves; each has read 100 messages in 100 ms each.
+
+    Nothing is asked of the server but its score.
+    """
     paths = []
+    asked = {"criteria": {"score_ms": {"below": 1000}}}
     for number, samples in enumerate(engines):
-        named = HEADER | {"engine": str(number), "engine_users": 2, "users": 2 * len(engines)} | dict(header or {})
+        own = {"engine": str(number), "engine_users": 2, "users": 2 * len(engines)}
+        named = HEADER | asked | own | dict(header or {})
         paths.append(place / f"{number}.tlog")
         writer = TimingLogWriter(paths[-1], named, EPOCH_NS)
         for read in READS:
@@ -355,7 +360,7 @@ def test_a_late_loop_whose_cores_were_taken_says_so(tmp_path: Path) -> None:
     """Engine and machine look at themselves at other instants; what was taken in the late seconds is what counts."""
     lags_us = {5: [90_000] * 10 + [50] * 90, 6: [90_000] * 10 + [50] * 90}
     engine = [sample(at_s, lags_us.get(at_s, [50] * 100)) for at_s in range(1, 11)]
-    header = {**HEADER, "engine": "machine", "engine_users": 0, "users": 2}
+    header = {**HEADER, "engine": "machine", "engine_users": 0, "users": 2, "criteria": {"score_ms": {"below": 1000}}}
     machine = TimingLogWriter(tmp_path / "machine.tlog", header, EPOCH_NS)
     machine.facts(ENDED)
     for at_s in range(1, 11):

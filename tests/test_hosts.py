@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from mailservers import short_directory
-from patience import PATIENCE_S
+from patience import PATIENCE_S, PATIENT_CRITERIA
 
 from bench.hosts import Host, hosts
 from loadsim.cli import BAD_INPUT, main
@@ -172,7 +172,7 @@ def written(path: Path, **where: Any) -> Path:
         "accounts": {"user": "user{index:05d}", "password": "secret-{index}"},
         "topology": [{"profile": "loadsim-5.5/light", "users": 10}],
         "run": {"day_length": "20s", "ramp_up": "1s", "warm_up": "1s", "window": "6s", "duration": "8s"},
-        "criteria": {"score_ms": {"max": 30000}},
+        "criteria": PATIENT_CRITERIA,
         "limits": {
             "window": "1s",
             "hits": 0,

@@ -418,14 +418,14 @@ def test_the_embedded_server_is_never_good(tmp_path: Path) -> None:
 
 
 def test_what_came_of_everything_due_task_by_task(tmp_path: Path) -> None:
-    """Planned, done well or badly, still running, not begun; without log-ons, which have no window."""
+    """Planned, begun, succeeded, failed, still running, not begun; shares are of what was planned. Without log-ons."""
     tasks = [done("READ", 100, 5), done("READ", 200, 5, outcome="lost"), skipped("READ", 300), done("LOGON", 100, 5)]
     tasks.append(done("READ", 400, 5, outcome="unfinished", ended_ns=None))
     write_sample(tmp_path / "a.tlog", tasks, header={"window_s": [0.0, 2.0]})
     (section,) = (one for one in document_of([str(tmp_path)], {}).sections if one.title == "Throughput")
     table = section.blocks[-1]
     assert isinstance(table, Table)
-    assert table.rows == (("READ", 4, 2, 50.0, 1, 1, 1, 1.0),)
+    assert table.rows == (("READ", 4, 3, 1, 25.0, 1, 25.0, 1, 1, 0.5),)
 
 
 def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:

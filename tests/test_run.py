@@ -20,7 +20,7 @@ import pytest
 import yaml
 from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, mailboxes_by_imap, mailboxes_by_log
 from mailservers import StartDovecotPostfix, StartEmbedded
-from patience import PATIENCE_S
+from patience import PATIENCE_S, PATIENT_CRITERIA
 
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
@@ -56,7 +56,7 @@ def written(path: Path, **changes: Any) -> Path:
             {"profile": "loadsim-5.5/heavy", "users": 2},
         ],
         "run": {"day_length": "20s", "ramp_up": "1s", "warm_up": "2s", "window": "18s"},
-        "criteria": {"score_ms": {"max": 30000}},
+        "criteria": PATIENT_CRITERIA,
     } | changes
     scenario["limits"] = {
         "window": "1s",

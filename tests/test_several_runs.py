@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 from test_generator import CALM, sample
-from timing_samples import ENDED, EPOCH_NS, HEADER, done, skipped, write_sample
+from timing_samples import ENDED, EPOCH_NS, HEADER, done, event, skipped, write_sample
 
+from loadsim.cli import main
 from loadsim.errors import LogError
 from loadsim.report.answer import summarise
 from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.merge import merge
 from loadsim.results.timinglog import read_log, write_log
+
+CRITERIA = {"score_ms": {"below": 1000}, "failed_share": {"max": 0.01}}
 
 
 def write_run(place: Path, run: str, engines: Sequence[int] = (0, 1), hour: int = 8) -> list[Path]:
@@ -25,9 +28,9 @@ def write_run(place: Path, run: str, engines: Sequence[int] = (0, 1), hour: int 
             [done("READ", 1000 * at, 10, user=1 + 2 * engine) for at in range(50)],
             header={
                 "run": run,
-                "criteria": {"score_ms": {"below": 1000}},
                 "engine": str(engine),
                 "users": 4,
+                "criteria": CRITERIA,
                 "wall_clock_start": f"2026-01-05T{hour:02d}:00:00+00:00",
             },
         )
@@ -41,7 +44,7 @@ def test_an_engine_without_a_log_is_missed_in_any_run(tmp_path: Path, short: str
     logs = [path for run in ("first", "second") for path in write_run(tmp_path, run, (0,) if run == short else (0, 1))]
     write_log(merge([read_log(path) for path in logs], rebase=True), tmp_path / "merged.tlog")
     for score in (summarise(logs, rebase=True).score, summarise([tmp_path / "merged.tlog"]).score):
-        assert (score["users"], score["runs"]) == (8, 2)
+        assert (score["users"], score["runs"]) == (4, 2)
         assert score["verdict"]["validity"] == "invalid"
         assert score["verdict"]["reasons"] == [
             "the generator lost 2 of 8 users, at most 1 % allowed",
@@ -59,27 +62,30 @@ def test_users_of_different_scenarios_are_not_lost(tmp_path: Path) -> None:
         header={
             "run": "small",
             "users": 1,
+            "criteria": CRITERIA,
             "engine_users": 1,
             "scenario_digest": "s2",
             "hand": {"users": 1, "step": 2_654_435_769, "begin": 0, "end": 2**32},
         },
     )
     score = summarise([*write_run(tmp_path, "large"), small], rebase=True, force=True).score
-    assert (score["users"], score["verdict"]["validity"]) == (5, "valid")
+    assert (score["users"], score["verdict"]["validity"]) == (2.5, "valid")
 
 
 def test_a_run_beyond_the_window_is_named(tmp_path: Path) -> None:
     """It began an hour after the other: unless rebased, none of its tasks counts, and the answer says so."""
     logs = [*write_run(tmp_path, "first"), *write_run(tmp_path, "second", hour=9)]
     apart, rebased = summarise(logs), summarise(logs, rebase=True)
-    assert apart.score["planned"] == 100 and rebased.score["planned"] == 200
+    assert apart.score["planned"] == 50 and rebased.score["planned"] == 100
     assert apart.score["verdict"]["validity"] == "invalid"
     assert apart.score["verdict"]["reasons"] == [
         "run second by itself is invalid: the logs hold no task: there is no score",
         "no task of run second was due in the window: its own start is another one (see --rebase)",
+        "run second by itself misses criteria: score_ms was not measured, below 1000 ms wanted;"
+        " failed_share was not measured, at most 1 % wanted",
     ]
     assert rebased.score["verdict"]["validity"] == "valid"
-    assert "\nLogs of 2 runs: users, engines, rates and counts are those of all together\n" in rebased.text
+    assert "\nLogs of 2 runs: users, engines, rates and counts are means per run; " in rebased.text
     assert "Logs of" not in summarise(logs[:2]).text
 
 
@@ -89,16 +95,114 @@ def test_a_run_that_is_invalid_does_not_count_among_many(tmp_path: Path) -> None
     for number in range(10):
         tasks = [done("READ", 1000 * at, 10) for at in range(60)]
         tasks += [skipped("READ", 1000 * at) for at in range(60, 90)] if number == 4 else []
-        asked = {"limits": {"hits": 1, "done": 0.9}, "criteria": {"score_ms": {"below": 1000}}}
-        header = {"run": f"run-{number}", **asked}
+        header = {"run": f"run-{number}", "limits": {"hits": 1, "done": 0.9}, "criteria": CRITERIA}
         logs.append(write_sample(tmp_path / f"{number}.tlog", tasks, header=header))
     score = summarise(logs, rebase=True).score
     assert score["attempted_share"] == score["done_share"] == pytest.approx(600 / 630)
     assert (score["verdict"]["validity"], score["verdict"]["reasons"]) == (
         "invalid",
-        ["run run-4 by itself is invalid: 60 of 90 planned tasks were begun (66.67 %), at least 90 % needed"],
+        ["run run-4 by itself is invalid: 60 of 90 tasks that were due were begun (66.67 %), at least 90 % needed"],
     )
     assert summarise([*logs[:4], *logs[5:]], rebase=True).score["verdict"]["validity"] == "valid"
+
+
+def repeat(place: Path, run: str, reads: int = 90, refused: int = 0, **header: Any) -> Path:
+    """The log of a run of 100 s with so many READs of 10 ms, some of which are refused."""
+    tasks = [done("READ", at * 100_000 / reads, 10) for at in range(reads - refused)]
+    tasks += [done("READ", at * 100_000 / reads, 10, outcome="refused", error="NO") for at in range(refused)]
+    return write_sample(
+        place / f"{run}.tlog", tasks, header={"run": run, "limits": {"hits": 1}, "criteria": CRITERIA, **header}
+    )
+
+
+def test_counts_and_rates_are_per_run(tmp_path: Path) -> None:
+    """Three runs of 24 tasks/s are no 72: criteria, users, counts and equivalents are those of one run, on average."""
+    header = {"criteria": {"tasks_per_s": {"min": 60}, "planned": {"max": 2500}}, "day_s": 14_400.0, "compression": 2.0}
+    logs = [repeat(tmp_path, f"run-{number}", 2400, **header) for number in range(3)]
+    summary = summarise(logs, rebase=True)
+    score = summary.score
+    assert (score["offered_per_s"], score["achieved_per_s"], score["tasks_per_s"]) == (24, 24, 24)
+    assert (score["users"], score["engines"], score["load_equivalent_users"], score["planned"]) == (2, 1, 4, 2400)
+    (read,) = score["tasks"]
+    assert (read["hits"], read["done_per_s"], score["by_protocol"]["imap"]["users"]) == (2400, 24, 1)
+    assert summary.exit_status == 1
+    assert "tasks_per_s 24.0 per s, at least 60 per s wanted" in score["verdict"]["reasons"]
+    assert "24.0 tasks/s achieved of 24.0 offered" in summary.text
+    alone = summarise(logs[:1]).score
+    assert {key: alone[key] for key in ("users", "planned", "tasks_per_s")} == {
+        key: score[key] for key in ("users", "planned", "tasks_per_s")
+    }
+
+
+def test_means_of_counts_are_exact_where_they_decide_and_short_where_they_are_read(tmp_path: Path) -> None:
+    """One refused task in three runs of 90 is a third of one, which is more than none."""
+    header = {"criteria": {"failed": {"max": 0}, "tasks.READ.refused": {"max": 0.3}}}
+    logs = [repeat(tmp_path, f"run-{number}", refused=number == 1, **header) for number in range(3)]
+    summary = summarise(logs, rebase=True)
+    assert summary.score["failed"] == 1 / 3
+    assert summary.score["failed_share"] == pytest.approx(1 / 270)
+    assert summary.score["tasks"][0]["failures"][0]["times"] == 1 / 3
+    assert "Tasks: 90 planned, 90 done, 0.3 of them failed" in summary.text
+    assert "Failures: 0.3 READ refused (NO)" in summary.text
+    assert [one["passed"] for one in summary.score["verdict"]["criteria"]] == [False, False]
+
+
+def test_a_run_that_misses_criteria_by_itself_is_named(tmp_path: Path) -> None:
+    """Every fifteenth READ of one run in ten is refused: 7 %, and 0.7 % of all runs', which would be few enough."""
+    logs = [repeat(tmp_path, f"run-{number}", refused=6 * (number == 4)) for number in range(10)]
+    summary = summarise(logs, rebase=True)
+    verdict = summary.score["verdict"]
+    assert [one["passed"] for one in verdict["criteria"]] == [True] * 2
+    assert (verdict["validity"], verdict["passed"], summary.exit_status) == ("valid", False, 1)
+    assert verdict["reasons"] == ["run run-4 by itself misses criteria: failed_share 6.667 %, at most 1 % wanted"]
+    others = summarise([*logs[:4], *logs[5:]], rebase=True)
+    assert (others.score["verdict"]["passed"], others.exit_status) == (True, 0)
+
+
+def test_the_longest_queue_is_that_of_the_worst_run(tmp_path: Path) -> None:
+    """Three runs have 4, 1 and 1 messages under way at 2 s: the most are 4, and 2 on average, never 6."""
+    logs = [
+        write_sample(
+            tmp_path / f"{run}.tlog",
+            [done("READ", 1000, 10)],
+            [event("accepted", f"n1.{number}", 2, 1500) for number in range(many)],
+            header={"run": f"run-{run}"},
+        )
+        for run, many in enumerate((4, 1, 1))
+    ]
+    mail = summarise(logs, rebase=True).score["delivery"]
+    assert (mail["accepted"], mail["under_way_max"], mail["under_way_at_end"]) == (2, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        ({"criteria": {"score_ms": {"below": 500}}}, "criteria.score_ms.below: .* found 1000 in .* and 500 in"),
+        ({"criteria": {"score_ms": None}}, "criteria.score_ms: .* found {'below': 1000} in .* and None in"),
+        ({"limits": {"hits": 7}}, "limits.hits: .* found 1 in .* 'run-1' and 7 in .* 'run-2'"),
+        ({"limits": {}}, "limits.hits: .* found 1 in .* and 'nothing' in"),
+        ({"weights": {"READ": 9, "SEND": 1, "MOVE": 1, "COPY": 1}}, "weights.READ: .* found 10 in .* and 9 in"),
+        ({"window_s": [0.0, 90.0]}, r"window_s: .* found \[0.0, 100.0\] in .* and \[0.0, 90.0\] in"),
+        ({"compression": 2.0}, "compression: .* found 1.0 in .* and 2.0 in"),
+    ],
+)
+def test_runs_that_are_judged_differently_are_not_merged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], header: dict[str, Any], named: str
+) -> None:
+    """The difference is named; merged by force, they are invalid, and so is the merged log, as often as it is read."""
+    criteria = {"criteria": {"score_ms": {"below": 1000}}}
+    logs = [repeat(tmp_path, "run-1", **criteria), repeat(tmp_path, "run-2", **(criteria | header))]
+    with pytest.raises(LogError, match=f"merge: {named}"):
+        summarise(logs, rebase=True)
+    assert main(["log", "answer", "--rebase", *map(str, logs)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    name = named.partition(":")[0]
+    write_log(merge([read_log(path) for path in logs], rebase=True, force=True), tmp_path / "forced.tlog")
+    third = repeat(tmp_path, "run-3", **criteria)
+    for forced in (logs, [tmp_path / "forced.tlog"], [tmp_path / "forced.tlog", third]):
+        summary = summarise(forced, rebase=True, force=True)
+        assert summary.exit_status == 3
+        assert f"the logs were merged by force, and differ in {name}" in summary.score["verdict"]["reasons"]
 
 
 def test_no_window_reaches_beyond_the_runs(tmp_path: Path) -> None:
@@ -121,6 +225,7 @@ def watched(place: Path, run: str, samples: Sequence[dict[str, Any]], hour: int)
         "run": run,
         "wall_clock_start": f"2026-01-05T{hour:02d}:00:00+00:00",
         "limits": HEADER["limits"] | {"generator_lag_share": None},
+        "criteria": CRITERIA,
     }
     writer = TimingLogWriter(place / f"{run}.tlog", header, EPOCH_NS)
     for at in range(100):

@@ -13,6 +13,9 @@ from loadsim.cli.junit import junit_file
 from loadsim.report.compare import compare_runs
 from loadsim.report.compare_junit import compare_junit
 
+MOST_LOOKS = 100
+"""Who looks more often corrects for nothing any more."""
+
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
 
 
@@ -26,6 +29,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=share,
         metavar="SHARE",
         help="how much worse the score may be, such as 5%%; the exit status says whether it is",
+    )
+    parser.add_argument(
+        "--looks",
+        type=looks,
+        default=1,
+        metavar="N",
+        help="how often in all you will look at these runs and more of them; what is found is corrected for that",
     )
     parser.add_argument("--force", action="store_true", help="compare what should not be compared, and say so")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -42,10 +52,19 @@ def share(text: str) -> float:
     return value
 
 
+def looks(text: str) -> int:
+    """A whole number from 1 to 100."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_LOOKS:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_LOOKS}, found {text!r}")
+    return int(text)
+
+
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison; the exit status is that of `--max-regression`, or 0."""
     with junit_file(args.junit, "compare") as write_junit:
-        comparison = compare_runs(args.base, args.new, max_regression=args.max_regression, force=args.force)
+        comparison = compare_runs(
+            args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
+        )
         write_junit(compare_junit(comparison.figures))
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the exit status all the same
         print(json.dumps(comparison.figures, indent=2) if args.json else comparison.text, end="\n" if args.json else "")

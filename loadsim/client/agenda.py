@@ -125,7 +125,9 @@ class Agenda:
         """The activity that takes the place of a planned one comes on the agenda at once."""
         pending = heappop(self._pending)
         if pending.step is None:
-            pending = pending._replace(step=self._take_up(pending.activity))
+            step = self._take_up(pending.activity)
+            due_ns = max(pending.due_ns, step.since_ns if step else 0)
+            pending = pending._replace(step=step, due_ns=due_ns, ready_ns=due_ns)
         self.next_ns = self._pending[0].ready_ns if self._pending else None
         return pending
 
@@ -164,6 +166,7 @@ class Agenda:
             _, _, due_ns, activity, step, _ = heappop(self._pending)
             if step is None and due_ns < end_ns:
                 step = self._take_up(activity)
+                due_ns = max(due_ns, step.since_ns if step else 0)
             self._skip(activity, due_ns, step, end_ns)
         self.next_ns = None
 

@@ -22,7 +22,7 @@ from loadsim.errors import LogError, RunInvalid
 from loadsim.model.scenario import STRESS, Scenario
 from loadsim.results.planned_load import PlannedLoad, read_planned_load
 
-PLANNER = (sys.executable, "-m", "loadsim.client.planning")
+PLANNER = (sys.executable, "-P", "-m", "loadsim.client.planning")
 
 TELL_AFTER_S = 1.0
 """Planning that takes longer is told of."""
@@ -68,9 +68,11 @@ def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
     """Return the load that `keep` kept; None where there is none, or one that cannot be read."""
     digest = scenario.digest()
     try:
-        document = json.loads((cache_directory() / f"{digest}.json").read_text(encoding="utf-8"))
+        file = cache_directory() / f"{digest}.json"
+        document = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if (document["software"], document["scenario_digest"]) == (software, digest):
-            return read_planned_load(document["planned_load"])
+            load = read_planned_load(document["planned_load"])
+            return load if load.tasks and load.duration_s == scenario.duration_s else None
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, LogError):
         pass
     return None

@@ -101,14 +101,22 @@ async def read(user: User, header: Header) -> Structure:
 async def _show(user: User, header: Header) -> Structure:
     structure = await user.mailbox.structure(header.ref)
     if structure.text is not None:
-        await user.mailbox.part(header.ref, structure.text)
+        await _part(user, header, structure.text)
     return structure
+
+
+async def _part(user: User, header: Header, part: Part) -> bytes | bytearray:
+    """Fetch a part. Raises `ServerRefused` when it is empty and should not be: its contents are gone."""
+    data = await user.mailbox.part(header.ref, part)
+    if part.size_bytes and not data:
+        raise ServerRefused("FETCH of an empty part")
+    return data
 
 
 async def load_attachment(user: User, wanted: tuple[Header, Part]) -> None:
     """Open the attachment of a message that was read."""
     header, part = wanted
-    await user.mailbox.part(header.ref, part)
+    await _part(user, header, part)
     await _back(user)
 
 
@@ -154,7 +162,7 @@ async def fetch_attachment(user: User, about: Read) -> tuple[Read, Attachment | 
     if not about.structure.attachments:
         return about, None
     part = about.structure.attachments[0]
-    encoded = await user.mailbox.part(about.header.ref, part)
+    encoded = await _part(user, about.header, part)
     return about, Attachment(part.content_type, part.filename, part.encoding, encoded)
 
 

@@ -466,8 +466,9 @@ class User:
             self._end_session()
 
     def _end_session(self) -> None:
+        if self.is_on:  # else it was lost before, and since then
+            self._presence.down(self.now())
         self._off()
-        self._presence.down(self.now())
         self.looking = False
         self._forget_session()
 

@@ -46,6 +46,12 @@ def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
 
 SCORES = ("score_ms", "response_score_ms")
 
+OF_THE_PLAN: Mapping[str, TypeAdapter[float | None]] = {
+    "done_share": TypeAdapter(Share | None),
+    "response_p95_ms": TypeAdapter(Amount | None),
+}
+"""The last parts of the names of default criteria, besides the scores, that ask for what was due."""
+
 SCORED = "tasks.scored."
 """The beginning of a criterion that holds for each scored task, unless one of its own says otherwise."""
 
@@ -112,8 +118,8 @@ _WITHOUT_RATE = ("LOGON", "LOGOFF")
 def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
     """The figures of a run that a criterion may name: `planned` are the tasks of each client module's users.
 
-    In a closed loop nothing is due, so there is no figure of what was; its throughput takes their place. The score
-    has its name there, too: scenarios of both modes may share their criteria, and this one is then off.
+    In a closed loop nothing is due, so there is no figure of what was; its throughput takes their place. The default
+    criteria have their names there, too: scenarios of both modes may share their criteria, and these are then off.
     """
 
     def of_task(task: str) -> Tree:
@@ -134,13 +140,13 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
     }
     return {
         **dict.fromkeys(SCORES, _MS),
-        "tasks_per_s": _PER_S,
+        **dict.fromkeys(("achieved_per_s", "tasks_per_s"), _PER_S),
         **_DONE,
-        **({} if stress else _DUE),
+        **({"done_share": OF_THE_PLAN["done_share"]} if stress else {"offered_per_s": _PER_S, **_DUE}),
         **dict.fromkeys(("sessions_lost", "sessions_restored", "lost_users", "users_without_session"), _COUNT),
         "log_ons": _COUNT,
         **dict.fromkeys(("down_share", "logon_failed_share"), _SHARE),
-        "tasks": {**{task: of_task(task) for task in tasks}, "scored": of_task("READ")},
+        "tasks": {**{task: of_task(task) for task in tasks}, "scored": {**of_task("READ"), **OF_THE_PLAN}},
         "by_protocol": modules,
         **inbox,
         "delivery": {**_DELIVERY, "earliest_ms": _MS, "clock_error_ms": _MS, **_TIMES},
@@ -231,7 +237,7 @@ def read_criteria(document: object, planned: Mapping[str, set[str]], stress: boo
     tree = figures(planned, stress)
     given = dict(_bounds(unfolded(document, origin), tree, (), tree, origin))
     own = {name: bound for name, bound in given.items() if name.startswith("by_protocol.")}
-    default = {name: bound for name, bound in DEFAULT.items() if _has(tree, name)}
+    default = dict(DEFAULT)
     if SENDING.isdisjoint(task for tasks in planned.values() for task in tasks):
         del default["delivery.p95_ms"]  # without mail it would never be measured, and so always be missed
     common = {name: bound for name, bound in {**default, **given}.items() if name not in own}
@@ -244,16 +250,9 @@ def read_criteria(document: object, planned: Mapping[str, set[str]], stress: boo
     only = f"by_protocol.{next(iter(planned))}." if len(planned) == 1 else ""
     criteria |= {name.removeprefix(only): bound for name, bound in own.items()}
     if stress:
-        return {name: bound for name, bound in criteria.items() if name.split(".")[-1] not in SCORES}
+        off = (*SCORES, *OF_THE_PLAN)
+        return {name: bound for name, bound in criteria.items() if name.split(".")[-1] not in off}
     return criteria
-
-
-def _has(tree: Tree, name: str) -> bool:
-    """Whether there is a figure of this name."""
-    within: Any = tree
-    for part in name.split("."):
-        within = within.get(part) if isinstance(within, Mapping) else None
-    return within is not None
 
 
 def _of_modules(name: str, planned: Mapping[str, set[str]]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,17 @@ from loadsim.report.breakdown import breakdown
 from loadsim.report.criteria_file import criteria_of
 from loadsim.report.figures import finite, response_figures, table_row, times_figures
 from loadsim.report.measured import Measured, measure
+from loadsim.report.per_run import mean, per_run
 from loadsim.results.attendance import told
 from loadsim.results.clients import client_figures
-from loadsim.results.criteria import Result, hold, read_criteria
+from loadsim.results.criteria import Result, hold, missed_texts, read_criteria
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator import EngineHealth
 from loadsim.results.generator_limits import lag_limit_ms
 from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals
 from loadsim.results.load import Load, TaskLoad
-from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, window_of
+from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.results.repeats import Repeats
 from loadsim.results.score import (
     DEFAULT_WEIGHTS,
@@ -37,7 +38,7 @@ from loadsim.results.score import (
 from loadsim.results.slices import part_of
 from loadsim.results.throughput import throughput
 from loadsim.results.timinglog import TimingLog, read_each
-from loadsim.results.verdict import Totals, Verdict, judge, limits_of
+from loadsim.results.verdict import Facts, Totals, Verdict, judge, limits_of
 
 SESSIONS = ("sessions_lost", "sessions_restored")
 """Facts of an engine: how many sessions broke over the whole run, and how many log-ons after that succeeded."""
@@ -115,19 +116,84 @@ def _summarise(
             raise LogError("weights: expected a log of a canonical run, found a stress run's: it has no score")
         weights = {}
     weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
-    measured = measure(log, weights, window_s, how.percent, how.method, part)
-    facts, limits = measured.facts, log.header.get("limits") or {}
-    figures = _figures(log, measured, weights, window_s)
-    figures["percentile"] = int(how.percent) if how.percent == int(how.percent) else float(how.percent)
+    limits = log.header.get("limits") or {}
+
+    # Each of several runs by itself: among many, one that is worth nothing would not be noticed.
+    runs = sorted({source.run for source in log.sources})
+    alone = {run: _judged(of_run(log, run), weights, window_s, how.criteria) for run in (runs if len(runs) > 1 else ())}
+
+    # All together, by the standard percentiles; what is shown may be made of others.
+    own = [one.figures for one in alone.values()]
+    judged = _judged(log, weights, window_s, how.criteria, part, own)
+    verdict = judge(_with_runs(judged.facts, alone, limits), judged.results, limits)
+    figures = judged.figures
+    if (how.percent, how.method) != (SCORED_PERCENT, MERGED):
+        figures = per_run(_figures(log, weights, window_s, how.percent, how.method, part)[1], own)
+    score = {**_verdict(verdict, judged.results), **figures}
+    if how.commands:
+        score["commands"] = mean([_command(command) for command in command_statistics(log, window_s)], len(runs))
+    if how.by is not None:
+        score["by"] = mean(breakdown(log, weights, window_s, how.by, how.percent, how.method), len(runs))
+    return Summary(score, answer_text(score), verdict.exit_status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The facts and figures of a log by the standard percentiles, and what came of its criteria."""
+
+    facts: Facts
+    figures: dict[str, Any]
+    results: Sequence[Result]
+
+
+def _judged(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    criteria: Path | None,
+    part: Slice | None = None,
+    own: Sequence[Mapping[str, Any]] = (),
+) -> _Judged:
+    """`own` has the figures of each run, if they are several. Of some users, a slice, criteria say nothing."""
+    facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, MERGED, part)
+    figures = per_run(figures, own)
+    wanted = criteria_of(criteria, figures) if criteria else read_criteria(log.header)
+    return _Judged(facts, figures, () if part else hold(wanted, figures))
+
+
+def _with_runs(facts: Facts, alone: Mapping[str, _Judged], limits: Mapping[str, Any]) -> Facts:
+    """The facts of several runs, with those runs that are invalid by themselves or miss criteria, and why."""
+    invalid, missed = [], []
+    for run, judged in alone.items():
+        verdict = judge(judged.facts, (), limits)
+        if verdict.validity == "invalid":
+            invalid.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
+        if texts := missed_texts(judged.results):
+            missed.append(f"run {run} by itself misses criteria: {'; '.join(texts)}")
+    return replace(facts, invalid_runs=invalid, missed_runs=missed)
+
+
+def _figures(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    percent: int | Fraction,
+    method: str,
+    part: Slice | None,
+) -> tuple[Facts, dict[str, Any]]:
+    """What verdicts are made of, and what `score.json` has beside the verdict: of all runs together."""
+    measured = measure(log, weights, window_s, percent, method, part)
+    facts = measured.facts
+    figures = _measured_figures(log, measured, weights, window_s)
+    figures["percentile"] = int(percent) if percent == int(percent) else float(percent)
     figures["slice"] = facts.part
-    figures["method"] = how.method
+    figures["method"] = method
     figures["load"] = _load(facts.load)
     figures["delivery"] = _delivery(facts.delivery)
-    figures["lateness_p95_ms"] = dict.fromkeys(measured.late_ms) if stress else measured.late_ms
-    figures["throughput"] = asdict(throughput(log, window_s, facts.protocols, facts.delivery)) if stress else None
-    held, fastest_ms = limits_of(limits, facts.stress), facts.fastest_p95_ms
-    lag_ms = lag_limit_ms(held, fastest_ms)
-    figures["generator"] = _generator(facts.generator.engines, lag_ms)
+    figures["lateness_p95_ms"] = dict.fromkeys(measured.late_ms) if facts.stress else measured.late_ms
+    figures["throughput"] = asdict(throughput(log, window_s, facts.protocols, facts.delivery)) if facts.stress else None
+    held, fastest_ms = limits_of(log.header.get("limits") or {}, facts.stress), facts.fastest_p95_ms
+    figures["generator"] = _generator(facts.generator.engines, lag_limit_ms(held, fastest_ms))
     figures["machines"] = [asdict(machine) for machine in facts.generator.machines]
     figures["per_client"] = [
         asdict(one)
@@ -135,15 +201,7 @@ def _summarise(
             log, window_s, facts.generator.engines, held, fastest_ms, generator_counts=facts.generator_counts
         )
     ]
-    wanted = criteria_of(how.criteria, figures) if how.criteria else read_criteria(log.header)
-    results = () if part else hold(wanted, figures)  # of some users, criteria say nothing
-    verdict = judge(facts, results, limits)
-    score = {**_verdict(verdict, results), **figures}
-    if how.commands:
-        score["commands"] = [_command(command) for command in command_statistics(log, window_s)]
-    if how.by is not None:
-        score["by"] = breakdown(log, weights, window_s, how.by, how.percent, how.method)
-    return Summary(score, answer_text(score), verdict.exit_status)
+    return facts, figures
 
 
 def _verdict(verdict: Verdict, results: Sequence[Result]) -> dict[str, Any]:
@@ -170,7 +228,7 @@ def _verdict(verdict: Verdict, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _figures(
+def _measured_figures(
     log: TimingLog, measured: Measured, weights: Mapping[str, float], window_s: tuple[float, float]
 ) -> dict[str, Any]:
     length_s = window_s[1] - window_s[0]
@@ -216,7 +274,9 @@ def _figures(
         "night_s": float(log.header.get("night_s") or 0),
         "compression": compression,
         "load_equivalent_users": None if stress else round(users * FULL_DAY_S / day_s * made),
-        "tasks_per_s": totals.done / length_s,
+        "offered_per_s": None if stress else totals.planned / length_s,
+        "achieved_per_s": totals.hits / length_s,
+        "tasks_per_s": totals.hits / length_s,
         **asdict(totals),
         "attempted_share": None if stress else totals.attempted_share,
         "done_share": None if stress else totals.done_share,
@@ -294,7 +354,7 @@ def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str,
         "done": task.done,
         "done_share": task.done_share,
         "failed_share": task.failed_share,
-        "done_per_s": task.done / length_s if task.windowed else None,
+        "done_per_s": task.hits / length_s if task.windowed else None,
         **{outcome: count for outcome, count in task.counts.items() if outcome != "ok"},
         "failures": [
             {"outcome": outcome, "kind": kind, "times": times} for (outcome, kind), times in task.failures.items()
@@ -303,12 +363,11 @@ def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str,
 
 
 def _load(load: Load | None) -> dict[str, Any] | None:
-    """Of several runs the mean."""
     if load is None:
         return None
 
     def counts(of: Load | TaskLoad) -> dict[str, int]:
-        return {"planned": round(of.planned / load.runs), "made": round(of.made / load.runs)}
+        return {"planned": of.planned, "made": of.made}
 
     return {**counts(load), "share": load.share, "tasks": {name: counts(task) for name, task in load.tasks.items()}}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
+from loadsim.report.per_run import in_tenths
 from loadsim.report.table import table
 from loadsim.results.merge import WITHOUT_WINDOW
 from loadsim.results.score import FEW_HITS, MERGED
@@ -29,6 +30,7 @@ MOST_FAILURES = 5
 
 def answer_text(score: Mapping[str, Any]) -> str:
     """The text for what `score.json` holds; it ends with a line break. Times are in milliseconds."""
+    score = in_tenths(score) if score["runs"] > 1 else score
     lines = [*_head(score), ""]
     percentile = ordinal(score["percentile"])
     for name, protocol in score["by_protocol"].items():
@@ -70,10 +72,13 @@ def _head(score: Mapping[str, Any]) -> list[str]:
         lines.append("Mode: stress: throughput, no LoadSim score")
     lines.append(
         f"Load: {_count(users, 'user')} and as many sessions, from {_count(clients, 'client')} with"
-        f" {_count(engines, 'engine')}; {score['tasks_per_s']:.1f} tasks/s"
+        f" {_count(engines, 'engine')}; {tasks_per_s(score)}"
     )
     if score["runs"] > 1:
-        lines.append(f"Logs of {score['runs']} runs: users, engines, rates and counts are those of all together")
+        lines.append(
+            f"Logs of {score['runs']} runs: users, engines, rates and counts are means per run; percentiles and shares"
+            " are of all records"
+        )
     modules = score["by_protocol"]
     lines.append(
         f"Client module{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
@@ -88,6 +93,12 @@ def _head(score: Mapping[str, Any]) -> list[str]:
     lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
     lines.append(f"Plan: {score.get('plan_digest') or 'unknown'}")
     return lines
+
+
+def tasks_per_s(score: Mapping[str, Any]) -> str:
+    """The tasks that succeeded each second, of those that were due; in a closed loop, nothing is due."""
+    achieved, offered = score["achieved_per_s"], score["offered_per_s"]
+    return f"{achieved:.1f} tasks/s achieved" + ("" if offered is None else f" of {offered:.1f} offered")
 
 
 def _day(score: Mapping[str, Any]) -> str:
@@ -471,7 +482,9 @@ def _verdict(score: Mapping[str, Any]) -> list[str]:
     verdict = score["verdict"]
     advice = [f"  What may help: {score['advice']}"] if score["advice"] else []
     words = f"Verdict: {verdict['validity']}, {passed_words(score)}"
-    return [words, *(f"  {reason}" for reason in verdict["reasons"]), *advice]
+    standard = (score["percentile"], score["method"]) == (95, MERGED) or score["verdict"]["passed"] is None
+    note = [] if standard else ["Criteria and verdict: by the 95th percentiles of all records, whichever are shown"]
+    return [*note, words, *(f"  {reason}" for reason in verdict["reasons"]), *advice]
 
 
 def passed_words(score: Mapping[str, Any]) -> str:

@@ -12,7 +12,18 @@ from typing import Any
 from loadsim.errors import ConfigError
 from loadsim.report.answer import summarise
 from loadsim.report.compare_text import compare_text, percent
-from loadsim.results.compare import Decision, Difference, Sample, compare, decide, repeats_needed
+from loadsim.results.compare import (
+    ALPHA,
+    FIRST_LOOK,
+    MOST_LOOKED_AT,
+    Decision,
+    Difference,
+    Sample,
+    compare,
+    decide,
+    false_claims,
+    repeats_needed,
+)
 from loadsim.results.merge import STRESS, find_logs, mode_of
 from loadsim.results.timinglog import read_log
 from loadsim.results.unanswered import Counts, Side, Unanswered, together
@@ -22,7 +33,7 @@ UNDECIDED = 4
 
 EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
 
-SAME = ("submission", "event_loop", "users", "day_s", "duration_s", "window_s", "weights")
+SAME = ("submission", "event_loop", "users", "day_s", "duration_s", "window_s", "weights", "limits")
 """Header keys on which all runs must agree."""
 
 LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
@@ -82,13 +93,14 @@ def compare_runs(
     new: Sequence[Path | str],
     *,
     max_regression: float | None = None,
+    looks: int = 1,
     force: bool = False,
 ) -> Comparison:
     """Compare the runs of two sets; each argument (a run directory, a log, or a pattern) is one run.
 
-    `max_regression` is a share: 0.05 lets the score be 5 % worse. `force` compares what should not be compared, and
-    says what was wrong with it. Raises `ConfigError` for runs that are no two sets of the same, and for what cannot be
-    read.
+    `max_regression` is a share: 0.05 lets the score be 5 % worse. `looks` is how often in all one looks at sets that
+    grow; what is found is corrected for that. `force` compares what should not be compared, and says what was wrong
+    with it. Raises `ConfigError` for runs that are no two sets of the same, and for what cannot be read.
     """
     runs = {BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]}
     _check_distinct(runs)
@@ -98,14 +110,16 @@ def compare_runs(
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     unanswered = _unanswered(tasks)
     scores = _samples({side: [run.scores_ms for run in of_side] for side, of_side in runs.items()})
-    less = {sample.name: _answered_less(sample.name, tasks, unanswered) for sample in scores}
+    less = {sample.name: _answered_less(sample.name, tasks, unanswered, looks) for sample in scores}
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
     decisions = (
-        [] if max_regression is None else [_decision(sample, max_regression, *less[sample.name]) for sample in scores]
+        []
+        if max_regression is None
+        else [_decision(sample, max_regression, looks, *less[sample.name]) for sample in scores]
     )
     decision = _together(found for found, _ in decisions)
-    found = compare(_samples(_of_each(tasks, "p95_ms")))
+    found = compare(_samples(_of_each(tasks, "p95_ms")), looks)
     medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
     compared = {one.name for one in found}
     figures: dict[str, Any] = {
@@ -121,8 +135,9 @@ def compare_runs(
             }
             for one in found
         ],
-        "scores": [_figures(one, less[one.name][0]) for one in compare(scores)],
+        "scores": [_figures(one, less[one.name][0]) for one in compare(scores, looks)],
         "not_compared": sorted({name for run in _all(tasks) for name, task in run.items() if task["hits"]} - compared),
+        "looks": looks,
         "max_regression": max_regression,
         "decision": decision,
         "more_repeats": _most(more for one, more in decisions if one == decision) if decision == "undecided" else None,
@@ -132,6 +147,7 @@ def compare_runs(
             *(_told_unanswered(name, one) for name, one in unanswered.items() if one.more and name not in compared),
         ],
     }
+    figures["warnings"] += _one_look(figures)
     return Comparison(figures, compare_text(figures), EXIT_STATUS[decision])
 
 
@@ -290,11 +306,13 @@ def _answered_less(
     score: str,
     tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
     unanswered: Mapping[str, Unanswered],
+    looks: int,
 ) -> tuple[Side | None, bool]:
     """The side that answered less of a task that the score of this name covers, and whether that is shown."""
     module = score.removesuffix(SCORE)
     scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task["weight"]}
-    return together(one for name, one in unanswered.items() if name in scored and name.startswith(module))
+    of_score = (one for name, one in unanswered.items() if name in scored and name.startswith(module))
+    return together(of_score, looks)
 
 
 def _told_unanswered(name: str, one: Unanswered) -> str:
@@ -312,6 +330,21 @@ def _figures(one: Difference, less: Side | None) -> dict[str, Any]:
     }
 
 
+def _one_look(figures: Mapping[str, Any]) -> list[str]:
+    """How often one finds what is not there, by looking after each run until something is found."""
+    runs = min(len(figures[BASE]), len(figures[NEW]), MOST_LOOKED_AT)
+    found = figures["decision"] in ("passed", "failed") or any(
+        one["change"] for one in (*figures["tasks"], *figures["scores"])
+    )
+    if figures["looks"] > 1 or runs <= FIRST_LOOK or not found:
+        return []
+    return [
+        f"p, intervals and decision hold for one look: with one after each run from {FIRST_LOOK} to {runs}, until"
+        f" something is shown, a figure of equal servers differs in {100 * false_claims(runs):.0f} % of comparisons,"
+        f" not {100 * ALPHA:.0f} %; see --looks"
+    ]
+
+
 def _told(run: Run) -> dict[str, Any]:
     verdict = run.score["verdict"]
     return {
@@ -327,18 +360,20 @@ def _told(run: Run) -> dict[str, Any]:
     }
 
 
-def _decision(sample: Sample, max_regression: float, less: Side | None, shown: bool) -> tuple[Decision, int | None]:
+def _decision(
+    sample: Sample, max_regression: float, looks: int, less: Side | None, shown: bool
+) -> tuple[Decision, int | None]:
     """By the interval; but who answers less does not pass, and fails when it is shown that he does.
 
     A new server that is slower than the rest of what base answered has not failed yet.
     """
-    (difference,) = compare([sample])
+    (difference,) = compare([sample], looks)
     decision = decide(difference, max_regression)
     if less == NEW and decision != "failed":
         return "failed" if shown else "undecided", None
     if less == BASE and decision == "failed":
         return "undecided", None
-    return decision, repeats_needed(sample, max_regression)
+    return decision, repeats_needed(sample, max_regression, looks) if decision == "undecided" else None
 
 
 def _together(decisions: Iterable[Decision]) -> Decision | None:

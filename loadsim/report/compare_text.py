@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadsim.report.table import table
-from loadsim.results.compare import MOST_DETECTABLE, MOST_REPEATS
+from loadsim.results.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
 
-COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", "95 % interval", "p", "Detectable", "50th")
+INTERVAL = "interval"
+COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", INTERVAL, "p", "Detectable", "50th")
 
 FEW = 3
 """Below so many runs of a set, its spread is hardly known."""
@@ -17,7 +18,9 @@ FEW = 3
 def compare_text(figures: Mapping[str, Any]) -> str:
     """The text for what `loadsim compare --json` prints; it ends with a line break. Times are in milliseconds."""
     begin_s, end_s = figures["window_s"]
-    rows = [COLUMNS, *(_row(one) for one in figures["tasks"]), *(_row(one) for one in figures["scores"])]
+    interval = f"{level(figures['looks']) * 100:.4g} % interval"
+    head = tuple(interval if column == INTERVAL else column for column in COLUMNS)
+    rows = [head, *(_row(one) for one in figures["tasks"]), *(_row(one) for one in figures["scores"])]
     lines = [
         *_runs("Base", figures["base"]),
         *_runs("New", figures["new"]),
@@ -68,10 +71,10 @@ def limit_text(figures: Mapping[str, Any]) -> str:
         where = "below" if decision == "passed" else "above"
         return said + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
     more = figures["more_repeats"]
-    repeats = f"more than {MOST_REPEATS}" if more is None else f"about {more}"
+    repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
     return said + (
         f"the interval of the score's ratio, {intervals}, holds {limit:g}; {repeats} more"
-        f" {'repeat' if more == 1 else 'repeats'} of each would decide, if the ratio is what it seems"
+        f" {'repeat' if more == 1 else 'repeats'} of each would decide with a probability of {POWER * 100:.0f} %"
     )
 
 
@@ -116,13 +119,15 @@ def _findings(figures: Mapping[str, Any]) -> list[str]:
             "Nothing is proved: runs of one and the same server differ, too, and by how much only repeats can tell.",
             "No interval within a run says it. Run each at least three times, better five, taking turns.",
         ]
+    looks = figures["looks"]
     lines = [f"{one['name']}: {finding(one)}" for one in both if one["change"] or one["answered_less"]]
     if not lines:
         lines = ["No difference shown, which is not to say that there is none: see Detectable."]
     if by_itself := [one["name"] for one in both if _by_itself(one)]:
         lines.append(f"By themselves, but not among so many, others would be differences: {', '.join(by_itself)}.")
     lines += [
-        f"p is corrected for the {len(figures['tasks'])} tasks (Holm); the score's stands alone.",
+        f"p is corrected for the {len(figures['tasks'])} tasks (Holm); the score's stands alone."
+        + (f" Both are corrected for {looks} looks, and so are intervals (Bonferroni)." if looks > 1 else ""),
         "Detectable: the ratio that runs which vary like these show with a probability of 80 %.",
     ]
     if runs < FEW:

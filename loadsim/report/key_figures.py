@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loadsim.report.answer_text import tasks_per_s
 from loadsim.report.document import Cell, Column, Table
 from loadsim.report.recorded import RecordedRun
 
@@ -16,7 +17,7 @@ def key_figures(run: RecordedRun) -> Table:
     rows += [
         (f"READ, 95th percentile{of_module(run, name)}", _ms(read_p95_ms(one))) for name, one in run.modules.items()
     ]
-    rows.append(("Tasks", f"{score['tasks_per_s']:.1f} per second"))
+    rows.append(("Tasks", tasks_per_s(score)))
     # In a closed loop nothing is planned: the failures are those of all that was begun.
     rows.append(("Failed tasks", _of_all(score["failed"], score["planned"], score["failed_share"])))
     log_ons = [task for one in run.modules.values() for task in one["tasks"] if task["task"] == "LOGON"]

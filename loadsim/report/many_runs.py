@@ -63,7 +63,8 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         Column("Verdict"),
         Column("Score (ms)", 1),
         Column("READ, 95th (ms)", 1),
-        Column("Tasks/s", 1),
+        Column("Offered tasks/s", 1),
+        Column("Achieved tasks/s", 1),
         Column("Failed (%)", 2),
         Column("Undelivered", 0),
         Column("Delivery, 95th (ms)", 1),
@@ -81,7 +82,8 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
                 verdict_words(score),
                 _only(module["score_ms"] for module in modules),
                 _only(map(read_p95_ms, modules)),
-                score["tasks_per_s"],
+                score["offered_per_s"],
+                score["achieved_per_s"],
                 100 * score["failed"] / score["done"] if score["done"] else None,
                 score["delivery"]["undelivered_at_end"],
                 score["delivery"]["p95_ms"],
@@ -127,7 +129,7 @@ def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
         of = f" ({name})" if len(modules) > 1 else ""
         times[f"score{of}"] = [run.modules[name]["score_ms"] if name in run.modules else None for run in runs]
         times[f"READ, 95th{of}"] = [read_p95_ms(run.modules[name]) if name in run.modules else None for run in runs]
-    rates = {"done": [run.score["tasks_per_s"] for run in runs]}
+    rates = {name: [run.score[f"{name}_per_s"] for run in runs] for name in ("offered", "achieved")}
     limits_ms = sorted({limit_ms for run in runs if (limit_ms := score_limit_ms(run)) is not None})
     limits = tuple(Limit(f"score below {limit_ms:g} ms", limit_ms) for limit_ms in limits_ms)
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from loadsim.results.alike import MIXED
 from loadsim.results.attendance import (
     heard_last_s,
     lost_users,
     runs_outside,
-    told,
+    told_at_least,
     users_had,
     users_present,
     users_without_session,
@@ -25,12 +26,12 @@ from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals, intervals
 from loadsim.results.lateness import late_seconds, lateness_p95_ms
 from loadsim.results.load import load_made
-from loadsim.results.merge import STRESS, mode_of, of_run
+from loadsim.results.merge import PLANNED_LOAD, STRESS, mode_of
 from loadsim.results.repeats import Repeats, repeats
 from loadsim.results.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
 from loadsim.results.timinglog import Source, TimingLog
 from loadsim.results.trends import trends
-from loadsim.results.verdict import Facts, judge
+from loadsim.results.verdict import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,12 @@ def measure(
 ) -> Measured:
     """Of a window; the score is made of the percentile `percent` by `method` (see `score.METHODS`).
 
-    `part` is the slice of a run that the log is to be taken for, None for all of it.
-
-    Several runs are measured together, and each of them is judged by itself: among many, one that is worth nothing
-    would not be noticed.
+    `part` is the slice of a run that the log is to be taken for, None for all of it. Several runs are taken together.
     """
     protocols, certainty = _statistics(log, weights, window_s, percent, method)
     late_ms = lateness_p95_ms(log, window_s)
     users = sum(users_had(log, part).values())
+    unplanned = part is not None or mode_of(log) == STRESS
     facts = Facts(
         protocols=protocols,
         delivery=delivery(log, window_s),
@@ -76,7 +75,7 @@ def measure(
         users=users,
         lost_users=lost_users(log, part),
         users_without_session=users_without_session(log),
-        sessions_lost=told(log, "sessions_lost"),
+        sessions_lost=told_at_least(log, "sessions_lost"),
         down_share=down_share(log, window_s, users),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
         unended=not any(source.ended for source in log.sources if source.simulates),
@@ -93,24 +92,11 @@ def measure(
         unsteady=certainty.unsteady,
         ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
         part=str(part) if part else None,
-        load=None if part or mode_of(log) == STRESS else load_made(log, protocols, window_s),
-        invalid_runs=_invalid_runs(log, weights, window_s, percent, method),
+        load=None if unplanned else load_made(log, protocols, window_s),
+        load_unknown=not unplanned and PLANNED_LOAD in log.header and log.header[PLANNED_LOAD] is None,
+        mixed=log.header.get(MIXED, ()),
     )
     return Measured(facts, certainty, late_ms)
-
-
-def _invalid_runs(
-    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
-) -> list[str]:
-    """Of several runs those that are invalid by themselves, and why."""
-    runs = sorted({source.run for source in log.sources})
-    found = []
-    for run in runs if len(runs) > 1 else ():
-        alone = measure(of_run(log, run), weights, window_s, percent, method)
-        verdict = judge(alone.facts, (), log.header.get("limits") or {})
-        if verdict.validity == "invalid":
-            found.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
-    return found
 
 
 def _statistics(

@@ -271,7 +271,7 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
         Column("Failed (%)", 1),
         Column("Still running", 0),
         Column("Not begun", 0),
-        Column("Done per second", 2),
+        Column("Hits per second", 2),
     )
     return tuple(
         Table(

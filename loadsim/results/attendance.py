@@ -67,6 +67,11 @@ def told(log: TimingLog, fact: str) -> int | None:
     return sum(int(facts[fact]) for facts in engines) if all(fact in facts for facts in engines) else None
 
 
+def told_at_least(log: TimingLog, fact: str) -> int:
+    """Return the sum of what those engines told that lived to do so."""
+    return sum(int(source.facts.get(fact, 0)) for source in log.sources if source.simulates)
+
+
 def users_without_session(log: TimingLog) -> int:
     """Return how many users of engines that lived to the end had no session then.
 

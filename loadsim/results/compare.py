@@ -38,6 +38,12 @@ MOST_REPEATS = 100
 _DRAWS = 20_000
 """Of imaginary comparisons: they give a detectable difference to some tenths of a percent of itself."""
 
+_LARGEST = 700.0
+"""The logarithm of about the largest number there is: two runs that vary wildly, looked at often, say no less."""
+
+_SERVERS = 4_000
+"""Drawn to find a share of comparisons, to within 0.8 %."""
+
 Decision = Literal["passed", "failed", "undecided"]
 
 
@@ -54,7 +60,7 @@ class Sample:
 class Difference:
     """How two sets of runs differ in one figure. Means are geometric, so that `ratio` is that of the means, new / base.
 
-    `low` and `high` bound the ratio's 95 % interval, by itself. `p` is corrected for all figures that were looked at.
+    `low` and `high` bound the ratio's interval of `level(looks)`, by itself. `p` is corrected for figures and looks.
     `detectable` is the smallest ratio above 1 that runs which vary as these do would have shown (corrected, too) with a
     probability of 80 %, or None when that is above `MOST_DETECTABLE`. All four are None with a single run on a side.
     """
@@ -81,10 +87,20 @@ class Difference:
         return "slower" if self.ratio > 1 else "faster"
 
 
-def compare(samples: Sequence[Sample]) -> tuple[Difference, ...]:
+def level(looks: int) -> float:
+    """The level of intervals when one looks so often at runs that become more: each look has its part of `ALPHA`.
+
+    So that all looks together claim a difference that is none with probability `ALPHA` at most, whenever they are
+    (Bonferroni).
+    """
+    return 1 - ALPHA / looks
+
+
+def compare(samples: Sequence[Sample], looks: int = 1) -> tuple[Difference, ...]:
     """The differences of figures that are looked at together: `p` is corrected for their number (Holm 1979).
 
-    All samples are of the same runs.
+    All samples are of the same runs, and this is one of so many `looks` at them, of which the others have fewer runs or
+    more.
     """
     if not samples:
         return ()
@@ -97,9 +113,9 @@ def compare(samples: Sequence[Sample]) -> tuple[Difference, ...]:
     if min(base.shape[-1], new.shape[-1]) < 2:
         return tuple(plain)
     test = welch(base, new)
-    low, high = test.interval(ALPHA)
-    corrected = holm(test.p_values())
-    apart = pooled_deviation(base, new) * deviations_needed(*_runs(base, new), ALPHA / len(samples))
+    low, high = test.interval(ALPHA / looks)
+    corrected = np.minimum(holm(test.p_values()) * looks, 1.0)
+    apart = pooled_deviation(base, new) * deviations_needed(*_runs(base, new), ALPHA / looks / len(samples))
     return tuple(
         replace(
             one,
@@ -133,7 +149,8 @@ class Welch:
     def interval(self, alpha: float) -> tuple[Floats, Floats]:
         """The ratio's interval of level 1 - `alpha`: below, above."""
         half = critical_t(alpha, self.freedom) * self.error
-        return np.exp(self.difference - half), np.exp(self.difference + half)
+        low, high = (np.clip(end, -_LARGEST, _LARGEST) for end in (self.difference - half, self.difference + half))
+        return np.exp(low), np.exp(high)
 
 
 def welch(base: Floats, new: Floats) -> Welch:
@@ -220,21 +237,65 @@ def decide(difference: Difference, max_regression: float) -> Decision:
     return "failed" if difference.low > limit else "undecided"
 
 
-def repeats_needed(sample: Sample, max_regression: float) -> int | None:
-    """About how many more runs of each set would decide, if the ratio is what it seems and runs vary as they did.
+def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int | None:
+    """How many more runs of each set decide with probability `POWER`, as far as these runs tell.
 
-    "Would": with probability `POWER`. None when they are more than `MOST_REPEATS`, or when a single run on either
-    side says nothing about how runs vary.
+    They tell neither the ratio nor how runs vary for sure, so the servers are drawn from all that may have made these
+    runs (normal logarithms that vary alike, nothing known before). None when it takes more than `MOST_REPEATS`, or when
+    a single run on either side says nothing about how runs vary.
     """
     base, new = _logarithms([sample.base_ms]), _logarithms([sample.new_ms])
-    base_runs, new_runs = _runs(base, new)
-    if min(base_runs, new_runs) < 2:
+    runs = _runs(base, new)
+    if min(runs) < 2:
         return None
-    apart = abs(float(new.mean() - base.mean()) - math.log(1 + max_regression))
-    deviation = float(pooled_deviation(base, new)[0])
+    means = 0.0, float(new.mean() - base.mean()) - math.log(1 + max_regression)
+    squares = [float(_variance(side)[0]) * (count - 1) for side, count in zip((base, new), runs, strict=True)]
+
+    # What the servers may be.
+    draw = np.random.default_rng(21)
+    variance = sum(squares) / draw.chisquare(sum(runs) - 2, _SERVERS)
+    deviation = np.sqrt(variance)
+    true = [
+        mean + draw.standard_normal(_SERVERS) * deviation / math.sqrt(count)
+        for mean, count in zip(means, runs, strict=True)
+    ]
 
     def enough(more: int) -> bool:
-        return deviation * deviations_needed(base_runs + more, new_runs + more, ALPHA) <= apart
+        """Whether so many more runs of each decide for enough of these servers."""
+        draw = np.random.default_rng(more)
+        found = []
+        for mean, square, count, of_server in zip(means, squares, runs, true, strict=True):
+            added = of_server + draw.standard_normal(_SERVERS) * deviation / math.sqrt(more)
+            within = variance * draw.chisquare(more - 1, _SERVERS) if more > 1 else 0.0
+            between = (added - mean) ** 2 * count * more / (count + more)
+            together = (count * mean + more * added) / (count + more)
+            found.append((together, (square + within + between) / (count + more - 1)))
+        (of_base, base_variance), (of_new, new_variance) = found
+        error, freedom = error_and_freedom(base_variance, new_variance, (runs[0] + more, runs[1] + more))
+        return float(np.mean(np.abs(of_new - of_base) > critical_t(ALPHA / looks, freedom) * error)) >= POWER
 
     more = bisect_left(range(1, MOST_REPEATS + 1), True, key=enough) + 1
     return more if more <= MOST_REPEATS else None
+
+
+# --- several looks ----------------------------------------------------------------------------------------------
+
+FIRST_LOOK = 3
+"""The fewest runs of each that should be compared."""
+
+MOST_LOOKED_AT = 30
+"""Beyond so many runs of each, the share of false claims is still that of these."""
+
+
+@lru_cache
+def false_claims(runs: int) -> float:
+    """How often two sets that do not differ are claimed to, when one looks at each number of runs from 3 up to `runs`.
+
+    Each look is a test at `ALPHA`, and the first claim counts. Found by drawing, always the same ones.
+    """
+    draw = np.random.default_rng(22)
+    base, new = draw.standard_normal((2, _SERVERS, runs))
+    claimed = np.zeros(_SERVERS, np.bool_)
+    for count in range(FIRST_LOOK, runs + 1):
+        claimed |= welch(base[:, :count], new[:, :count]).p_values() <= ALPHA
+    return float(claimed.mean())

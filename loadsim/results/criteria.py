@@ -16,6 +16,9 @@ from loadsim.results.score import DEFAULT_WEIGHTS
 SCORES = ("score_ms", "response_score_ms")
 """The figures that are of one client module, and that a closed loop does not have."""
 
+OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share")
+"""The last parts of the names of default criteria that ask for what was due: in a closed loop nothing is."""
+
 Limits = Mapping[str, float]
 """By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
 
@@ -119,12 +122,12 @@ def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
 def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
     """The result of each criterion that is on; `score` has the figures of `score.json`.
 
-    One of a task or of a score that names no client module holds for each of several. A closed loop has no score, and
-    no criterion of it.
+    One of a task or of a score that names no client module holds for each of several. A closed loop has no score and
+    no plan, and no criterion of them.
     """
     results = []
     for name, limits in criteria.items():
-        if limits is None or (score["throughput"] and name.rpartition(".")[2] in SCORES):
+        if limits is None or (score["throughput"] and name.rpartition(".")[2] in OF_THE_PLAN):
             continue
         if name.startswith(SCORED):
             each_task = _of_scored_tasks(name.removeprefix(SCORED), score)

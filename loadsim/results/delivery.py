@@ -34,7 +34,7 @@ class Delivery:
     to a waiting session: the recipient saw them by listing the Inbox, after a log-on or at the end of the drain.
     `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or did
     not wait for mail any more, or the log has nothing of the machine that simulated him.
-    `duplicates` are copies that came into a recipient's sight beyond the first.
+    `duplicates` are copies that came into a recipient's sight beyond the first, or into that of somebody else.
     `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
     that is the server's doing, of several the difference between their clocks, too.
     `clock_error_ms` is how far any of the times may be wrong because two machines have two clocks: 0 on one machine,
@@ -88,7 +88,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     under_way = np.zeros(len(instants_us), np.int64)
     took_us = []
     clock, clock_error_us = station_clock(log), 0
-    for mails in mails_by(log, "user"):
+    for mails in mails_by(log, "sender"):
         joined = _join(log, clock, mails, window_s, instants_us)
         accepted += joined.accepted
         delivered += joined.delivered
@@ -168,7 +168,8 @@ def _join(
         undelivered_at_end=int(np.count_nonzero(~arrived & ~mail.unwatched)),
         unwatched=int(np.count_nonzero(inside & mail.unwatched)),
         found=int(np.count_nonzero(delivered & ~mail.announced)),
-        duplicates=int(np.maximum(mail.copies[inside] - 1, 0).sum()),
+        duplicates=int(np.maximum(mail.copies[inside] - 1, 0).sum())
+        + int(np.count_nonzero(in_window(mail.strayed_us, window_s))),
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
         clock_error_us=int(mail.clock_error_us[delivered].max(initial=0)),
     )
@@ -180,7 +181,8 @@ class Journeys:
 
     `arrived_us` is when its recipient first had it in sight, NEVER if it never came: the time between the two is the
     delivery time. `announced`: the server told the waiting session of it. `copies`: how often it came into sight.
-    `letter` is the first of the message's id, in ASCII. `unwatched`: nobody can tell whether it arrived.
+    `letter` is the first of the message's id, in ASCII. `unwatched`: nobody can tell whether it arrived. `strayed_us`:
+    when each message was accepted that came into the sight of somebody for whom it was not accepted.
 
     Both instants are by the station's clock, where machines have compared theirs with it; the time between the two may
     be wrong by `clock_error_us`, 0 on one machine.
@@ -193,25 +195,28 @@ class Journeys:
     letter: NDArray[np.uint8]
     unwatched: NDArray[np.bool_]
     clock_error_us: NDArray[np.int64]
+    strayed_us: NDArray[np.int64]
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
-    """Where each accepted message came to, over all engines of the log; all of some recipients at a time."""
+    """Where each accepted message came to, over all engines of the log; all of some senders at a time."""
     clock = station_clock(log)
-    for mails in mails_by(log, "user"):
+    for mails in mails_by(log, "sender"):
         yield _journeys(log, clock, mails)
 
 
 def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
-    """Where each message came to, of these recipients."""
+    """Where each message came to, of these senders."""
     event = mails["event"]
     accepted = _First(log, clock, mails[event == EVENT["accepted"]])
     arrived_us = np.full(len(accepted.keys), np.iinfo(np.int64).max)
     announced = np.zeros(len(accepted.keys), np.bool_)
     copies = np.zeros(len(accepted.keys), np.int64)
     clock_error_us = np.zeros(len(accepted.keys), np.int64)
+    strayed_us = []
     for name in ("seen", "found"):
         came = _First(log, clock, mails[event == EVENT[name]])
+        strayed_us.append(_strayed_us(accepted, came))
         _, of_accepted, of_came = np.intersect1d(accepted.keys, came.keys, assume_unique=True, return_indices=True)
         copies[of_accepted] += came.times[of_came]
         first = came.at_us[of_came] < arrived_us[of_accepted]
@@ -224,7 +229,36 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
     arrived_us[copies == 0] = NEVER
     letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, _MESSAGE_AT]
     unwatched = _unwatched(log, accepted) & (copies == 0)
-    return Journeys(accepted.at_us, arrived_us, announced, copies, letter, unwatched, clock_error_us)
+    return Journeys(
+        accepted.at_us,
+        arrived_us,
+        announced,
+        copies,
+        letter,
+        unwatched,
+        clock_error_us,
+        strayed_us=np.concatenate(strayed_us),
+    )
+
+
+def _strayed_us(accepted: _First, came: _First) -> NDArray[np.int64]:
+    """Return when each message was accepted that came to somebody else than those whom it was accepted for.
+
+    One of which no acceptance is known does not count: its sender was told that it was refused, or was lost.
+    """
+    messages, first = np.unique(_without_user(accepted.keys), return_index=True)
+    stray = np.isin(came.keys, accepted.keys, assume_unique=True, invert=True)
+    others, times = _without_user(came.keys[stray]), came.times[stray]
+    known = np.isin(others, messages)
+    at = np.searchsorted(messages, others[known])
+    return np.repeat(accepted.at_us[first[at]], times[known])
+
+
+def _without_user(keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+    """The run and the message of each key."""
+    size = _KEY.itemsize - _KEY["user"].itemsize
+    both = np.ascontiguousarray(keys.view(np.uint8).reshape(len(keys), _KEY.itemsize)[:, :size])
+    return both.view(f"S{size}").reshape(len(keys))
 
 
 def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:

@@ -11,9 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from loadsim.results.merge import PLANNED_LOAD
-from loadsim.results.planned_load import LEFT_OUT, read_planned_load
+from loadsim.results.planned_load import BINS, LEFT_OUT, read_planned_load
 from loadsim.results.score import ProtocolStatistics
 from loadsim.results.timinglog import TimingLog
+
+SURPLUS = 1.05
+"""More of a task than this share of its plan makes up for no other task: READs that fail are tried again and again."""
+
+LEAST_PARTS = 20
+"""A window of fewer of the plan's parts is not held against it: what an edge cuts is not known to the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,14 @@ class Load:
 
     @property
     def made(self) -> int:
-        """Those that were begun, whatever came of them."""
-        return sum(task.made for task in self.tasks.values())
+        """Those that were begun, whatever came of them: of each task at most `SURPLUS` times what was planned of it."""
+        return sum(min(task.made, int(SURPLUS * task.planned)) for task in self.tasks.values())
 
     @property
     def share(self) -> float | None:
-        """Made of planned; above 1 where the server brought more mail than was sent, or mailboxes were not as planned.
+        """Made of planned, None where nothing was planned.
 
-        None where nothing was planned.
+        It is above 1 where the server brought more mail than was sent, or mailboxes were not as planned.
         """
         return TaskLoad(self.planned, self.made).share
 
@@ -58,14 +64,17 @@ class Load:
 def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: tuple[float, float]) -> Load | None:
     """Return the load of a whole run, or of several, by its statistics in the window.
 
-    None where the log does not have the plan's, and where its runs do not lie in one window. Raises `LogError` for a
-    header in which it is damaged.
+    None where the log does not have the plan's, for a window of few of its parts, and where runs do not share a window.
+    Raises `LogError` for a header in which it is damaged.
     """
     document = log.header.get(PLANNED_LOAD)
     runs = len({source.run for source in log.sources})
     if document is None or (runs > 1 and not log.header.get("rebased")):
         return None
-    planned = read_planned_load(document).in_window(window_s)
+    plan = read_planned_load(document)
+    if window_s[1] - window_s[0] < LEAST_PARTS * plan.duration_s / BINS:
+        return None
+    planned = plan.in_window(window_s)
     made = Counter[str]()
     for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
         made[task.task] += task.attempted

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
+from loadsim.results.alike import MIXED, check_alike, mixed_terms
 from loadsim.results.columns import Columns, together
 from loadsim.results.logwriter import MOST_NAMES, OTHER
 from loadsim.results.records import KINDS, MAKERS, NAMES, NO_SESSION, Kind, Records, chosen, placed_us
@@ -30,9 +31,6 @@ LSLOG_WINDOW_S = (3600.0, 14400.0)
 
 WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 """Tasks that lie before and after the window by their nature."""
-
-SAME = ("submission", "scenario_digest", "plan_digest")
-"""Header keys on which logs that are merged must agree."""
 
 START_STATE = "start_state_digest"
 """Of logs that started differently nobody can say how: compare refuses them, or warns."""
@@ -201,7 +199,8 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     to the common start is placed by the wall clock, too. Names are numbered anew, in alphabetical order.
 
     Raises `LogError` for no logs, for an engine's log that comes twice, for logs of different modes, and, unless
-    `force`, for logs of different scenarios or plans; and for slices that are not one run (see `slices.check_slices`).
+    `force`, for logs of different load, or judged by different terms (see `alike`); and for slices that are not one run
+    (see `slices.check_slices`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
@@ -213,8 +212,8 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     for log in logs:
         if mode_of(log) != mode_of(first):
             raise LogError(f"merge: mode: expected the same in all logs, found {mode_of(first)} and {mode_of(log)}")
-        if not force:
-            _check_same(first, log)
+    if not force:
+        check_alike(first, logs)
     check_slices(logs, force)
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}
@@ -234,6 +233,8 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         header[PLANNED_LOAD] = loads[0] if all(load == loads[0] for load in loads) else None
     if rebase and len({source.run for source in sources}) > 1:
         header["rebased"] = True
+    if mixed := mixed_terms(first, logs):
+        header[MIXED] = mixed
     return TimingLog(
         header=header,
         sources=tuple(sources),
@@ -256,19 +257,6 @@ def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool
 
 def _identity(source: Source) -> tuple[str, str, str]:
     return source.run, source.client, source.engine
-
-
-def _check_same(one: TimingLog, another: TimingLog) -> None:
-    for key in SAME:
-        if one.header.get(key) != another.header.get(key):
-            found = [
-                f"{log.header.get(key)!r} in {source.client}.{source.engine} of run {source.run!r}"
-                for log, source in ((one, one.sources[0]), (another, another.sources[0]))
-            ]
-            raise LogError(f"merge: {key}: expected the same in all logs, found {found[0]} and {found[1]}")
-    kept = [log.header.get("truncated_s") for log in (one, another)]
-    if kept[0] != kept[1]:
-        raise LogError(f"merge: expected logs that were truncated alike, found {kept[0]} and {kept[1]}")
 
 
 def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:

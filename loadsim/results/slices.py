@@ -13,10 +13,6 @@ SAME_IN_SLICES = (
     "start_at",
     "start_state_digest",
     "duration_s",
-    "window_s",
-    "weights",
-    "criteria",
-    "limits",
 )
 """Header keys on which the slices of a run must agree, beside those on which all logs must: of them, there is one."""
 

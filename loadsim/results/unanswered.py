@@ -57,11 +57,11 @@ class Unanswered:
             return None
         return "new" if by_share > 0 else "base"
 
-    @property
-    def shown(self) -> bool:
+    def shown(self, looks: int = 1) -> bool:
         """Whether it is more than runs differ by anyway: Welch's test of their shares, as of their times.
 
-        Runs that are all alike vary as if each task were answered or not by chance, at least.
+        This is one of so many looks. Runs that are all alike vary as if each task were answered or not by chance, at
+        least.
         """
         sides = [np.array([_share([run]) for run in side if run.planned]) for side in (self.base, self.new)]
         if min(map(len, sides)) < 2:
@@ -77,7 +77,8 @@ class Unanswered:
         if not error:
             return False
         return bool(
-            two_sided_p(np.array([(sides[1].mean() - sides[0].mean()) / error]), np.array([freedom]))[0] <= ALPHA
+            two_sided_p(np.array([(sides[1].mean() - sides[0].mean()) / error]), np.array([freedom]))[0]
+            <= ALPHA / looks
         )
 
 
@@ -87,12 +88,12 @@ def _share(runs: Iterable[Counts]) -> float:
     return sum(run.unanswered for run in runs) / planned if planned else 0.0
 
 
-def together(tasks: Iterable[Unanswered]) -> tuple[Side | None, bool]:
+def together(tasks: Iterable[Unanswered], looks: int = 1) -> tuple[Side | None, bool]:
     """Which side answered less of some task (new, if either did of one), and whether that is shown of one."""
     tasks = list(tasks)
     for side in _SIDES:
         if of_side := [task for task in tasks if task.more == side]:
-            return side, any(task.shown for task in of_side)
+            return side, any(task.shown(looks) for task in of_side)
     return None, False
 
 

@@ -33,7 +33,7 @@ FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
 are always waiting."""
 
-LOGON = "LOGON"
+LOGON, LOGOFF = "LOGON", "LOGOFF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class LogOns:
 
 
 FULL_LOAD = 0.98
-"""With at least this share of the plan's tasks made, the load counts as that of the plan: in healthy runs 0.5 % are
-missing or too many, as mail that takes a moment longer is read one processing of the Inbox later."""
+"""With at least this share of the plan's tasks made, the load counts as that of the plan: healthy runs
+make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,16 @@ class Facts:
     """What the verdict is about. `users` counts users, `lost_users` those whom the generator lost, and
     `users_without_session` those whom the server had left without one at the end; `generator` is how we were ourselves.
 
-    `sessions_lost` counts sessions that broke, None where an engine did not say it; `down_share` is of the window's
+    `sessions_lost` counts sessions that broke, as far as engines lived to say it; `down_share` is of the window's
     user-seconds, without a session.
 
     `ended_why` says what ended it early, unless somebody did; `unended`: no engine lived to the end; `incomplete`, of
     each log that is damaged or has no end, what is wrong with it; `unsteady`, what trends the window has;
-    `invalid_runs`, of several runs, which are invalid by themselves and why. `stress`: the run was a closed loop, in
-    which nothing was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice,
-    only what its machine did is judged. `load` is None where nobody knows how much the plan has.
+    `invalid_runs` and `missed_runs`, of several runs, which are invalid or miss criteria by themselves and why;
+    `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
+    was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
+    machine did is judged. `load` is None where it is not held against the plan; `load_unknown`: it
+    should have been, and no plan was made.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -89,8 +91,11 @@ class Facts:
     ended_why: str | None = None
     unended: bool = False
     invalid_runs: Sequence[str] = ()
+    missed_runs: Sequence[str] = ()
+    mixed: Sequence[str] = ()
     part: str | None = None
     load: Load | None = None
+    load_unknown: bool = False
     users_without_session: int = 0
     sessions_lost: int | None = None
     down_share: float | None = None
@@ -161,7 +166,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
     invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
-    missed = missed_texts(criteria)
+    missed = [*missed_texts(criteria), *facts.missed_runs]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
         passed=not missed if whole else None,
@@ -200,6 +205,11 @@ class Totals:
         )
 
     @property
+    def hits(self) -> int:
+        """Done, and well."""
+        return self.done - self.failed
+
+    @property
     def attempted_share(self) -> float | None:
         """Attempted of planned: the load that was made, of what was due."""
         return self.attempted / self.planned if self.planned else None
@@ -232,6 +242,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
         reasons.append(f"{_attempted(totals)}, at least {_percent(limits['done'])} needed")
     reasons += [f"{found}, at least {_percent(limits['load'])} needed" for found in _load_below(facts, limits["load"])]
+    if facts.mixed:
+        reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
     length_s = facts.window_s[1] - facts.window_s[0]
     if length_s < limits["window_s"]:
         reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
@@ -269,6 +281,8 @@ def _missing(facts: Facts) -> list[str]:
     totals = Totals.of(facts.protocols)
     if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
         reasons.append(_attempted(totals))
+    if facts.load_unknown:
+        reasons.append("how much of the load of the plan was made is not known")
     return reasons + _load_below(facts, FULL_LOAD)
 
 
@@ -292,6 +306,9 @@ def _sessions(facts: Facts) -> list[str]:
         warnings.append(f"{lost} lost{down}")
     if facts.log_ons.failed:
         warnings.append(f"{facts.log_ons.failed} of {facts.log_ons.planned} log-ons failed")
+    log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
+    if failed := sum(task.failed for task in log_offs):
+        warnings.append(f"{failed} of {sum(task.planned for task in log_offs)} log-offs failed")
     if facts.users_without_session:
         warnings.append(f"{facts.users_without_session} of {facts.users} users had no session at the end")
     return warnings
@@ -304,7 +321,7 @@ def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
 
 def _attempted(totals: Totals) -> str:
     share = _percent(totals.attempted / totals.planned)
-    return f"{totals.attempted} of {totals.planned} planned tasks were begun ({share})"
+    return f"{totals.attempted} of {totals.planned} tasks that were due were begun ({share})"
 
 
 def _percent(share: float) -> str:
