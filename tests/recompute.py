@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,14 @@ SPANS = ("PROCESS INBOX", "NO SESSION")
 WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 NOT_OF_THE_PLAN = (*WITHOUT_WINDOW, "SYNC")
 FAILED = ("refused", "lost", "timeout")
-PERCENTILES = {"p50_ms": 50, "p90_ms": 90, "p95_ms": 95, "p99_ms": 99, "p99_9_ms": Fraction(999, 10)}
+P95 = Fraction(95)
+PERCENTILES = {
+    "p50_ms": Fraction(50),
+    "p90_ms": Fraction(90),
+    "p95_ms": P95,
+    "p99_ms": Fraction(99),
+    "p99_9_ms": Fraction(999, 10),
+}
 PUBLISHED_DAY_S = 8 * 3600
 
 
@@ -49,7 +57,7 @@ class Exports:
     health: list[Row]
     scenario: Mapping[str, Any]
     plan: Mapping[str, Any] | None
-    profile_day_s: float = PUBLISHED_DAY_S
+    profile_day_s: float
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -69,15 +77,8 @@ def duration_s(text: str | float) -> float:
     """Return the seconds of a duration as scenarios write it, such as `1h30m` or `500ms`."""
     if not isinstance(text, str):
         return float(text)
-    seconds, number = Fraction(0), ""
-    rest = text.replace("ms", "k")  # a unit of one letter
-    for sign in rest:
-        if sign in "hmsk":
-            seconds += Fraction(number) * {"h": 3600, "m": 60, "s": 1, "k": Fraction(1, 1000)}[sign]
-            number = ""
-        else:
-            number += sign
-    return float(seconds)
+    unit_s = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+    return sum(float(number) * unit_s[unit] for number, unit in re.findall(r"([\d.]+)(ms|[hms])", text))
 
 
 def duration_of(run: Mapping[str, Any]) -> float:
@@ -86,10 +87,10 @@ def duration_of(run: Mapping[str, Any]) -> float:
     return duration_s(run["day_length"]) * run["days"] if given is None else duration_s(given)
 
 
-def nearest_rank(values_us: npt.ArrayLike, percent: Fraction | int) -> float:
+def nearest_rank(values_us: npt.ArrayLike, percent: Fraction) -> float:
     """Return the smallest value in ms that at least so many percent of the values do not exceed."""
     values = np.sort(np.asarray(values_us, dtype=float))
-    rank = math.ceil(Fraction(percent) * len(values) / 100)
+    rank = math.ceil(percent * len(values) / 100)
     return float(values[max(rank, 1) - 1]) / 1000
 
 
@@ -142,7 +143,7 @@ def task_figures(name: str, rows: Sequence[Row], weight: float, window_s: float)
         "hits": outcomes["ok"],
         **counts,
         **{outcome: outcomes[outcome] for outcome in FAILED},
-        "done_per_s": None if name in WITHOUT_WINDOW else counts["done"] / window_s,
+        "done_per_s": None if name in WITHOUT_WINDOW else outcomes["ok"] / window_s,
         **service,
         "percentile_ms": service["p95_ms"],
         "response_percentile_ms": response["p95_ms"],
@@ -189,7 +190,7 @@ def lateness_figures(tasks: Sequence[Row]) -> Figures:
     """Return the 95th percentile of each cause, over tasks of the plan that began."""
     begun = [row for row in tasks if row["started_s"] and row["task"] not in NOT_OF_THE_PLAN]
     return {
-        cause: nearest_rank([us_of_ms(row[f"late_{cause}_ms"]) for row in begun], 95) if begun else None
+        cause: nearest_rank([us_of_ms(row[f"late_{cause}_ms"]) for row in begun], P95) if begun else None
         for cause in ("busy", "down", "generator")
     }
 
@@ -239,8 +240,9 @@ def load_figures(
     made = Counter(row["task"] for row in tasks if row["outcome"] != "skipped")
     names = [name for name in planned | made if name not in NOT_OF_THE_PLAN]
     by_task = {name: {"planned": planned[name], "made": made[name]} for name in names}
-    sums = {each: sum(task[each] for task in by_task.values()) for each in ("planned", "made")}
-    return {**sums, "share": share(sums["made"], sums["planned"]), "tasks": by_task}
+    counting = sum(min(task["made"], task["planned"] * 105 // 100) for task in by_task.values())
+    all_planned = sum(task["planned"] for task in by_task.values())
+    return {"planned": all_planned, "made": counting, "share": share(counting, all_planned), "tasks": by_task}
 
 
 # --- delivery -----------------------------------------------------------------------------------------------------
@@ -259,6 +261,15 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
     first = {key: min(events) for key, events in sights.items()}
     asked = {key: at_us for key, at_us in accepted_us.items() if begin_us <= at_us < end_us}
     came = {key: first[key][0] - at_us for key, at_us in asked.items() if key in first}
+    began_us: dict[str, int] = {}
+    for (message, _), at_us in accepted_us.items():
+        began_us[message] = min(at_us, began_us.get(message, at_us))
+    # Copies beyond the first, and those in a mailbox for which the message was not accepted at all.
+    extra = [
+        len(events) - (key in accepted_us)
+        for key, events in sights.items()
+        if begin_us <= accepted_us.get(key, began_us.get(key[0], end_us)) < end_us
+    ]
     early = [-took_us for took_us in came.values() if took_us < 0]
 
     def under_way(at_us: int) -> int:
@@ -273,7 +284,7 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
         "undelivered": len(asked) - len(came),
         "unwatched": 0,
         "undelivered_at_end": sum(key not in first for key in accepted_us),
-        "duplicates": sum(len(sights[key]) - 1 for key in came),
+        "duplicates": sum(extra),
         "under_way_max": max(looks),
         "under_way_at_end": under_way(end_us),
         "early": len(early),
@@ -299,8 +310,8 @@ def engine_health(samples: Sequence[Row], begin_us: int, end_us: int) -> Figures
             due_us = first_us + 10_000 * np.arange(len(row["lags_us"].split()))
             lags += np.array(row["lags_us"].split(), dtype=int)[(begin_us <= due_us) & (due_us < end_us)].tolist()
     return {
-        "lag_p50_ms": nearest_rank(lags, 50) if lags else None,
-        "lag_p99_ms": nearest_rank(lags, 99) if lags else None,
+        "lag_p50_ms": nearest_rank(lags, PERCENTILES["p50_ms"]) if lags else None,
+        "lag_p99_ms": nearest_rank(lags, PERCENTILES["p99_ms"]) if lags else None,
         "lag_max_ms": max(lags) / 1000 if lags else None,
         "cpu_share": mean_of(inside, "cpu_share", weights) if any(weights) else None,
         "rss_bytes": max((int(row["rss_bytes"]) for row in inside), default=None),
@@ -448,6 +459,7 @@ def recompute(run: Exports) -> Figures:
         if row["engine"] == "machine":
             machines[row["client"]].append(row)
     counts = counts_of(counted)
+    achieved_per_s = sum(row["outcome"] == "ok" for row in counted) / window_s
     figures = {
         **score,
         **counts,
@@ -463,7 +475,9 @@ def recompute(run: Exports) -> Figures:
         "night_s": 0,
         "compression": run.profile_day_s / day_s,
         "load_equivalent_users": round(users * PUBLISHED_DAY_S / day_s * min(made, 1)),
-        "tasks_per_s": counts["done"] / window_s,
+        "offered_per_s": counts["planned"] / window_s,
+        "achieved_per_s": achieved_per_s,
+        "tasks_per_s": achieved_per_s,
         "load": load,
         "tasks": tasks,
         "inbox": inbox,

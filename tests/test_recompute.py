@@ -16,7 +16,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from patience import PATIENCE_S
 from recompute import Exports, Figures, recompute, rows_of
@@ -24,7 +23,8 @@ from virtual_runs import live, scenario_of
 
 from loadsim.cli.run import load_of
 from loadsim.cli.run_header import run_header
-from loadsim.client.engine import Engine
+from loadsim.client.clock import LoopClock
+from loadsim.client.control import Alone
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.workload import Workload, plan_digest
@@ -66,6 +66,11 @@ LEFT_OUT = {
     "machines.*.pinned": FACT,
 }
 """Keys of `score.json` that `recompute` leaves out, as patterns, and why."""
+
+PROFILE_DAY_S = 8 * 3600
+"""The day of all profiles that are used here."""
+
+KINDS = ("tasks", "mails", "commands", "health")
 
 NAMED_BY = ("task", "command", "name")
 """Elements of lists in `score.json` are told apart by one of these."""
@@ -125,9 +130,9 @@ def loadsim(*arguments: str | Path, statuses: Sequence[int] = (0,)) -> str:
 
 def exports_of(log: Path, scenario: Mapping[str, Any], path: Path) -> Exports:
     """Export a run, and plan its scenario, which is the file at `path`."""
-    kinds = ("tasks", "mails", "commands", "health")
-    tables = [rows_of(loadsim("log", "export", "csv", log, "--kind", kind)) for kind in kinds]
-    return Exports(*tables, scenario, json.loads(loadsim("plan", path, "--json")))
+    tables = {kind: rows_of(loadsim("log", "export", "csv", log, "--kind", kind)) for kind in KINDS}
+    plan = json.loads(loadsim("plan", path, "--json"))
+    return Exports(**tables, scenario=scenario, plan=plan, profile_day_s=PROFILE_DAY_S)
 
 
 def status_of(figures: Figures) -> int:
@@ -167,26 +172,48 @@ def test_a_run_by_the_command_line(tmp_path: Path) -> None:
 
 # --- a server that does wrong -------------------------------------------------------------------------------------
 
-DAY_S = 240
 OUTAGE_S = (100, 120)
-"""Some users have no session then."""
+"""The users up to `OUT` have no session then."""
+
+OUT = 5
 
 SHUT_OUT_S = 180
-"""From then on, one user does not get on again."""
+"""From then on, the user `SHUT_OUT` does not get on again."""
 
-HANGS_S = 225
-"""From then on, some users get no answers."""
+SHUT_OUT = 12
+
+HANG_S = 225
+"""From then on, these users get no answers."""
+
+HANGING = (6, 7, 8)
 
 
-def faulty(engine_of: list[Engine]) -> Any:
-    """A fault: failures at random, an outage, and a user who is shut out."""
+class Broken(Alone):
+    """The engine's control, and all that its mail system does wrong: failures at random, too."""
 
-    def fault(user: int, name: str, number: int) -> TaskFailed | None:
-        at_s = engine_of[0].now_ns() - (engine_of[0].start_ns or math.inf) if engine_of else -math.inf
-        at_s *= 1e-9
-        if name.startswith("IMAP") and (
-            (user <= 5 and OUTAGE_S[0] <= at_s < OUTAGE_S[1]) or (user == 12 and at_s >= SHUT_OUT_S)
-        ):
+    def __init__(self, clock: LoopClock, module: FakeModule) -> None:
+        super().__init__(clock)
+        self._clock = clock
+        self._module = module
+        self._start_ns: int | None = None
+        self._accepted = 0
+        module.fault, module.pace, module.post = self.fault, self.pace, self.post
+
+    async def common_start(self) -> int:
+        """Break sessions so long afterwards."""
+        self._start_ns = start_ns = await super().common_start()
+        for at_s, users in ((OUTAGE_S[0], range(1, OUT + 1)), (SHUT_OUT_S, [SHUT_OUT])):
+            for user in users:
+                asyncio.get_running_loop().call_later(
+                    at_s, lambda user: self._module.mailboxes[user].break_off(ServerLost("reset")), user
+                )
+        return start_ns
+
+    def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
+        """`FakeModule.fault`."""
+        at_s = self._at_s(self._clock.now_ns())
+        in_outage = user <= OUT and OUTAGE_S[0] <= at_s < OUTAGE_S[1]
+        if name.startswith("IMAP") and (in_outage or (user == SHUT_OUT and at_s >= SHUT_OUT_S)):
             return ServerLost("connection lost")
         u = draw(1, user, "fault", number)
         if u < 0.010:
@@ -195,7 +222,19 @@ def faulty(engine_of: list[Engine]) -> Any:
             return ServerLost("reset")
         return ServerSilent("no answer") if u < 0.013 else None
 
-    return fault
+    def pace(self, user: int, _: str, at_ns: int, service_s: float) -> float:
+        """`FakeModule.pace`."""
+        return math.inf if user in HANGING and self._at_s(at_ns) > HANG_S else service_s
+
+    def post(self, mail: Mail, users: Sequence[int]) -> None:
+        """`FakeModule.post`: some messages never arrive, and some twice."""
+        self._accepted += 1
+        for _ in range(0 if self._accepted % 40 == 0 else 2 if self._accepted % 9 == 0 else 1):
+            self._module.arrive(mail, users)
+
+    def _at_s(self, at_ns: int) -> float:
+        """The instant, from the common start; -1 before it."""
+        return -1.0 if self._start_ns is None else (at_ns - self._start_ns) * 1e-9
 
 
 def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
@@ -203,39 +242,22 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
     scenario = scenario_of(
         tmp_path,
         *(({"from": f"loadsim-5.5/{kind}"}, 12) for kind in ("light", "medium", "heavy")),
-        run={"day_length": f"{DAY_S}s", "ramp_up": "1s", "warm_up": "60s", "window": "180s"},
+        run={"day_length": "240s", "ramp_up": "1s", "warm_up": "60s", "window": "180s"},
         limits={"command": "20s", "grace": "5s", "drain": "20s"},
     )
-    engines: list[Engine] = []
+    modules: list[FakeModule] = []
 
-    async def during(engine: Engine, module: FakeModule) -> None:
-        accepted = 0
-
-        def post(mail: Mail, users: Sequence[int]) -> None:
-            nonlocal accepted
-            accepted += 1
-            for _ in range(0 if accepted % 40 == 0 else 2 if accepted % 9 == 0 else 1):
-                module.arrive(mail, users)
-
-        def pace(user: int, _: str, at_ns: int, service_s: float) -> float:
-            hangs = engine.start_ns and user in (6, 7, 8) and at_ns - engine.start_ns > HANGS_S * 10**9
-            return math.inf if hangs else service_s
-
-        module.post, module.pace = post, pace
-        engines.append(engine)
-        while not engine.start_ns:
-            await asyncio.sleep(0.1)
-        for at_s, users in ((OUTAGE_S[0], (1, 2, 3, 4, 5)), (SHUT_OUT_S, (12,))):
-            await asyncio.sleep(at_s - (engine.now_ns() - engine.start_ns) * 1e-9)
-            for user in users:
-                module.mailboxes[user].break_off(ServerLost("reset"))
-        await asyncio.Event().wait()
+    def kept(module: FakeModule) -> FakeModule:
+        modules.append(module)
+        return module
 
     workload = Workload(scenario)
     load = load_of(scenario, quiet=True)
     header = run_header(workload, "run-1", "in memory", plan_digest(workload), None, load=load)
     header |= {"client": "c1", "engines": 1, "engine_users": scenario.users}
-    lived = live(scenario, tmp_path, fault=faulty(engines), limit_s=20, during=during, header=header)
+    lived = live(
+        scenario, tmp_path, limit_s=20, wrap=kept, control=lambda clock: Broken(clock, modules[0]), header=header
+    )
     assert lived.failure is None
     (log,) = tmp_path.glob("*.tlog")
     resolved = yaml.safe_load(scenario.to_yaml())
