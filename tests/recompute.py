@@ -306,9 +306,10 @@ def engine_health(samples: Sequence[Row], begin_us: int, end_us: int) -> Figures
             inside.append(row)
             weights.append(at_ns - int(before["at_ns"]) if before else 0)
         if row["lags_us"]:
-            first_us = at_us - (at_ns - int(row["lags_from_ns"])) / 1000
-            due_us = first_us + 10_000 * np.arange(len(row["lags_us"].split()))
-            lags += np.array(row["lags_us"].split(), dtype=int)[(begin_us <= due_us) & (due_us < end_us)].tolist()
+            seen_us = np.array(row["lags_us"].split(), dtype=int)
+            first_ns = round(float(row["at_s"]) * 1e9) - at_ns + int(row["lags_from_ns"])
+            due_ns = first_ns + 10_000_000 * np.arange(len(seen_us))
+            lags += seen_us[(1000 * begin_us <= due_ns) & (due_ns < 1000 * end_us)].tolist()
     return {
         "lag_p50_ms": nearest_rank(lags, PERCENTILES["p50_ms"]) if lags else None,
         "lag_p99_ms": nearest_rank(lags, PERCENTILES["p99_ms"]) if lags else None,
