@@ -74,7 +74,8 @@ def refusal(capsys: Capture, *arguments: str) -> str:
     assert status == BAD_INPUT, said
     assert out == ""
     *progress, line = said.splitlines()
-    assert all(re.fullmatch(r"(inspect|clean): \d+ of \d+ accounts", told) for told in progress)
+    told_before = r"(inspect|clean): \d+ of \d+ accounts|Planning the day of \d+ users once, .*"
+    assert all(re.fullmatch(told_before, told) for told in progress), progress
     assert said.endswith("\n") and line.isprintable()
     assert re.match(r"loadsim[ a-z-]*: ", line)
     assert "hunter2" not in line

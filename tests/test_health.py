@@ -263,7 +263,7 @@ def test_a_loop_that_is_blocked_again_and_again_makes_the_run_invalid(tmp_path: 
 
     async def run() -> None:
         epoch_ns = clock.now_ns()
-        log = TimingLogWriter(path, HEADER, epoch_ns)
+        log = TimingLogWriter(path, HEADER | {"criteria": {"score_ms": None}}, epoch_ns)
         health = Health(clock, Lateness())
         log.facts({"start_ns": epoch_ns, "ended": "completed"})
         health.start()

@@ -30,7 +30,10 @@ from loadsim.results.groups import Groups
 from loadsim.results.merge import read_logs
 from loadsim.results.records import GIVEN_UP
 
-COLUMNS = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes\n"
+COLUMNS = (
+    "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes,"
+    "late_busy_ms,late_down_ms,late_generator_ms\n"
+)
 
 
 def loadsim(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
