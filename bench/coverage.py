@@ -61,7 +61,7 @@ TASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Mood:
-    """How slow a server is: log-normal with a `deviation`, or `slowness` times as slow for a `share` of the time."""
+    """Slowness of a server: log-normal with a `deviation`, or `slowness` times as slow for a `share` of the time."""
 
     name: str
     deviation: float = 0.0
@@ -103,7 +103,7 @@ TAUS_S = (0, 1, 3, 6, 12)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What is simulated: windows, arrivals per second, and at most so many windows and hits in each cell.
+    """Extent of a simulation: windows, arrivals per second, and at most so many windows and hits in each cell.
 
     Cells of which so many hits are fewer than `LEAST_WINDOWS` windows are left out.
     """

@@ -140,7 +140,7 @@ class Row:
 
     @property
     def passes(self) -> bool:
-        """Whether it is believed, and meets the criteria."""
+        """Return whether the run is believed, and meets the criteria."""
         verdict = self.score["verdict"]
         return verdict["validity"] != "invalid" and bool(verdict["passed"])
 

@@ -29,7 +29,7 @@ EVERY = 10
 """Of messages and users, the one that a crime is done to."""
 
 LATE_S = 60.0
-"""How late a message of those comes."""
+"""Delay of such a message."""
 
 SLOW_UNTIL_S = 80.0
 SLOW_S = 2.0
@@ -119,12 +119,12 @@ def dropped(length_s: float) -> Crime:
 
 
 def silence(length_s: float) -> Crime:
-    """What would be answered in this time never is; who says nothing keeps the session."""
+    """Never answer what would be answered in this time; sessions that are idle stay."""
     return Crime(SILENCE, length_s, takes_s=partial(_held_back, length_s, math.inf))
 
 
 def stall(length_s: float) -> Crime:
-    """What would be answered in this time is answered at its end, all at once."""
+    """Answer at the end of this time, all at once, what would be answered in it."""
     return Crime(STALL, length_s, takes_s=partial(_held_back, length_s, BEGIN_S + length_s))
 
 

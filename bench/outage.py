@@ -108,7 +108,7 @@ class OutageProxy:
             await asyncio.wait(both)
 
     async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """What comes one way, to its end."""
+        """Pass on all that comes one way, to its end."""
         lost = False
         with suppress(OSError):
             while data := await read_some(reader):

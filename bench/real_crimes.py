@@ -40,7 +40,7 @@ class Times:
 
     @property
     def work_s(self) -> int:
-        """How long users work."""
+        """Return how long users work."""
         return self.warm_up_s + self.window_s
 
 

@@ -1,4 +1,4 @@
-"""How long tests wait for what should come soon, and what they ask of servers on machines that may be very busy."""
+"""Time that tests wait for what should come soon, and what they ask of servers on machines that may be very busy."""
 
 from __future__ import annotations
 

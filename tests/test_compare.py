@@ -335,7 +335,7 @@ def test_repeats_advised_decide_as_often_as_is_said(runs: int, pairs: int) -> No
 
 
 def test_more_looks_take_more_repeats() -> None:
-    """What is corrected for more looks decides later."""
+    """Correcting for more looks decides later."""
     sample = Sample("Score", exactly(100, 0.04, 3), exactly(100, 0.04, 3))
     advised = [repeats_needed(sample, 0.05, looks) for looks in (1, 2, 4)]
     assert advised == sorted(set(advised), key=lambda more: more or MOST_REPEATS)

@@ -17,7 +17,7 @@ BY_TITLE = {crime.title: crime for crime in CRIMES}
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, Row]:
-    """What the answers say, by the crimes' titles."""
+    """Rows of the answers, by the crimes' titles."""
     return {row.crime.title: row for row in judged(CRIMES)}
 
 
@@ -36,7 +36,7 @@ def test_a_crime_does_not_pass(rows: dict[str, Row], title: str) -> None:
 
 @pytest.mark.parametrize("title", [NONE.title, *ACCEPTED])
 def test_no_crime_and_one_that_is_accepted_pass(rows: dict[str, Row], title: str) -> None:
-    """What the page accepts, with a reason, is told apart from what is found."""
+    """Each crime that the page accepts has its reason, and is found so."""
     assert rows[title].passes, rows[title].reasons
 
 

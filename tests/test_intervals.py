@@ -55,7 +55,7 @@ def simulated(random: np.random.Generator, length_s: int, hits: int, moods: NDAr
 
 
 def least_covered(times: int) -> float:
-    """How often an interval of 95 % holds the truth, less four standard deviations."""
+    """Return how often an interval of 95 % holds the truth, less four standard deviations."""
     return 0.95 * times - 4 * math.sqrt(times * 0.95 * 0.05)
 
 

@@ -122,7 +122,7 @@ def test_connections_are_dropped_until_it_ends() -> None:
 
 
 def test_what_is_said_in_silence_is_lost_and_what_follows_it() -> None:
-    """Who says nothing keeps the connection."""
+    """A connection on which nothing is sent stays."""
 
     async def talk(place: Place) -> None:
         speaking, still = await place.connect(), await place.connect()

@@ -178,7 +178,7 @@ def test_a_day_is_planned_once(tmp_path: Path, cache: Path, monkeypatch: pytest.
 
 
 def test_another_program_or_scenario_plans_for_itself(tmp_path: Path, cache: Path) -> None:
-    """What is in the cache under a wrong name does not count either."""
+    """An entry of the cache under a wrong name does not count either."""
     scenario, other = virtual(tmp_path), virtual(tmp_path, seed=2)
     keep(scenario, "loadsim 1", PlannedLoad(120.0, {"READ": (1,)}))
     assert cached(scenario, "loadsim 1") is not None

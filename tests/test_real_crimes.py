@@ -15,7 +15,7 @@ LENGTH_S = 25.0
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
-    """What the answers say, by the crimes' names; the runs are made at the same time."""
+    """Rows of the answers, by the crimes' names; the runs are made at the same time."""
     crimes = [make(LENGTH_S) for make in LASTING.values()]
     return {row.crime.name: row for row in judged(crimes, SHORT, tmp_path_factory.mktemp("crimes"))}
 

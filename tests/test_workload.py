@@ -229,7 +229,7 @@ def test_nights_put_off_what_is_due_after_them(tmp_path: Path, night: str, day_l
 
 
 def test_a_night_changes_nothing_of_the_first_day(tmp_path: Path) -> None:
-    """Who does what and when is the same as without a night, recipients included."""
+    """All that users do is the same as without a night, recipients included."""
     (tmp_path / "own.yaml").write_text("name: own\nfrom: loadsim-5.0/medium\nnight: 4h\n")
     with_night = workload({str(tmp_path / "own.yaml"): 20})
     assert plan_digest(with_night) == plan_digest(workload({"loadsim-5.0/medium": 20}))

@@ -14,7 +14,7 @@ from loadsim.report.compare import compare_runs
 from loadsim.report.compare_junit import compare_junit
 
 MOST_LOOKS = 100
-"""Who looks more often corrects for nothing any more."""
+"""More looks than this leave nothing to be found."""
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
 

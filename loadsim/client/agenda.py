@@ -132,7 +132,7 @@ class Agenda:
         return pending
 
     def go_on(self, pending: Pending, result: Any, ended: Ended) -> None:
-        """What follows from a step takes its place on the agenda; at the end of the run it is skipped."""
+        """Put what follows from a step in its place on the agenda; after the end of the run, record it as skipped."""
         activity = pending.activity
         if ended.outcome != "ok" and activity.outcome == "ok":
             activity.outcome = ended.outcome
@@ -154,7 +154,7 @@ class Agenda:
         """Nothing is due any sooner for it."""
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """What was announced before a processing that was due, and is listed after the end only, was not read in it."""
+        """Record as skipped what was announced before the last processing was due, and is listed after the end only."""
         for each in unread if self._end_ns is not None else ():
             if each.since_ns <= self._processing_ns:
                 self._user.skipped(Step(tasks.READ, each.header), self._processing_ns)

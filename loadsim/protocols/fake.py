@@ -81,7 +81,7 @@ Fault = Callable[[int, str, int], TaskFailed | None]
 """How the command of a user fails: from his number, the command's name, and how many commands he gave before it."""
 
 Pace = Callable[[int, str, int, float], float]
-"""How long a command takes in seconds: from its user's number, its name, the instant when it begins (in nanoseconds)
+"""Duration of a command in seconds: from its user's number, its name, the instant when it begins (in nanoseconds)
 and the service time drawn for it. Infinite when the answer never comes."""
 
 Post = Callable[[Mail, Sequence[int]], None]

@@ -181,7 +181,7 @@ def _figures(
     method: str,
     part: Slice | None,
 ) -> tuple[Facts, dict[str, Any]]:
-    """What verdicts are made of, and what `score.json` has beside the verdict: of all runs together."""
+    """Figures that verdicts are made of, and what `score.json` has beside the verdict: of all runs together."""
     measured = measure(log, weights, window_s, percent, method, part)
     facts = measured.facts
     figures = _measured_figures(log, measured, weights, window_s)

@@ -379,7 +379,7 @@ def _tasks(score: Mapping[str, Any]) -> str:
 
 
 def _load_made(score: Mapping[str, Any]) -> list[str]:
-    """How much of the plan's load was made, and which tasks were asked for much less often."""
+    """Return how much of the plan's load was made, and which tasks were asked for much less often."""
     load = score["load"]
     if score["throughput"] or score["slice"]:
         return []

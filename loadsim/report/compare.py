@@ -331,7 +331,7 @@ def _figures(one: Difference, less: Side | None) -> dict[str, Any]:
 
 
 def _one_look(figures: Mapping[str, Any]) -> list[str]:
-    """How often one finds what is not there, by looking after each run until something is found."""
+    """Return how often one finds what is not there, by looking after each run until something is found."""
     runs = min(len(figures[BASE]), len(figures[NEW]), MOST_LOOKED_AT)
     found = figures["decision"] in ("passed", "failed") or any(
         one["change"] for one in (*figures["tasks"], *figures["scores"])

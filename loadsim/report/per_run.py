@@ -36,7 +36,7 @@ def per_run(figures: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> dic
 
 
 def mean(found: Any, runs: int, summed: bool = False) -> Any:
-    """The same with each sum in it divided by the number of runs, if they are several."""
+    """Return the figures with each sum in it divided by the number of runs, if they are several."""
     if runs < 2:
         return found
     if isinstance(found, Mapping):
@@ -50,7 +50,7 @@ def mean(found: Any, runs: int, summed: bool = False) -> Any:
 
 
 def in_tenths(found: Any) -> Any:
-    """The same for people: counts with one decimal at most, and one digit where that would be nought."""
+    """Return a mean for people: counts with one decimal at most, and one digit where that would be nought."""
     if isinstance(found, Mapping):
         return {key: _tenths(value) if key in SUMMED else in_tenths(value) for key, value in found.items()}
     return [in_tenths(one) for one in found] if isinstance(found, list) else found

@@ -15,7 +15,7 @@ TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "night_s", "compr
 """Header keys that say how a run is scored and judged: a merged log has one set of them for all of its runs."""
 
 ABSENT = "nothing"
-"""What an entry that is missing is called: of a limit it is the default, while null is none."""
+"""Name of an entry that is missing: of a limit it is the default, while null is none."""
 
 MIXED = "mixed"
 """Header key of a merged log: the terms in which its logs differ. They were merged by force."""

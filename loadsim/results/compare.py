@@ -238,7 +238,7 @@ def decide(difference: Difference, max_regression: float) -> Decision:
 
 
 def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int | None:
-    """How many more runs of each set decide with probability `POWER`, as far as these runs tell.
+    """Return how many more runs of each set decide with probability `POWER`, as far as these runs tell.
 
     They tell neither the ratio nor how runs vary for sure, so the servers are drawn from all that may have made these
     runs (normal logarithms that vary alike, nothing known before). None when it takes more than `MOST_REPEATS`, or when
@@ -261,7 +261,7 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
     ]
 
     def enough(more: int) -> bool:
-        """Whether so many more runs of each decide for enough of these servers."""
+        """Return whether so many more runs of each decide for enough of these servers."""
         draw = np.random.default_rng(more)
         found = []
         for mean, square, count, of_server in zip(means, squares, runs, true, strict=True):
@@ -289,7 +289,7 @@ MOST_LOOKED_AT = 30
 
 @lru_cache
 def false_claims(runs: int) -> float:
-    """How often two sets that do not differ are claimed to, when one looks at each number of runs from 3 up to `runs`.
+    """Return how often two sets that do not differ are claimed to, when one looks at each number of runs from 3 up to `runs`.
 
     Each look is a test at `ALPHA`, and the first claim counts. Found by drawing, always the same ones.
     """

@@ -1,4 +1,4 @@
-"""How long users were without a session in a window: a server that is down is asked for little, and is fast at that."""
+"""Time of users without a session in a window: a server that is down is asked for little, and is fast at that."""
 
 from __future__ import annotations
 

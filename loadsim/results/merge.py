@@ -36,7 +36,7 @@ START_STATE = "start_state_digest"
 """Of logs that started differently nobody can say how: compare refuses them, or warns."""
 
 PLANNED_LOAD = "planned_load"
-"""What the plan has (`planned_load.PlannedLoad`); None, or missing, where nobody knows."""
+"""Header key of the load of the plan (`planned_load.PlannedLoad`); None, or missing, where nobody knows."""
 
 CANONICAL, STRESS = "canonical", "stress"
 """What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""

@@ -243,7 +243,7 @@ def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
 
 
 def weighted_response_score(tasks: Iterable[TaskStatistics]) -> float | None:
-    """The same weighted average of response times, in ms, over the tasks with a weight that were due."""
+    """Return the weighted average of response times, in ms, over the tasks with a weight that were due."""
     return weighted_average((task.weight, task.response_percentile_ms) for task in tasks)
 
 

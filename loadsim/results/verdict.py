@@ -62,7 +62,7 @@ make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/expla
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the verdict is about. `users` counts users, `lost_users` those whom the generator lost, and
+    """Facts that the verdict is about. `users` counts users, `lost_users` those whom the generator lost, and
     `users_without_session` those whom the server had left without one at the end; `generator` is how we were ourselves.
 
     `sessions_lost` counts sessions that broke, as far as engines lived to say it; `down_share` is of the window's
