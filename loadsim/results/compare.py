@@ -289,7 +289,7 @@ MOST_LOOKED_AT = 30
 
 @lru_cache
 def false_claims(runs: int) -> float:
-    """Return how often two sets that do not differ are claimed to, when one looks at each number of runs from 3 up to `runs`.
+    """Return how often equal sets are claimed to differ, with a look at each number of runs from 3 up to `runs`.
 
     Each look is a test at `ALPHA`, and the first claim counts. Found by drawing, always the same ones.
     """

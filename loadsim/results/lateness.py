@@ -21,8 +21,8 @@ LATENESS = ("busy", "down", "generator")
 """Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
 
 UNTIMED = ("SYNC", *WITHOUT_WINDOW, *SPANS)
-"""Names of what has no due time by the plan: a SYNC is due when the server says so. All other tasks are, those that follow from
-another one too, and inherit its lateness."""
+"""Names of what has no due time by the plan: a SYNC is due when the server says so. All other tasks have one, those
+that follow from another one too, and inherit its lateness."""
 
 _PERCENT = Fraction(95)
 
