@@ -18,7 +18,8 @@ from typing import Any
 
 import yaml
 from patience import PATIENCE_S
-from recompute import Exports, Figures, recompute, rows_of
+from recompute import Exports, recompute
+from recompute_numbers import Figures, rows_of
 from virtual_runs import live, scenario_of
 
 from loadsim.cli.run import load_of
