@@ -205,15 +205,9 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
     first = {key: min(events) for key, events in sights.items()}
     asked = {key: at_us for key, at_us in accepted_us.items() if begin_us <= at_us < end_us}
     came = {key: first[key][0] - at_us for key, at_us in asked.items() if key in first}
-    began_us: dict[str, int] = {}
-    for (message, _), at_us in accepted_us.items():
-        began_us[message] = min(at_us, began_us.get(message, at_us))
+    accepted = {message for message, _ in accepted_us}
     # Copies beyond the first, and those in a mailbox for which the message was not accepted at all.
-    extra = [
-        len(events) - (key in accepted_us)
-        for key, events in sights.items()
-        if begin_us <= accepted_us.get(key, began_us.get(key[0], end_us)) < end_us
-    ]
+    extra = [len(events) - (key in accepted_us) for key, events in sights.items() if key[0] in accepted]
     early = [-took_us for took_us in came.values() if took_us < 0]
 
     def under_way(at_us: int) -> int:

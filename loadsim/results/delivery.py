@@ -34,7 +34,8 @@ class Delivery:
     to a waiting session: the recipient saw them by listing the Inbox, after a log-on or at the end of the drain.
     `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or did
     not wait for mail any more, or the log has nothing of the machine that simulated him.
-    `duplicates` are copies that came into a recipient's sight beyond the first, or into that of somebody else.
+    `duplicates` are copies that came into a recipient's sight beyond the first, or into that of somebody else, of all
+    messages of the run.
     `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
     that is the server's doing, of several the difference between their clocks, too.
     `clock_error_ms` is how far any of the times may be wrong because two machines have two clocks: 0 on one machine,
@@ -168,8 +169,7 @@ def _join(
         undelivered_at_end=int(np.count_nonzero(~arrived & ~mail.unwatched)),
         unwatched=int(np.count_nonzero(inside & mail.unwatched)),
         found=int(np.count_nonzero(delivered & ~mail.announced)),
-        duplicates=int(np.maximum(mail.copies[inside] - 1, 0).sum())
-        + int(np.count_nonzero(in_window(mail.strayed_us, window_s))),
+        duplicates=int(np.maximum(mail.copies - 1, 0).sum()) + mail.strayed,
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
         clock_error_us=int(mail.clock_error_us[delivered].max(initial=0)),
     )
@@ -181,8 +181,8 @@ class Journeys:
 
     `arrived_us` is when its recipient first had it in sight, NEVER if it never came: the time between the two is the
     delivery time. `announced`: the server told the waiting session of it. `copies`: how often it came into sight.
-    `letter` is the first of the message's id, in ASCII. `unwatched`: nobody can tell whether it arrived. `strayed_us`:
-    when each message was accepted that came into the sight of somebody for whom it was not accepted.
+    `letter` is the first of the message's id, in ASCII. `unwatched`: nobody can tell whether it arrived. `strayed`: how
+    many copies came into the sight of somebody for whom the message was not accepted.
 
     Both instants are by the station's clock, where machines have compared theirs with it; the time between the two may
     be wrong by `clock_error_us`, 0 on one machine.
@@ -195,7 +195,7 @@ class Journeys:
     letter: NDArray[np.uint8]
     unwatched: NDArray[np.bool_]
     clock_error_us: NDArray[np.int64]
-    strayed_us: NDArray[np.int64]
+    strayed: int
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
@@ -213,10 +213,10 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
     announced = np.zeros(len(accepted.keys), np.bool_)
     copies = np.zeros(len(accepted.keys), np.int64)
     clock_error_us = np.zeros(len(accepted.keys), np.int64)
-    strayed_us = []
+    strayed = 0
     for name in ("seen", "found"):
         came = _First(log, clock, mails[event == EVENT[name]])
-        strayed_us.append(_strayed_us(accepted, came))
+        strayed += _strayed(accepted, came)
         _, of_accepted, of_came = np.intersect1d(accepted.keys, came.keys, assume_unique=True, return_indices=True)
         copies[of_accepted] += came.times[of_came]
         first = came.at_us[of_came] < arrived_us[of_accepted]
@@ -237,21 +237,18 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
         letter,
         unwatched,
         clock_error_us,
-        strayed_us=np.concatenate(strayed_us),
+        strayed,
     )
 
 
-def _strayed_us(accepted: _First, came: _First) -> NDArray[np.int64]:
-    """Return when each message was accepted that came to somebody else than those whom it was accepted for.
+def _strayed(accepted: _First, came: _First) -> int:
+    """Return how many copies of messages came to somebody else than those whom they were accepted for.
 
-    One of which no acceptance is known does not count: its sender was told that it was refused, or was lost.
+    A message of which no acceptance is known does not count: its sender was told that it was refused, or was lost.
     """
-    messages, first = np.unique(_without_user(accepted.keys), return_index=True)
     stray = np.isin(came.keys, accepted.keys, assume_unique=True, invert=True)
-    others, times = _without_user(came.keys[stray]), came.times[stray]
-    known = np.isin(others, messages)
-    at = np.searchsorted(messages, others[known])
-    return np.repeat(accepted.at_us[first[at]], times[known])
+    known = np.isin(_without_user(came.keys[stray]), _without_user(accepted.keys))
+    return int(came.times[stray][known].sum())
 
 
 def _without_user(keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
