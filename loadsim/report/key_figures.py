@@ -18,6 +18,8 @@ def key_figures(run: RecordedRun) -> Table:
         (f"READ, 95th percentile{of_module(run, name)}", _ms(read_p95_ms(one))) for name, one in run.modules.items()
     ]
     rows.append(("Tasks", tasks_per_s(score)))
+    if load := score["load"]:
+        rows.append(("Tasks of the plan that were asked for", _of_all(load["made"], load["planned"], load["share"])))
     # In a closed loop nothing is planned: the failures are those of all that was begun.
     rows.append(("Failed tasks", _of_all(score["failed"], score["planned"], score["failed_share"])))
     log_ons = [task for one in run.modules.values() for task in one["tasks"] if task["task"] == "LOGON"]
