@@ -66,7 +66,7 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
 
 
 def test_each_client_is_judged_by_itself(tmp_path: Path) -> None:
-    """By the limits that the log states, whatever the others did: some users lost, too many, an engine late.
+    """By the limits that the log states, not by what the others did: some users lost, too many, an engine late.
 
     Users whom the server left without a session are not lost by the machine.
     """

@@ -83,7 +83,7 @@ def test_a_criterion_replaces_the_default_and_null_switches_it_off(tmp_path: Pat
 
 
 def test_nobody_is_asked_by_default_for_mail_that_no_profile_sends(tmp_path: Path) -> None:
-    """It would never be measured, and the run always miss it; whoever asks for it himself gets it."""
+    """It would never be measured, and the run always miss it; a scenario that asks for it gets it."""
     nothing = "after_browsing: {reply: 0%, reply_all: 0%, forward: 0%, move: 0%, copy: 0%, delete: 0%}"
     (tmp_path / "looker.yaml").write_text(
         f"name: looker\nfrom: loadsim-5.5/light\nnew_mail: {{per_day: 0}}\nprocess_inbox: {{per_day: 0}}\n{nothing}\n"

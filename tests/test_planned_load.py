@@ -336,6 +336,21 @@ def test_where_nobody_knows_the_plan_there_is_no_load(tmp_path: Path, header: di
     assert (unknown in reasons) is ("planned_load" in header)
 
 
+def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
+    """A twentieth of the run is held against the plan; of less, nobody knows how much was not asked for."""
+    unknown = "how much of the load of the plan was made is not known"
+    limits = {"limits": {"hits": 0, "done": 0, "load": 0, "window_s": 1}}
+    held, short = (
+        summarise(list(logs_of(tmp_path / name, 120, limits)), begin_s=0, end_s=end_s)
+        for name, end_s in (("held", 5.0), ("short", 4.9))
+    )
+    assert held.score["load"] is not None
+    assert unknown not in held.score["verdict"]["reasons"]
+    assert short.score["load"] is None
+    assert (short.score["verdict"]["validity"], unknown in short.score["verdict"]["reasons"]) == ("degraded", True)
+    assert "Load made: not known" in short.text
+
+
 def test_a_damaged_header_is_bad_input(tmp_path: Path) -> None:
     """Not a run without a plan."""
     with pytest.raises(LogError, match=r"^planned_load\.duration_s: expected seconds above 0, found -1$"):

@@ -98,7 +98,7 @@ class Agenda:
     """The agenda of a user who does what is due when it is due, and late what he could not do before (`Pace`).
 
     A step that follows another is due when it would have been, had the one before taken no time: at the activity's due
-    time plus the delays in between. So whoever looks at due times sees all the waiting. It may begin once the one
+    time plus the delays in between. So due times show all the waiting. It may begin once the one
     before has really ended and its delay is over; a message is not due to be read before it was in sight.
     """
 

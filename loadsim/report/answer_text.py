@@ -384,7 +384,7 @@ def _load_made(score: Mapping[str, Any]) -> list[str]:
     if score["throughput"] or score["slice"]:
         return []
     if load is None:
-        return ["Load made: not known, as the logs do not say how much was planned"]
+        return ["Load made: not known: no plan was made, or the window is shorter than a twentieth of the run"]
     short = [
         f"{name} {made} of {planned}"
         for name, (planned, made) in ((name, task.values()) for name, task in load["tasks"].items())

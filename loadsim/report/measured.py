@@ -68,6 +68,7 @@ def measure(
     late_ms = lateness_p95_ms(log, window_s)
     users = sum(users_had(log, part).values())
     unplanned = part is not None or mode_of(log) == STRESS
+    load = None if unplanned else load_made(log, protocols, window_s)
     facts = Facts(
         protocols=protocols,
         delivery=delivery(log, window_s),
@@ -92,8 +93,8 @@ def measure(
         unsteady=certainty.unsteady,
         ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
         part=str(part) if part else None,
-        load=None if unplanned else load_made(log, protocols, window_s),
-        load_unknown=not unplanned and PLANNED_LOAD in log.header and log.header[PLANNED_LOAD] is None,
+        load=load,
+        load_unknown=load is None and not unplanned and _should_know_load(log),
         mixed=log.header.get(MIXED, ()),
     )
     return Measured(facts, certainty, late_ms)
@@ -133,6 +134,16 @@ def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
     if not outside:
         return found
     return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
+
+
+def _should_know_load(log: TimingLog) -> bool:
+    """Return whether a run was made whose plan failed, or has a window that is too short to be held against it.
+
+    Logs of days before there was a planned load say nothing of it; runs that do not share a window have no load.
+    """
+    if PLANNED_LOAD not in log.header:
+        return False
+    return log.header[PLANNED_LOAD] is None or len({source.run for source in log.sources}) == 1
 
 
 def _why(source: Source) -> str:

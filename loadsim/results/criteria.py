@@ -51,7 +51,7 @@ OLDER = {
     "failed_max": ("failed_share", "max"),
     "undelivered_max": ("delivery.undelivered_at_end", "max"),
 }
-"""What logs of the first days have in their headers, and what it meant; of what they do not name, the defaults of
+"""Criteria in the headers of the first logs, and their names of today; of what they do not name, the defaults of
 those days hold."""
 
 

@@ -49,7 +49,7 @@ class Load:
 
     @property
     def made(self) -> int:
-        """Those that were begun, whatever came of them: of each task at most `SURPLUS` times what was planned of it."""
+        """Those that were begun, with any outcome: of each task at most `SURPLUS` times what was planned of it."""
         return sum(min(task.made, int(SURPLUS * task.planned)) for task in self.tasks.values())
 
     @property
