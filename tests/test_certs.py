@@ -10,13 +10,14 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import dask
+import psutil
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -34,8 +35,10 @@ from patience import PATIENCE_S
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, check_transport, control_address
+from loadsim.cluster.agent import serve
 from loadsim.cluster.certs import load_bundle
-from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, mutual_tls
+from loadsim.cluster.scheduler import scheduler_at
+from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, mutual_tls, way_to
 from loadsim.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
@@ -382,22 +385,47 @@ def test_members_get_in(place: Path) -> None:
     asyncio.run(work())
 
 
-def test_dask_serves_no_pages(place: Path) -> None:
-    """The port that it opens in the clear answers nothing, and only on loopback."""
+PAGES = ("/", "/status", "/workers", "/info/main/workers.html", "/health", "/metrics", "/json/counts.json")
+"""Pages of Dask, some of which bokeh adds (`distributed/http`, `distributed/dashboard`)."""
+
+
+def status(url: str) -> int | None:
+    """Return the HTTP status that this page is answered with; None where no HTTP is spoken."""
+    try:
+        with urlopen(url, timeout=PATIENCE_S) as answer:
+            return int(answer.status)
+    except HTTPError as refusal:
+        return refusal.code
+    except OSError:
+        return None
+
+
+def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
+    """Scheduler and client answer 404 to every page with bokeh installed, and open that port on loopback only."""
+    import bokeh  # noqa: F401  # without it Dask has no dashboard, and this test would prove nothing
 
     async def work() -> None:
-        security = mutual_tls(load_bundle(place / "clients/first"))
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            scheduler(place) as station,
-            worker(station.address, security) as client,
-        ):
-            for server, path in ((station, "/info/main/workers.html"), (station, "/metrics"), (client, "/metrics")):
-                [bound] = {each.getsockname()[0] for each in server.http_server._sockets.values()}
-                assert bound == "127.0.0.1"
-                url = f"http://127.0.0.1:{server.http_server.port}{path}"
-                with pytest.raises(HTTPError, match="404"):
-                    await asyncio.to_thread(lambda url=url: urlopen(url, timeout=PATIENCE_S).close())
+        way = way_to(control_address("tls://localhost:0", any_port=True), place / "station")
+        joined = asyncio.Event()
+        async with asyncio.timeout(PATIENCE_S), scheduler_at(way, lambda _: None) as address:
+            security = mutual_tls(load_bundle(place / "clients/first"))
+            agent = asyncio.create_task(
+                serve(str(address), "first", tmp_path, security, "127.0.0.1", joined=joined.set)
+            )
+            await joined.wait()
+            listening = [each.laddr for each in psutil.Process().net_connections("inet") if each.status == "LISTEN"]
+            assert len(listening) >= 4  # each has a port for Dask's own protocol and one for pages
+            assert {where.ip for where in listening} <= {"127.0.0.1", "::1"}
+            found = [
+                await asyncio.to_thread(status, f"http://127.0.0.1:{where.port}{page}")
+                for where in listening
+                for page in PAGES
+            ]
+            assert found.count(404) == 2 * len(PAGES)
+            assert set(found) == {404, None}
+            agent.cancel()
+            with suppress(asyncio.CancelledError):
+                await agent
 
     asyncio.run(work())
 

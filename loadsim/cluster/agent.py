@@ -243,6 +243,7 @@ async def serve(
             host=host,
             nthreads=1,
             memory_limit=0,
+            dashboard=False,
             dashboard_address=PAGES_ADDRESS,
             security=security,
             plugins=(Agent(runs, weight),),

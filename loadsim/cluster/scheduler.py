@@ -50,6 +50,7 @@ async def scheduler_at(way: Way, tell: Callable[[str], None]) -> AsyncIterator[C
             protocol=address.protocol,
             host=address.written_host,
             port=address.port,
+            dashboard=False,
             dashboard_address=PAGES_ADDRESS,
             security=way.security,
             plugins=(_Door(tell),),
