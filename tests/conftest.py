@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import keeper
 import pytest
 from hypothesis import HealthCheck, settings
 from machines import check_ssh
@@ -38,15 +39,19 @@ _left_open: list[str] = []
 """The connections on which an event loop of this test was closed."""
 
 
-def pytest_configure() -> None:
-    """Let runs plan into a cache of these tests; see `_watch_loops`."""
-    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="loadsim-tests-")
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the keeper of this run, and let runs plan into a cache of these tests; see `_watch_loops`."""
+    if not hasattr(config, "workerinput"):  # else pytest-xdist's first process has done so
+        if "MAKELEVEL" in os.environ:
+            _end_with_parent()
+        config.add_cleanup(keeper.start())
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="cache", dir=os.environ[keeper.PLACE])
     _watch_loops()
 
 
-def pytest_unconfigure() -> None:
-    """Remove the cache."""
-    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
+def _end_with_parent() -> None:
+    """Ask the kernel to end this process with make, which may be killed alone (PR_SET_PDEATHSIG of prctl(2))."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
 def _watch_loops() -> None:

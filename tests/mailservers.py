@@ -8,6 +8,7 @@ carry `@pytest.mark.servers`.
 from __future__ import annotations
 
 import imaplib
+import os
 import re
 import shutil
 import smtplib
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import keeper
 import pytest
 from patience import PATIENCE_S
 
@@ -38,7 +40,7 @@ def numbered_accounts(count: int) -> list[Account]:
 @contextmanager
 def short_directory() -> Iterator[Path]:
     """A directory that the servers' users can enter, with room for socket names; pytest's own are neither."""
-    directory = Path(tempfile.mkdtemp(prefix="lst", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="lst", dir=os.environ[keeper.PLACE]))
     directory.chmod(0o711)
     try:
         yield directory

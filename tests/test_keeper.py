@@ -1,0 +1,62 @@
+"""A test run that is killed leaves nothing behind: no server, no daemon, no network namespace, no file."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import keeper
+import pytest
+from patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[1]
+
+RUN = """
+import os, subprocess, sys, time
+from pathlib import Path
+sys.path.insert(0, "tests")
+import keeper
+from mailservers import numbered_accounts, short_directory
+from bench.hosts import hosts
+from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+
+finish = keeper.start()
+with short_directory() as place, start_dovecot_postfix(numbered_accounts(1), {}, place), hosts(1) as [host]:
+    daemon = "import os, time; os.fork() and os._exit(0); os.setsid(); time.sleep(600)"
+    subprocess.run([sys.executable, "-c", daemon], check=True)
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    with host.start([sys.executable, "-c", deaf], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        print(os.environ[keeper.TOKEN], os.environ[keeper.PLACE], host.namespace, flush=True)
+        sys.stdin.read()
+"""
+"""A run that has started a bit of everything, and waits to be killed."""
+
+
+@pytest.mark.servers
+@pytest.mark.hosts
+def test_nothing_outlives_a_killed_run() -> None:
+    """Dovecot, Postfix, a daemon, a process that ignores requests, their files and their host are gone."""
+    command = [sys.executable, "-c", RUN]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
+        assert run.stdout is not None
+        token, place, namespace = run.stdout.readline().split()
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        [keeping] = [pid for pid in children if "keeper.py" in Path(f"/proc/{pid}/cmdline").read_text()]
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in keeper.processes(token)}
+        assert {"dovecot", "master", "python"} <= {re.sub(r"python.*", "python", name) for name in names}
+        watched = os.pidfd_open(int(keeping))
+        run.kill()
+    try:
+        assert select.select([watched], [], [], PATIENCE_S)[0], "the keeper did not end"
+    finally:
+        os.close(watched)
+    assert run.returncode == -signal.SIGKILL
+    assert keeper.processes(token) == set()
+    assert not Path(place).exists()
+    assert namespace not in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
