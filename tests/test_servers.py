@@ -506,3 +506,19 @@ def test_server_dovecot_postfix_runs_until_asked(scenario: Path, server_director
     block = yaml.safe_load(said)["server"]
     assert (block["imap"]["port"], block["smtp"]["port"]) == (imap, smtp)
     assert (server_directory / "log" / "dovecot.log").exists()
+
+
+@pytest.mark.servers
+def test_servers_end_with_a_killed_command(scenario: Path, server_directory: Path) -> None:
+    """Dovecot and Postfix do not outlive `loadsim server`, although it is killed."""
+    command = [*LOADSIM, "server", "dovecot-postfix", str(scenario), "--dir", str(server_directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any("Ctrl-C" in line for line in process.stdout)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        masters = [os.pidfd_open(int(child)) for child in children]
+        assert len(masters) >= 2
+        process.kill()
+    for master in masters:
+        assert select.select([master], [], [], PATIENCE_S)[0], "a master lives on"
+        os.close(master)

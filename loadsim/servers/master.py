@@ -18,6 +18,12 @@ START_LIMIT_S = 60.0
 STOP_LIMIT_S = 15.0
 POLL_S = 0.02
 
+START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; (read _ <&3; kill $$) & exec "$@" </dev/null 3<&-'
+"""Shell command: a master with all open files that are allowed, and a process that ends it at the end of our pipe.
+
+That comes when loadsim has ended, however that was. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost when
+Postfix's master changes its effective user. The master's number stays its own as long as its session has a process."""
+
 
 class PortTaken(ConfigError):
     """It did not start because somebody else listens on its port."""
@@ -41,8 +47,8 @@ class Master:
         # Into a file, not a pipe: a daemon that inherits a pipe keeps whoever reads it waiting.
         with output.open("wb") as said:
             self._process = subprocess.Popen(  # noqa: S603
-                ["/bin/sh", "-c", 'ulimit -S -n "$(ulimit -H -n)"; exec "$@"', "sh", *command],
-                stdin=subprocess.DEVNULL,
+                ["/bin/sh", "-c", START, "sh", *command],
+                stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=said,
                 env={**os.environ, **(environment or {})},
@@ -115,3 +121,5 @@ class Master:
             while self.pids() and time.monotonic() < deadline_s:
                 time.sleep(POLL_S)
         self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
