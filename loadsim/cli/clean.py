@@ -56,6 +56,7 @@ def _line(one: Cleaned, dry_run: bool) -> str:
     line = f"{one.account.login}: {'would remove' if dry_run else 'removed'} {messages} messages, {folders} folders"
     if one.foreign:
         line += "; of others' in " + ", ".join(f"{name} {count}" for name, count in one.foreign.items())
-    for reason in one.kept:
-        line += f"; kept a manifest in {FOLDER}: {reason}"
+    if one.kept:
+        what = "a manifest" if len(one.kept) == 1 else f"{len(one.kept)} manifests"
+        line += f"; kept {what} in {FOLDER}: {one.kept[0]}"
     return line
