@@ -19,12 +19,14 @@ from provisioning import FOREIGN, USERS, Lab, delivery_report, lab_maker, own_me
 from test_clean import MakeLab, quiet
 
 from loadsim.cli import main
+from loadsim.client.modules import open_module
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.ports import INBOX, Account, Services
+from loadsim.protocols.imap.mailbox import Ref
 from loadsim.topology import manifest
 from loadsim.topology.clean import Cleaned, clean_mailbox
 from loadsim.topology.initialise import initialise
-from loadsim.topology.mailboxes import HOPELESS, all_done, visit
+from loadsim.topology.mailboxes import HOPELESS, Deaf, all_done, visit
 
 OWNER = Account(1, "user1", "user1@example.test", "secret-of-1")
 
@@ -55,7 +57,7 @@ class Courier:
 
     async def __call__(self, peer: Peer) -> None:
         """One session."""
-        await peer.greet(self.capabilities)
+        peer.say(b"* OK [CAPABILITY " + self.capabilities + b"] ready")
         while line := (await peer.reader.readline()).rstrip(b"\r\n"):
             tag, _, command = line.partition(b" ")
             self.commands.append(command)
@@ -72,6 +74,8 @@ class Courier:
     def _answer(self, command: bytes) -> list[bytes]:
         verb, _, rest = command.partition(b" ")
         name = rest.partition(b" (")[0].strip(b'"').decode()
+        if verb == b"CAPABILITY":
+            return [b"* CAPABILITY " + self.capabilities]
         if verb == b"LIST":
             return [b'* LIST () "." "%b"' % each.encode() for each in self.folders]
         if verb == b"SELECT":
@@ -232,11 +236,22 @@ def test_a_missing_number_is_a_refusal(quirk: Any, why: str) -> None:
     assert server.deleted == []
 
 
-def test_without_uidplus_a_missing_search_is_a_refusal() -> None:
+@pytest.mark.parametrize("module", ["imap", "aioimaplib"])
+def test_without_uidplus_a_missing_search_is_a_refusal(module: str) -> None:
     """EXPUNGE deletes all that is marked: what others have marked must be known."""
     server = Courier(initialised(), b"IMAP4rev1 SASL-IR AUTH=PLAIN LITERAL+")
-    result = cleaned(server)
-    assert "UID SEARCH without data" in str(result)
+
+    async def live() -> None:
+        async with playing(server) as endpoint, asyncio.timeout(PATIENCE_S):
+            mailbox = open_module(module, Services(endpoint, endpoint)).session(OWNER, Deaf()).mailbox
+            await mailbox.log_on()
+            await mailbox.open("Folder 01")
+            with pytest.raises(ServerRefused, match="UID SEARCH without data"):
+                await mailbox.expunge([Ref("Folder 01", 7, 4)])
+            mailbox.abandon()
+
+    asyncio.run(live())
+    assert b"UID SEARCH DELETED" in server.commands
     assert b"EXPUNGE" not in server.commands
 
 
