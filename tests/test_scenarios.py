@@ -970,6 +970,7 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
     """Each key of a resolved scenario stands in the reference, and none that there is not."""
     keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {
         "accounts.csv",
+        "accounts.manifest_key",
         "server",
         "topology",
         "weights",
