@@ -270,6 +270,20 @@ def test_a_command_without_an_answer_ends_its_visit_alone() -> None:
     assert well.folders == {INBOX: {}}
 
 
+def test_a_log_on_without_an_answer_ends_its_visit_alone() -> None:
+    """What says nothing of an account gets its name, because another account could log on."""
+    hanging = Courier(
+        {}, quirk=lambda command, lines: None if command.startswith(b"AUTH") else lines, hangs_s=2 * LIMIT_S
+    )
+    first, second = visits(hanging, Courier({INBOX: {1: own_message(1)}}))
+    assert re.fullmatch(
+        r"account user1 \(user1@example\.test\): server: imap: expected a mail server at 127\.0\.0\.1:\d+, found:"
+        r" no answer to AUTHENTICATE; is tls: none right for this port\?",
+        str(first),
+    )
+    assert isinstance(second, Cleaned)
+
+
 @pytest.mark.parametrize("malformed", [b"* OK [UIDVALIDITY abc] valid", b"* OK [UIDVALIDITY 7"])
 def test_an_answer_that_does_not_parse_ends_its_visit_alone(malformed: bytes) -> None:
     """If not at once, then when the visit's time is over."""

@@ -112,7 +112,16 @@ async def visit(
                 visitors.create_task(visitor())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return [results[account.number] for account in accounts]
+    if all(isinstance(result, ConfigError) for result in results.values()):
+        return [results[account.number] for account in accounts]
+    return [_named(account, results[account.number]) for account in accounts]
+
+
+def _named(account: Account, result: T | ConfigError) -> T | ConfigError:
+    """A failure with its account: where others succeed, it is not the server's alone."""
+    if isinstance(result, ConfigError) and not str(result).startswith(name_of(account)):
+        return ConfigError(f"{name_of(account)}: {result}")
+    return result
 
 
 def all_done(results: Sequence[T | ConfigError]) -> list[T]:
