@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mailservers import DOMAIN
+from mailservers import DOMAIN, StartDovecotPostfix, idling, inbox, numbered_accounts, submit
 from provisioning import own_message
 
 from loadsim.errors import ServerRefused
 from loadsim.model.evidence import Evidence
-from loadsim.model.ports import Part, Structure
+from loadsim.model.ports import INBOX, Account, Part, Provisioning, Structure
+from loadsim.topology.clean import Cleaned, clean_mailbox
 from loadsim.topology.inspect import LARGEST_HEADER_BYTES, returns_ours, vouched
+from loadsim.topology.mailboxes import visit
 
 REPORT = b'Content-Type: multipart/report; boundary="b"; report-type=delivery-status\r\n\r\n'
 RETURNED = own_message(1).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
@@ -119,3 +121,28 @@ def test_only_what_loadsim_writes_is_vouched_for(sender: str, message_id: str) -
     assert not vouched(EVIDENCE, right[0], message_id, DOMAIN)
     assert not vouched(EVIDENCE, f"b@sub.{DOMAIN}", right[1], DOMAIN)
     assert not vouched(EVIDENCE, f"b@{DOMAIN}.evil.test", right[1], DOMAIN)
+
+
+@pytest.mark.servers
+def test_a_report_of_postfix_s_own(dovecot_postfix: StartDovecotPostfix) -> None:
+    """It refuses nobody itself: the mailbox of the second is gone from Dovecot, and Postfix returns the message."""
+    accounts = numbered_accounts(2)
+    server = dovecot_postfix(accounts)
+    known = server.dovecot_conf.parent / "users"
+    lines = [line for line in known.read_text().splitlines(keepends=True) if "user2" not in line]
+    known.write_text("".join(lines))
+    ours = own_message(1).replace(b"a@" + DOMAIN.encode(), accounts[0].address.encode())
+    with idling(server, accounts[0]) as next_count:
+        for message in (ours, ours.replace(b"Message-ID: <", b"Message-ID: <x")):
+            submit(server.services, accounts[0].address, [accounts[1].address], message)
+        while next_count() < 2:
+            pass
+
+    async def work(account: Account, mailbox: Provisioning) -> Cleaned:
+        return await clean_mailbox(account, mailbox, dry_run=False)
+
+    (cleaned,) = asyncio.run(visit(accounts[:1], server.services, work, lambda done, of: None))
+    assert isinstance(cleaned, Cleaned)
+    assert (cleaned.messages, cleaned.foreign) == ({INBOX: 1}, {INBOX: 1})
+    (left,) = inbox(server, accounts[0])
+    assert b"Message-ID: <x" in left
