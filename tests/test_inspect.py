@@ -67,7 +67,7 @@ def ours(mailbox: Any) -> bool:
     "returned", ["text/rfc822-headers", "message/rfc822", "message/global", "message/global-headers"]
 )
 def test_reports_in_form(content_type: bytes, returned: str) -> None:
-    """However their Content-Type is written, and whatever they return; of a whole message only its header is read."""
+    """In any spelling of Content-Type, with any returned part; of a whole message only its header is read."""
     mailbox = Memory(b"Content-Type: " + content_type + b"\r\n\r\n", returned_type=returned)
     assert ours(mailbox)
     assert mailbox.fetched == ["HEADER", "3" if returned.endswith("headers") else "3.HEADER"]
@@ -103,7 +103,7 @@ def test_large_headers_are_not_read() -> None:
 
 @given(st.binary(max_size=400), st.integers(0, 400), st.booleans())
 def test_any_bytes_are_a_header(noise: bytes, at: int, in_head: bool) -> None:
-    """Nothing is raised, whatever stands in it."""
+    """Nothing is raised for any contents."""
     head, returned = REPORT, RETURNED
     if in_head:
         head = head[:at] + noise + head[at:]
@@ -125,7 +125,7 @@ def test_only_what_loadsim_writes_is_vouched_for(sender: str, message_id: str) -
 
 @pytest.mark.servers
 def test_a_report_of_postfix_s_own(dovecot_postfix: StartDovecotPostfix) -> None:
-    """It refuses nobody itself: the mailbox of the second is gone from Dovecot, and Postfix returns the message."""
+    """Postfix accepts mail for a mailbox that Dovecot no longer has, and returns it."""
     accounts = numbered_accounts(2)
     server = dovecot_postfix(accounts)
     known = server.dovecot_conf.parent / "users"

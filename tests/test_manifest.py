@@ -30,7 +30,7 @@ OURS = WANTED_FOLDERS - {INBOX}
 
 
 def quiet(phase: str, done: int, total: int) -> None:
-    """Progress for nobody."""
+    """Ignore progress."""
 
 
 def body_of(message: bytes) -> bytes:
@@ -191,7 +191,7 @@ def test_the_key_is_never_shown(tmp_path: Any) -> None:
 def make_lab(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded
 ) -> MakeLab:
-    """Makes scenarios with accounts that nobody used before, on either server."""
+    """Make scenarios with new accounts, on either server."""
     accounts = numbered_accounts(USERS * 20)
     if request.param == "embedded":
         server = embedded_server(accounts)

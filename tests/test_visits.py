@@ -144,7 +144,7 @@ LIMIT_S = 1.0
 
 
 def visits(*servers: Courier) -> list[Cleaned | ConfigError]:
-    """What visits to accounts come to, one after the other."""
+    """Return the results of visits to accounts, one after the other."""
     accounts = [OWNER, Account(2, "user2", "user2@example.test", "secret-of-2")][: len(servers)]
 
     async def work(account: Account, mailbox: Any) -> Cleaned:
@@ -160,7 +160,7 @@ def visits(*servers: Courier) -> list[Cleaned | ConfigError]:
 
 
 def cleaned(server: Courier) -> Cleaned | ConfigError:
-    """What a visit to the account comes to."""
+    """Return the result of a visit to the account."""
     return visits(server)[0]
 
 
@@ -175,7 +175,7 @@ def test_an_account_is_cleaned() -> None:
 
 @pytest.mark.parametrize("unselect", [b" UNSELECT", b""])
 def test_status_is_asked_of_a_folder_that_was_left(unselect: bytes) -> None:
-    """Mail that comes while we expunge keeps its folder: a server tells the session of it only when it has left."""
+    """Mail that arrives during the expunge keeps its folder: the session sees it only after it has left."""
 
     def meanwhile(command: bytes) -> None:
         if command.startswith(b"UID EXPUNGE"):
@@ -312,7 +312,7 @@ def test_an_answer_that_does_not_parse_ends_its_visit_alone(malformed: bytes) ->
 
 @pytest.fixture(scope="module")
 def make_lab(tmp_path_factory: pytest.TempPathFactory, embedded_server: StartEmbedded) -> MakeLab:
-    """Makes scenarios with accounts that nobody used before."""
+    """Make scenarios with new accounts."""
     accounts = numbered_accounts(USERS * 14)
     return lab_maker(embedded_server(accounts), accounts, tmp_path_factory.mktemp("labs"))
 
@@ -382,7 +382,7 @@ def test_several_failures_are_counted(lab: Lab) -> None:
 
 
 def test_after_many_failures_in_a_row_the_rest_is_not_tried(embedded_server: StartEmbedded) -> None:
-    """A silent server would take the whole limit for each. A success in between begins the count anew."""
+    """A silent server would take the whole limit for each. A success in between restarts the count."""
     accounts = numbered_accounts(3 * HOPELESS)
     services = embedded_server(accounts).services
     for good, tried in ((0, HOPELESS), (HOPELESS, 2 * HOPELESS)):
@@ -413,7 +413,7 @@ EVIL = {
 
 @pytest.mark.parametrize("message", EVIL.values(), ids=EVIL.keys())
 def test_no_mail_ends_a_command(lab: Lab, message: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    """A foreign message is nobody's error but its account's, and no traceback; the others are cleaned."""
+    """A foreign message fails its account at most, without a traceback; the others are cleaned."""
     asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))
     lab.put(1, INBOX, message)
     for verb in ("init", "clean"):

@@ -62,7 +62,7 @@ async def clean(
 async def clean_mailbox(
     account: Account, mailbox: Provisioning, dry_run: bool, accept_unsigned: bool = False
 ) -> Cleaned:
-    """Clean one mailbox, which is logged on. The manifest goes last, for whoever has to do it a second time."""
+    """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it."""
     state = await look(account, mailbox, accept_unsigned)
     messages = {name: len(folder.own) for name, folder in state.folders.items() if folder.own}
     if dry_run:
@@ -96,8 +96,8 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
         return False
     own = {message.ref for message in folder.own}
     if manifest.FOLDER in _deletable(state):
-        lying = {message.ref for message in (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]}
-        if lying <= own and (await mailbox.status(manifest.FOLDER)).messages == len(lying):
+        found = {message.ref for message in (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]}
+        if found <= own and (await mailbox.status(manifest.FOLDER)).messages == len(found):
             await mailbox.delete(manifest.FOLDER)
             return True
     await mailbox.expunge([message.ref for message in folder.own])

@@ -1,4 +1,4 @@
-"""What lies in a mailbox, and whose it is: ours by its evidence, or somebody else's.
+"""The contents of a mailbox, ours told from others' by evidence.
 
 Headers are copied easily: people forward, redirect and quote. So a message is ours only if its evidence, its From and
 its Message-ID agree, and a delivery report only if it is one in form and returns the headers of such a message.
@@ -80,7 +80,7 @@ async def look(account: Account, mailbox: Provisioning, accept_unsigned: bool = 
 
 
 async def _sort(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
-    """Tell ours from others'. Only what a mail server may have reported is looked into."""
+    """Separate our messages from others'. Only what a mail server may have reported is read."""
     own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
     return FolderState(own, len(stored) - len(own))
 

@@ -1,4 +1,4 @@
-"""The accounts' mailboxes, visited so many at a time; what goes wrong with one becomes one clear line, and only its."""
+"""Visits to the accounts' mailboxes, several at a time; each failure is one account's, and one clear line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def visit(
 
     Where anything fails, the result is a `ConfigError` with the line about it, and the other visits go on. After
     `HOPELESS` failures in a row those that are left are not tried, and fail as the last one did.
-    `tell` hears how many are done, of how many.
+    `tell` is called with the number of accounts done, and of all.
     """
     if not accounts:
         return []
@@ -140,7 +140,7 @@ async def _visit(
     services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
 ) -> T | ConfigError:
-    """Make one visit within its limit. A failure is returned, not raised, whatever a server or a message has caused."""
+    """Make one visit within its limit. Return a failure instead of raising it, so that the others go on."""
     limit = asyncio.timeout(services.visit_limit_s)
     try:
         mailbox = cast(Provisioning, module.session(account, Deaf()).mailbox)

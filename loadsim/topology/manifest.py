@@ -1,7 +1,7 @@
 """The manifest in each mailbox: which folders loadsim created there, and so may delete.
 
-It is a message in a folder of its own, written before the folders that it names are created: whoever is killed in
-between leaves names of folders that do not exist, which harms nobody. Only what LIST did not show is ever named.
+It is a message in a folder of its own, written before the folders that it names are created. An interruption in between
+leaves names of folders that do not exist, which does no harm. It names only folders that LIST did not show.
 
 A manifest is signed (HMAC-SHA256) over the account's address and the names, so that no other message, and no manifest
 of another account, can name folders for deletion. Those of older versions are not signed.
@@ -134,12 +134,12 @@ async def write(mailbox: Provisioning, account: Account, names: Iterable[str], a
     """Put a manifest of these names in the place of those that are accepted; its folder must exist."""
     evidence, message = compose(account, names)
     accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER], accept_unsigned)
-    lying = [each.message for each in accepted]
-    if all(each.evidence != evidence for each in lying):
+    old = [each.message for each in accepted]
+    if all(each.evidence != evidence for each in old):
         await mailbox.append(FOLDER, message, (Flag.SEEN,))
-    old = [each.ref for each in lying if each.evidence != evidence]
-    if old:
-        await mailbox.expunge(old)
+    replaced = [each.ref for each in old if each.evidence != evidence]
+    if replaced:
+        await mailbox.expunge(replaced)
 
 
 def compose(account: Account, names: Iterable[str]) -> tuple[Evidence, bytes]:
