@@ -164,12 +164,14 @@ def own_message(number: int, run: str = "r1") -> bytes:
     """A message such as a run leaves behind."""
     body = b"left behind\r\n"
     evidence = Evidence(run, 2, f"n2.{number}", "ups1K", 1_763_700_000_000_000, body_digest(body))
-    head = f"From: a@{DOMAIN}\r\nTo: b@{DOMAIN}\r\nSubject: {number}\r\nX-LoadSim: {evidence.header()}\r\n\r\n"
-    return head.encode() + body
+    return (
+        f"From: a@{DOMAIN}\r\nTo: b@{DOMAIN}\r\nSubject: {number}\r\nMessage-ID: <{evidence.id}.{run}@{DOMAIN}>\r\n"
+        f"X-LoadSim: {evidence.header()}\r\n\r\n"
+    ).encode() + body
 
 
-def delivery_report(about: bytes) -> bytes:
-    """What a mail server sends back when it could not deliver a message (RFC 3464)."""
+def delivery_report(about: bytes, whole: bool = False) -> bytes:
+    """What a mail server sends back when it could not deliver a message (RFC 3464): its header, or all of it."""
     return b"\r\n".join(
         (
             b"From: MAILER-DAEMON@mail.example.test (Mail Delivery System)",
@@ -192,9 +194,9 @@ def delivery_report(about: bytes) -> bytes:
             b"Status: 5.1.1",
             b"",
             b"--b1",
-            b"Content-Type: text/rfc822-headers",
+            b"Content-Type: message/rfc822" if whole else b"Content-Type: text/rfc822-headers",
             b"",
-            about.partition(b"\r\n\r\n")[0],
+            about if whole else about.partition(b"\r\n\r\n")[0],
             b"",
             b"--b1--",
             b"",

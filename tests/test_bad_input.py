@@ -584,7 +584,7 @@ def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
     repeats = partial(imap, log_on=lambda plain: b"NO [AUTHENTICATIONFAILED] " + plain + b64decode(plain)[-9:])
     with serving((repeats, None), (smtp, None)) as ports:
         line = refusal(capsys, "init", on(*ports))
-    said = "expected to log on, the server said: NO [AUTHENTICATIONFAILED] ******"
+    said = "expected to log on, the server said: NO [AUTHENTICATIONFAILED] ****** (1 more account failed)"
     assert re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)}", line)
 
 
@@ -604,7 +604,7 @@ def test_a_terminal_hears_nothing_of_its_own(capsys: Capture) -> None:
     """Control sequences in a server's text are shown, and not obeyed."""
     with serving((imap, None), (smtp, None)) as ports:
         line = refusal(capsys, "init", on(*ports))
-    assert line.endswith("BAD \\x1b[31mred\\x07")
+    assert line.endswith("BAD \\x1b[31mred\\x07 (1 more account failed)")
 
 
 def test_starttls_is_not_for_aioimaplib(capsys: Capture) -> None:

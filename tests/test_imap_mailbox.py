@@ -202,7 +202,7 @@ def test_what_is_done_is_what_lies_there(site: Site) -> None:
         await box.set_flags([refs[2], refs[3], refs[5]], [Flag.ANSWERED, Flag.SEEN])
         await box.set_flags([refs[2]], [Flag.SEEN])
         await box.expunge([refs[4]])
-        assert await box.status("Deleted Items") == FolderStatus(2, (await box.status("Deleted Items")).uid_next, 2)
+        assert await box.status("Deleted Items") == FolderStatus(2)
         assert (await box.status(INBOX)).messages == 3
         assert not ear.losses
         await box.log_off()

@@ -645,7 +645,7 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         (LOCAL + FEW + "accounts: hunter2\n", "accounts: expected a mapping, found a value that is not shown"),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', pasword: hunter2}\n",
-            "accounts.pasword: expected one of the keys user, password, csv, found 'pasword'",
+            "accounts.pasword: expected one of the keys user, password, csv, manifest_key, found 'pasword'",
         ),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', password: !hunter2 x}\n",
@@ -970,6 +970,7 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
     """Each key of a resolved scenario stands in the reference, and none that there is not."""
     keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {
         "accounts.csv",
+        "accounts.manifest_key",
         "server",
         "topology",
         "weights",

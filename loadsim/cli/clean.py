@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 
 from loadsim.cli import VERBS
+from loadsim.cli.init import add_accept_unsigned
 from loadsim.cli.progress import shown_progress
 from loadsim.client.loops import run
-from loadsim.errors import printable
+from loadsim.errors import ConfigError, printable
 from loadsim.model.scenario import load_scenario
 from loadsim.topology.clean import Cleaned, clean, describe
 from loadsim.topology.mailboxes import services_of
+from loadsim.topology.manifest import FOLDER
 from loadsim.topology.preflight import check_sources
+
+KEPT = 1
+"""The exit status when something stays that may be loadsim's."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,27 +24,39 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("clean", help=VERBS["clean"])
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    add_accept_unsigned(parser)
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.set_defaults(run=run_clean)
 
 
 def run_clean(args: argparse.Namespace) -> int:
-    """Clean all accounts; a line for each that held anything of loadsim's or of others', and the total."""
+    """Clean all accounts; a line for each that held anything of loadsim's or of others', and the total.
+
+    1 if a manifest is not accepted: it stays, perhaps with folders of loadsim's. Raises `ConfigError` for a failure.
+    """
     scenario = load_scenario(args.scenario, args.overrides)
     services = services_of(scenario)
     check_sources(scenario)
     with shown_progress() as tell:
-        cleaned = run(clean(scenario, services, args.dry_run, tell))
+        cleaned = run(clean(scenario, services, args.dry_run, tell, args.accept_unsigned))
+    failures = [one.failure for one in cleaned if one.failure]
     for one in cleaned:
-        if one or one.foreign:
+        if one or one.foreign or one.kept or one.failure:
             print(printable(_line(one, args.dry_run)))
     print(describe(cleaned, args.dry_run))
-    return 0
+    if failures:
+        raise ConfigError(f"{len(failures)} of {len(cleaned)} accounts failed, such as {failures[0]}")
+    return KEPT if any(one.kept for one in cleaned) else 0
 
 
 def _line(one: Cleaned, dry_run: bool) -> str:
+    if one.failure:
+        return f"{one.account.login}: failed: {one.failure}"
     messages, folders = sum(one.messages.values()), len(one.folders)
     line = f"{one.account.login}: {'would remove' if dry_run else 'removed'} {messages} messages, {folders} folders"
     if one.foreign:
         line += "; of others' in " + ", ".join(f"{name} {count}" for name, count in one.foreign.items())
+    if one.kept:
+        what = "a manifest" if len(one.kept) == 1 else f"{len(one.kept)} manifests"
+        line += f"; kept {what} in {FOLDER}: {one.kept[0]}"
     return line

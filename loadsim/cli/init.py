@@ -19,8 +19,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Register `init`."""
     parser = subparsers.add_parser("init", help=VERBS["init"])
     parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
+    add_accept_unsigned(parser)
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.set_defaults(run=run_init)
+
+
+def add_accept_unsigned(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the manifests of older versions."""
+    parser.add_argument(
+        "--accept-unsigned", action="store_true", help="accept manifests of older versions, which are not signed"
+    )
 
 
 def run_init(args: argparse.Namespace) -> int:
@@ -31,7 +39,7 @@ def run_init(args: argparse.Namespace) -> int:
     check_sources(scenario)
     workload = Workload(scenario)
     with shown_progress() as tell:
-        done = run(initialise(workload, services, scenario.initialise, tell))
+        done = run(initialise(workload, services, scenario.initialise, tell, accept_unsigned=args.accept_unsigned))
     print(done.describe())
     if done.start_state is not None:
         print(f"Start state: {done.start_state}")

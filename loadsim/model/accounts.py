@@ -60,11 +60,12 @@ class AccountPattern:
 
     user: str = "user{index:05d}"
     password: str = field(default="secret-{index}", repr=False)
+    manifest_key: str | None = field(default=None, repr=False)
 
     def account(self, index: int, domain: str) -> Account:
         """The account of user `index`."""
         login = _fill(self.user, index)
-        return Account(index, login, _address(login, domain), _fill(self.password, index))
+        return Account(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key)
 
     def number(self, address: str, domain: str) -> int | None:
         """Which user has this address; None when it is nobody's. The inverse of `account`."""
@@ -106,8 +107,8 @@ class AccountTable:
         return self._numbers.get(address.lower())
 
 
-def read_table(path: Path, domain: str) -> AccountTable:
-    """Read a table of accounts. Raises ConfigError, one line that shows no password."""
+def read_table(path: Path, domain: str, manifest_key: str | None = None) -> AccountTable:
+    """Read a table of accounts, which share the manifest key. Raises ConfigError, one line that shows no password."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -125,10 +126,12 @@ def read_table(path: Path, domain: str) -> AccountTable:
         raise ConfigError(f"{line}: expected {len(columns)} columns, found more or fewer") from None
     except csv.Error:
         raise ConfigError(f"{path}: line {lines.line_num}: expected CSV, found something else") from None
-    return AccountTable(str(path.resolve()), tuple(_accounts(str(path), rows, domain)))
+    return AccountTable(str(path.resolve()), tuple(_accounts(str(path), rows, domain, manifest_key)))
 
 
-def _accounts(name: str, rows: Sequence[tuple[int, dict[str, str]]], domain: str) -> list[Account]:
+def _accounts(
+    name: str, rows: Sequence[tuple[int, dict[str, str]]], domain: str, manifest_key: str | None
+) -> list[Account]:
     accounts: list[Account] = []
     seen: set[str] = set()
     for number, (line, row) in enumerate(rows, start=1):
@@ -143,5 +146,5 @@ def _accounts(name: str, rows: Sequence[tuple[int, dict[str, str]]], domain: str
         if row["user"] in seen or address.lower() in seen:
             raise ConfigError(f"{name}: line {line}: expected each user once, found {show(row['user'])} again")
         seen |= {row["user"], address.lower()}
-        accounts.append(Account(number, row["user"], address, row["password"]))
+        accounts.append(Account(number, row["user"], address, row["password"], manifest_key))
     return accounts

@@ -64,12 +64,21 @@ class Structure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What it takes to be user `number` (from 1). The password never reaches a log, a report or an error."""
+    """What it takes to be user `number` (from 1). The password never reaches a log, a report or an error.
+
+    `manifest_key`, as secret, signs the manifest of the mailbox; None stands for the password.
+    """
 
     number: int
     login: str
     address: str
     password: str
+    manifest_key: str | None = None
+
+    @property
+    def domain(self) -> str:
+        """The scenario's domain, in lower case."""
+        return self.address.rpartition("@")[2].lower()
 
     def __repr__(self) -> str:
         return f"Account({self.number}, {self.login!r}, {self.address!r})"
@@ -234,6 +243,10 @@ SUBMISSIONS = ("aiosmtplib", "pipelining")
 """The ways of submitting mail: a command at a time, as most mail programs do, or all of a message's in one packet."""
 
 
+VISIT_COMMANDS = 20
+"""The most time of a visit to a mailbox, in time limits of a command."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The mail server under test, as its clients reach it, and the time limit of a single command in seconds.
@@ -245,6 +258,11 @@ class Services:
     smtp: Endpoint
     command_limit_s: float = 60.0
     submission: str = SUBMISSIONS[0]
+
+    @property
+    def visit_limit_s(self) -> float:
+        """The time limit of one visit to a mailbox, by `init` or `clean`, from connecting to the end."""
+        return VISIT_COMMANDS * self.command_limit_s
 
 
 @runtime_checkable
@@ -332,7 +350,17 @@ class Stored(Protocol):
 
     @property
     def evidence(self) -> Evidence | None:
-        """None when loadsim did not make it."""
+        """What its X-LoadSim header says; None if it has none. Anybody can copy a header."""
+        ...
+
+    @property
+    def sender(self) -> str:
+        """The address in From."""
+        ...
+
+    @property
+    def message_id(self) -> str:
+        """The Message-ID, with its angle brackets."""
         ...
 
 
@@ -360,7 +388,10 @@ class Provisioning(Mailbox, Protocol):
         ...
 
     async def status(self, folder: str) -> FolderCounts:
-        """How many messages lie in a folder, asked anew."""
+        """Ask how many messages lie in a folder, which is not open then: a session's own view of it may be stale.
+
+        Raises `ServerRefused` if the answer lacks the number.
+        """
         ...
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:

@@ -23,7 +23,7 @@ Key = tuple[str | int, ...]
 """The path of a value in a document: ("topology", 0, "users")."""
 
 _LONGEST_FOUND = 60
-_SECRET = ("password", "accounts")
+_SECRET = ("password", "manifest_key", "accounts")
 """Keys whose values are never shown: `accounts` for the one who puts a password in its place."""
 
 

@@ -131,6 +131,7 @@ class _Accounts:
     user: Text | None = None
     password: Text | None = None
     csv: Text | None = None
+    manifest_key: Text | None = None
 
     def __post_init__(self) -> None:
         if self.csv is not None and (self.user is not None or self.password is not None):
@@ -321,9 +322,12 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "name": scenario.name,
         "server": scenario.server if scenario.server == EMBEDDED else _server_document(scenario.server),
         "domain": scenario.domain,
-        "accounts": {"csv": scenario.accounts.csv}
-        if isinstance(scenario.accounts, AccountTable)
-        else {"user": scenario.accounts.user, "password": MASK},
+        "accounts": (
+            {"csv": scenario.accounts.csv}
+            if isinstance(scenario.accounts, AccountTable)
+            else {"user": scenario.accounts.user, "password": MASK}
+        )
+        | ({"manifest_key": MASK} if scenario.account(1).manifest_key is not None else {}),
         "topology": [
             {"profile": group.reference or group.profile_name, "users": group.users, "protocol": group.protocol}
             for group in scenario.topology
@@ -476,12 +480,12 @@ def _resolve_accounts(
             raise origin.refuse(("accounts",), "the accounts of a server that is not embedded", None)
         return AccountPattern()
     if shape.csv is not None:
-        table = read_table(beside(shape.csv, directory), document.domain)
+        table = read_table(beside(shape.csv, directory), document.domain, shape.manifest_key)
         if len(table.rows) < users:
             found = f"{len(table.rows)} rows"
             raise origin.refuse_showing(("accounts", "csv"), f"a row for each of {users} users", found)
         return table
-    pattern = AccountPattern(shape.user or "", shape.password or "")
+    pattern = AccountPattern(shape.user or "", shape.password or "", shape.manifest_key)
     problem = pattern.problem(document.domain, users)
     if problem:
         raise origin.refuse(("accounts", "user"), problem, pattern.user)

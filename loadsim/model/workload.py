@@ -7,6 +7,7 @@ drawn from the message's id, so it is as fixed as the plan, although nobody know
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -18,7 +19,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.draw import draw, gap_s, pick, weighted
 from loadsim.model.evidence import initial_id
 from loadsim.model.population import Population
-from loadsim.model.ports import DELETED_ITEMS, INBOX
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS
 from loadsim.model.profile import Outcomes, Profile
 from loadsim.model.scenario import Run, Scenario
 
@@ -26,6 +27,9 @@ NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
 SCHEDULE = "schedule"
+
+_OWN_FOLDER = re.compile(r"Folder (?:0[1-9]|[1-9][0-9]{1,8})")
+"""What `_numbered` makes."""
 
 
 class Activity(NamedTuple):
@@ -266,6 +270,11 @@ def _day_and_night_us(run: Run) -> tuple[int, int]:
 def own_folders(profile: Profile) -> tuple[str, ...]:
     """The folders that a user of this profile made: where messages are moved, copied and browsed."""
     return _numbered(profile.start_state.folders)
+
+
+def may_be_made(folder: str) -> bool:
+    """Return whether some profile gives its users a folder of this name."""
+    return folder in (SENT_ITEMS, DELETED_ITEMS, CALENDAR) or _OWN_FOLDER.fullmatch(folder) is not None
 
 
 @lru_cache

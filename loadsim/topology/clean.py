@@ -1,7 +1,7 @@
 """Removes from the accounts of a scenario what loadsim put there, and nothing else.
 
-What goes: messages that carry loadsim's evidence, delivery reports that quote it, and folders that the manifest names
-and that are empty by then. Somebody else's message keeps its folder, and is not so much as marked.
+What goes: messages that carry loadsim's evidence, delivery reports that return such messages, and folders that a
+manifest of this account names and that are empty by then. Others' messages are not changed, and keep their folder.
 """
 
 from __future__ import annotations
@@ -10,50 +10,63 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.topology import manifest
 from loadsim.topology.initialise import delete_empty
 from loadsim.topology.inspect import MailboxState, look
-from loadsim.topology.mailboxes import Progress, accounts_on_server, visit
+from loadsim.topology.mailboxes import Progress, accounts_on_server, all_done, visit
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """What was removed from one account (or would be): messages by folder, folders; and whose mail stayed, by folder.
 
-    The manifest counts as a message, its folder as a folder.
+    The manifest counts as a message, its folder as a folder. `kept` says why messages that claim to be manifests are
+    not accepted: they stay, with all folders that only they name. `failure` says why the visit ended early, or is "".
     """
 
     account: Account
     messages: dict[str, int]
     folders: tuple[str, ...]
     foreign: dict[str, int]
+    kept: tuple[str, ...] = ()
+    failure: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.messages or self.folders)
 
 
-async def clean(scenario: Scenario, services: Services, dry_run: bool, progress: Progress) -> list[Cleaned]:
+async def clean(
+    scenario: Scenario, services: Services, dry_run: bool, progress: Progress, accept_unsigned: bool = False
+) -> list[Cleaned]:
     """Clean every account of the scenario, or with `dry_run` only say what would go; what, account by account.
 
-    Raises `ConfigError` when an account cannot be logged on to, or the server refuses something; run it again then.
+    A visit that fails ends with that account's `failure`, and the others go on. Raises `ConfigError` if all fail.
     """
 
     async def work(account: Account, mailbox: Provisioning) -> Cleaned:
-        return await clean_mailbox(account, mailbox, dry_run)
+        return await clean_mailbox(account, mailbox, dry_run, accept_unsigned)
 
-    return await visit(
-        accounts_on_server(scenario), services, work, partial(progress, "inspect" if dry_run else "clean")
-    )
+    accounts = accounts_on_server(scenario)
+    results = await visit(accounts, services, work, partial(progress, "inspect" if dry_run else "clean"))
+    if all(isinstance(result, ConfigError) for result in results):
+        all_done(results)
+    return [
+        Cleaned(account, {}, (), {}, failure=str(result)) if isinstance(result, ConfigError) else result
+        for account, result in zip(accounts, results, strict=True)
+    ]
 
 
-async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) -> Cleaned:
-    """Clean one mailbox, which is logged on. The manifest goes last, for whoever has to do it a second time."""
-    state = await look(mailbox)
+async def clean_mailbox(
+    account: Account, mailbox: Provisioning, dry_run: bool, accept_unsigned: bool = False
+) -> Cleaned:
+    """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it."""
+    state = await look(account, mailbox, accept_unsigned)
     messages = {name: len(folder.own) for name, folder in state.folders.items() if folder.own}
     if dry_run:
-        return Cleaned(account, messages, _deletable(state), state.foreign)
+        return Cleaned(account, messages, _deletable(state), state.foreign, state.kept)
     for name, folder in state.folders.items():
         doomed = [message.ref for message in folder.own if name != manifest.FOLDER]
         if doomed:
@@ -61,14 +74,13 @@ async def clean_mailbox(account: Account, mailbox: Provisioning, dry_run: bool) 
     deleted = [name for name in _deletable(state) if name != manifest.FOLDER and await delete_empty(mailbox, name)]
     if await _remove_manifest(mailbox, state):
         deleted.append(manifest.FOLDER)
-    return Cleaned(account, messages, tuple(deleted), state.foreign)
+    return Cleaned(account, messages, tuple(deleted), state.foreign, state.kept)
 
 
 def _deletable(state: MailboxState) -> tuple[str, ...]:
     """The folders that loadsim created and that hold nothing of anybody else's; the manifest's last."""
     empty = [name for name in sorted(state.created) if name in state.folders and not state.folders[name].foreign]
-    kept = state.folders.get(manifest.FOLDER)
-    if kept and not kept.foreign and any(map(manifest.is_manifest, kept.own)):
+    if state.manifests and not state.kept and not state.folders[manifest.FOLDER].foreign:
         empty.append(manifest.FOLDER)
     return tuple(empty)
 
@@ -76,15 +88,19 @@ def _deletable(state: MailboxState) -> tuple[str, ...]:
 async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
     """Remove the manifest with its folder, or alone when the folder is not ours; whether the folder is gone.
 
-    Folder and manifest go in one step if they can: an empty folder could no longer be told from somebody else's.
+    Folder and manifest go in one step if they can: an empty folder could no longer be told from somebody else's. So the
+    folder is listed and counted again: it holds our messages and no other.
     """
-    kept = state.folders.get(manifest.FOLDER)
-    if kept is None or not kept.own:
+    folder = state.folders.get(manifest.FOLDER)
+    if folder is None or not folder.own:
         return False
-    if manifest.FOLDER in _deletable(state) and (await mailbox.status(manifest.FOLDER)).messages == len(kept.own):
-        await mailbox.delete(manifest.FOLDER)
-        return True
-    await mailbox.expunge([message.ref for message in kept.own])
+    own = {message.ref for message in folder.own}
+    if manifest.FOLDER in _deletable(state):
+        found = {message.ref for message in (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]}
+        if found <= own and (await mailbox.status(manifest.FOLDER)).messages == len(found):
+            await mailbox.delete(manifest.FOLDER)
+            return True
+    await mailbox.expunge([message.ref for message in folder.own])
     return False
 
 
@@ -93,10 +109,13 @@ def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
     messages = sum(sum(one.messages.values()) for one in cleaned)
     folders = sum(len(one.folders) for one in cleaned)
     foreign = sum(sum(one.foreign.values()) for one in cleaned)
+    kept = sum(len(one.kept) for one in cleaned)
     touched = sum(map(bool, cleaned))
     if not touched:
         done = f"Nothing of loadsim's on {len(cleaned)} accounts"
     else:
         verb = "Would remove" if dry_run else "Removed"
         done = f"{verb} {messages} messages and {folders} folders from {touched} of {len(cleaned)} accounts"
-    return f"{done}; {foreign} messages of others' {'would stay' if dry_run else 'stayed'} as they are."
+    stayed = f"{foreign} messages of others' {'would stay' if dry_run else 'stayed'} as they are"
+    manifests = f"; {kept} manifest{'s' * (kept > 1)} not accepted" if kept else ""
+    return f"{done}; {stayed}{manifests}."

@@ -29,7 +29,7 @@ from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.topology import manifest
 from loadsim.topology.inspect import MailboxState, look, refuse_foreign
-from loadsim.topology.mailboxes import AT_ONCE, Progress, accounts_on_server, name_of, visit
+from loadsim.topology.mailboxes import AT_ONCE, Progress, accounts_on_server, all_done, name_of, visit
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
@@ -46,7 +46,8 @@ _EVIDENCE = f"\r\n{HEADER}: ".encode()
 class Initialised:
     """What was done to how many mailboxes. `start_state` digests the state they are in now; None: it was not looked at.
 
-    Counts of folders and messages are over all mailboxes.
+    Counts of folders and messages are over all mailboxes. `kept` counts messages that claim to be manifests and are not
+    accepted; `first_kept` says where the first is, and why.
     """
 
     accounts: int
@@ -57,9 +58,17 @@ class Initialised:
     removed: int = 0
     reflagged: int = 0
     start_state: str | None = None
+    kept: int = 0
+    first_kept: str = ""
 
     def describe(self) -> str:
-        """One line for people."""
+        """One line for people, and one more about manifests that are not accepted."""
+        if not self.kept:
+            return self._done()
+        what = "1 manifest is" if self.kept == 1 else f"{self.kept} manifests are"
+        return f"{self._done()}\n{what} not accepted and kept: {self.first_kept}"
+
+    def _done(self) -> str:
         if self.start_state is None:
             return f"Inspected {self.accounts} mailboxes; their start state was left as it is."
         if not self.changed:
@@ -156,16 +165,17 @@ class MailboxChange:
     """How a mailbox comes to its start state: folders to create, to delete once they are empty, and to change.
 
     `forget`: folders that the manifest names and that are gone, so that somebody else's of such a name is never taken
-    for ours.
+    for ours. `sign`: a manifest that is accepted is not signed.
     """
 
     create: tuple[str, ...]
     delete: tuple[str, ...]
     forget: frozenset[str]
     folders: dict[str, FolderChange]
+    sign: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.create or self.delete or self.forget or self.folders)
+        return bool(self.create or self.delete or self.forget or self.folders or self.sign)
 
 
 def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool) -> MailboxChange:
@@ -188,15 +198,18 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool
         delete=tuple(sorted(name for name in state.created if name in state.folders and name not in wanted)),
         forget=state.created - state.folders.keys() - wanted.keys(),
         folders=changes,
+        sign=not all(each.signed for each in state.manifests),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """How many mailboxes were looked into, and those of them that are to be changed."""
+    """How many mailboxes were looked into, and those of them that are to be changed; `kept` as in `Initialised`."""
 
     accounts: int
     to_change: Sequence[Account]
+    kept: int = 0
+    first_kept: str = ""
 
 
 async def inspect(
@@ -206,25 +219,31 @@ async def inspect(
     progress: Progress,
     users: Iterable[int] | None = None,
     at_once: int = AT_ONCE,
+    accept_unsigned: bool = False,
 ) -> Inspected:
     """Look into the mailboxes of these users (None: of all), `at_once` at a time; nothing is changed.
 
-    Which are to be changed, `mode` says, as for `initialise`. Raises `ConfigError` when an account cannot be logged on
-    to, or holds somebody else's mail.
+    Which are to be changed, `mode` says, as for `initialise`. Raises `ConfigError` when a visit fails, or an account
+    holds somebody else's mail.
     """
     accounts = accounts_on_server(workload.scenario, users)
     start = StartState(workload)
 
-    async def examine(account: Account, mailbox: Provisioning) -> tuple[dict[str, int], bool]:
-        state = await look(mailbox)
+    async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
+        state = await look(account, mailbox, accept_unsigned)
         if state.foreign or mode != "auto":
-            return state.foreign, mode == "always"
-        return {}, bool(change_mailbox(state, start, account.number, anew=False))
+            return state, mode == "always"
+        return state, bool(change_mailbox(state, start, account.number, anew=False))
 
-    examined = await visit(accounts, services, examine, partial(progress, INSPECT), at_once)
-    refuse_foreign([(account, foreign) for account, (foreign, _) in zip(accounts, examined, strict=True)])
+    examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT), at_once))
+    refuse_foreign([(account, state.foreign) for account, (state, _) in zip(accounts, examined, strict=True)])
     to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
-    return Inspected(len(accounts), to_change)
+    kept = [
+        f"{name_of(account)}: folder {manifest.FOLDER}: {reason}"
+        for account, (state, _) in zip(accounts, examined, strict=True)
+        for reason in state.kept
+    ]
+    return Inspected(len(accounts), to_change, len(kept), kept[0] if kept else "")
 
 
 async def restore(
@@ -234,22 +253,34 @@ async def restore(
     inspected: Inspected,
     progress: Progress,
     at_once: int = AT_ONCE,
+    accept_unsigned: bool = False,
 ) -> Initialised:
     """Bring the mailboxes that are to be changed to their start state.
 
-    Raises `ConfigError`, which says which account could not be finished.
+    Raises `ConfigError`, which says which account could not be finished; the others are.
     """
     start = StartState(workload)
 
     async def change(account: Account, mailbox: Provisioning) -> Initialised:
-        return await restore_mailbox(account, mailbox, start, anew=mode == "always")
+        return await restore_mailbox(account, mailbox, start, mode == "always", accept_unsigned)
 
-    done = await visit(inspected.to_change, services, change, partial(progress, INITIALISE), at_once)
-    return replace(total(done), accounts=inspected.accounts, start_state=start_state_after(workload, mode))
+    done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE), at_once))
+    return replace(
+        total(done),
+        accounts=inspected.accounts,
+        start_state=start_state_after(workload, mode),
+        kept=inspected.kept,
+        first_kept=inspected.first_kept,
+    )
 
 
 async def initialise(
-    workload: Workload, services: Services, mode: str, progress: Progress, users: Iterable[int] | None = None
+    workload: Workload,
+    services: Services,
+    mode: str,
+    progress: Progress,
+    users: Iterable[int] | None = None,
+    accept_unsigned: bool = False,
 ) -> Initialised:
     """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
 
@@ -259,8 +290,8 @@ async def initialise(
     Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by then nothing has been
     changed. One that comes later says which account could not be finished.
     """
-    inspected = await inspect(workload, services, mode, progress, users)
-    return await restore(workload, services, mode, inspected, progress)
+    inspected = await inspect(workload, services, mode, progress, users, accept_unsigned=accept_unsigned)
+    return await restore(workload, services, mode, inspected, progress, accept_unsigned=accept_unsigned)
 
 
 async def prepare(
@@ -284,25 +315,31 @@ def start_state_after(workload: Workload, mode: str) -> str | None:
 
 def total(done: Sequence[Initialised]) -> Initialised:
     """What was done to all of these mailboxes together; they are in one start state, if in any."""
-    counts = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged")
+    counts = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged", "kept")
     summed = {name: sum(getattr(one, name) for one in done) for name in counts}
-    return Initialised(**summed, start_state=done[0].start_state if done else None)
+    return Initialised(
+        **summed,
+        start_state=done[0].start_state if done else None,
+        first_kept=next((one.first_kept for one in done if one.first_kept), ""),
+    )
 
 
-async def restore_mailbox(account: Account, mailbox: Provisioning, start: StartState, anew: bool) -> Initialised:
+async def restore_mailbox(
+    account: Account, mailbox: Provisioning, start: StartState, anew: bool, accept_unsigned: bool = False
+) -> Initialised:
     """Bring one mailbox, which is logged on, to its start state; what was done.
 
     Killed after any step, it finds the rest when it is called again: what is to be removed goes before anything is
     put, and what is put comes in order.
     """
-    state = await look(mailbox)
+    state = await look(account, mailbox, accept_unsigned)
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, anew)
-    created = state.created - change.forget | frozenset(change.create)
-    if created != state.created:
+    created = state.created - change.forget | frozenset(change.create) - {INBOX}
+    if created != state.created or change.sign:
         if manifest.FOLDER not in state.folders:
             await mailbox.create(manifest.FOLDER)
-        await manifest.write(mailbox, account, created)
+        await manifest.write(mailbox, account, created, accept_unsigned)
     for name in change.create:
         await mailbox.create(name)
     for folder in change.folders.values():
@@ -316,7 +353,7 @@ async def restore_mailbox(account: Account, mailbox: Provisioning, start: StartS
         await _check_count(account, mailbox, name, folder.kept + folder.missing)
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
     if deleted:
-        await manifest.write(mailbox, account, created - frozenset(deleted))
+        await manifest.write(mailbox, account, created - frozenset(deleted), accept_unsigned)
     return Initialised(
         accounts=1,
         changed=int(bool(change)),

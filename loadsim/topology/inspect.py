@@ -1,26 +1,38 @@
-"""What lies in a mailbox, and whose it is: ours by its evidence, or somebody else's."""
+"""The contents of a mailbox, ours told from others' by evidence.
+
+Headers are copied easily: people forward, redirect and quote. So a message is ours only if its evidence, its From and
+its Message-ID agree, and a delivery report only if it is one in form and returns the headers of such a message.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.evidence import HEADER, Evidence
 from loadsim.model.ports import Account, MessageRef, Part, Provisioning, Stored
 from loadsim.topology import manifest
 from loadsim.topology.mailboxes import name_of
-
-_QUOTED = re.compile(rb"^[> ]*" + HEADER.encode() + rb":[ \t]*(\S[^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+from loadsim.topology.manifest import Manifest
 
 _REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
 """How the local part of an address begins that sends delivery reports."""
 
-_QUOTING_TYPES = frozenset(
-    {"text/plain", "message/rfc822", "text/rfc822-headers", "message/global", "message/global-headers"}
-)
-"""Where a report quotes the message that it is about (RFC 6522 section 3, RFC 6533 section 4); older ones in text."""
+_STATUS_TYPES = frozenset({"message/delivery-status", "message/global-delivery-status"})
+"""The part that makes a report one about delivery (RFC 3464 section 2, RFC 6533 section 3)."""
+
+_RETURNED_MESSAGES = frozenset({"message/rfc822", "message/global"})
+_RETURNED_HEADERS = frozenset({"text/rfc822-headers", "message/global-headers"})
+"""The part that returns the message that a report is about (RFC 6522 section 3, RFC 6533 section 4)."""
+
+LARGEST_HEADER_BYTES = 1 << 16
+LONGEST_FIELD = 1000
+
+_REPORT = re.compile(r"multipart/report\s*;(?:.*;)?\s*report-type\s*=\s*\"?delivery-status\"?\s*(?:;.*)?", re.I)
+_FROM = re.compile(r"(?:[^<>]*<)?([^<>@\s]+@[^<>@\s]+)>?\s*")
+_FOLD = re.compile(r"\r?\n(?=[ \t])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +45,19 @@ class FolderState:
 
 @dataclass(frozen=True, slots=True)
 class MailboxState:
-    """All folders of one account by name, and the names of those that loadsim created, as its manifest has them."""
+    """All folders of one account by name, its manifests, and why messages that claim to be some are not accepted.
+
+    Those that are not accepted count neither as our own nor as foreign: they are kept, and the account may be used.
+    """
 
     folders: dict[str, FolderState]
-    created: frozenset[str]
+    manifests: tuple[Manifest, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @property
+    def created(self) -> frozenset[str]:
+        """The names of the folders that loadsim created."""
+        return frozenset().union(*(each.names for each in self.manifests))
 
     @property
     def foreign(self) -> dict[str, int]:
@@ -44,40 +65,91 @@ class MailboxState:
         return {name: folder.foreign for name, folder in self.folders.items() if folder.foreign}
 
 
-async def look(mailbox: Provisioning) -> MailboxState:
+async def look(account: Account, mailbox: Provisioning, accept_unsigned: bool = False) -> MailboxState:
     """List everything on the account; nothing is changed, no message is marked as seen."""
     listing = await mailbox.listing(await mailbox.folders())
-    folders = {name: await _sort(mailbox, name, stored) for name, stored in listing.items()}
-    kept = folders.get(manifest.FOLDER)
-    created = await manifest.read(mailbox, kept.own) if kept else frozenset[str]()
-    return MailboxState(folders, created)
+    folders = {name: await _sort(account, mailbox, stored) for name, stored in listing.items()}
+    state = folders.get(manifest.FOLDER)
+    if state is None:
+        return MailboxState(folders)
+    accepted, kept = await manifest.read(mailbox, account, state.own, accept_unsigned)
+    ours = {each.message.ref for each in accepted}
+    own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
+    folders[manifest.FOLDER] = FolderState(own, state.foreign)
+    return MailboxState(folders, tuple(accepted), tuple(kept))
 
 
-async def _sort(mailbox: Provisioning, folder: str, stored: Sequence[Stored]) -> FolderState:
-    """Tell ours from others'. Only a report is looked into, and only where there is anything without evidence."""
-    own = {message.ref for message in stored if message.evidence is not None}
-    if len(own) < len(stored):
-        for header in await mailbox.headers(folder, newest=None):
-            if header.ref not in own and _is_reporter(header.sender) and await quotes_evidence(mailbox, header.ref):
-                own.add(header.ref)
-    ours = tuple(message for message in stored if message.ref in own)
-    return FolderState(ours, len(stored) - len(ours))
+async def _sort(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
+    """Separate our messages from others'. Only what a mail server may have reported is read."""
+    own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
+    return FolderState(own, len(stored) - len(own))
 
 
-def _is_reporter(sender: str) -> bool:
-    return sender.partition("@")[0].lower().startswith(_REPORTERS)
+async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
+    if message.evidence is not None:
+        return vouched(message.evidence, message.sender, message.message_id, account.domain)
+    reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
+    return reporter and await returns_ours(mailbox, message.ref, account.domain)
 
 
-async def quotes_evidence(mailbox: Provisioning, ref: MessageRef) -> bool:
-    """Whether a delivery report is about a message of ours: it quotes that message's evidence."""
+def vouched(evidence: Evidence, sender: str, message_id: str, domain: str) -> bool:
+    """Return whether From and Message-ID are those that loadsim gives a message of this evidence, in this domain."""
+    expected = f"<{evidence.id}.{evidence.run}@{domain}>"
+    return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
+
+
+async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> bool:
+    """Return whether a message is a delivery report (RFC 6522, RFC 3464) that returns a message of ours, or its header.
+
+    Text that quotes a header is no such report: people quote, too.
+    """
     structure = await mailbox.structure(ref)
     parts: Sequence[Part] = (*((structure.text,) if structure.text else ()), *structure.attachments)
-    for part in parts:
-        if part.content_type in _QUOTING_TYPES:
-            text = await mailbox.part(ref, part)
-            if any(Evidence.parse(value.decode("ascii", "replace")) for value in _QUOTED.findall(text)):
-                return True
+    if not any(part.content_type in _STATUS_TYPES for part in parts):
+        return False
+    returned = [_header_part(part) for part in parts if part.content_type in _RETURNED_MESSAGES]
+    returned += [part for part in parts if part.content_type in _RETURNED_HEADERS]
+    if not returned or not _REPORT.fullmatch((await _fields(mailbox, ref, _WHOLE)).get("content-type", "")):
+        return False
+    for part in returned:
+        fields = await _fields(mailbox, ref, part)
+        evidence = Evidence.parse(fields.get(HEADER.lower(), ""))
+        sender = _FROM.fullmatch(fields.get("from", ""))
+        if evidence and sender and vouched(evidence, sender[1], fields.get("message-id", ""), domain):
+            return True
     return False
+
+
+_WHOLE = Part("HEADER", "text/rfc822-headers", 0)
+"""The header of the message itself."""
+
+
+def _header_part(part: Part) -> Part:
+    """The header of an attached message; the message itself may be large (RFC 9051 section 6.4.5.1)."""
+    return Part(f"{part.name}.HEADER", "text/rfc822-headers", 0)
+
+
+async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping[str, str]:
+    """Fetch a header; its fields by their names in lower case. Those that come twice, or are too long, are left out."""
+    if part.size_bytes > LARGEST_HEADER_BYTES:
+        return {}
+    try:
+        raw = bytes((await mailbox.part(ref, part))[: LARGEST_HEADER_BYTES + 1])
+    except ServerRefused:
+        return {}
+    if len(raw) > LARGEST_HEADER_BYTES:
+        return {}
+    found: dict[str, str] = {}
+    twice: set[str] = set()
+    for line in _FOLD.sub("", raw.decode("utf-8", "replace")).split("\n"):
+        if not line.strip("\r"):
+            break
+        name, _, value = line.partition(":")
+        name = name.strip().lower()
+        if name in found:
+            twice.add(name)
+        found[name] = value.strip()
+    return {name: value for name, value in found.items() if name not in twice and len(value) <= LONGEST_FIELD}
 
 
 def refuse_foreign(foreign: Sequence[tuple[Account, dict[str, int]]]) -> None:

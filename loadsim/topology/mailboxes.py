@@ -1,15 +1,17 @@
-"""The accounts' mailboxes, visited so many at a time; what a server says against it becomes one clear line."""
+"""Visits to the accounts' mailboxes, several at a time; each failure is one account's, and one clear line."""
 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar, cast
 
 from loadsim.client.modules import IN_THE_ENGINE, open_module
 from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
-from loadsim.model.ports import Account, ClientModule, Endpoint, Provisioning, Services
+from loadsim.model.ports import VISIT_COMMANDS, Account, ClientModule, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.protocols.tls import with_authorities
 
@@ -23,6 +25,10 @@ MODULE = "imap"
 
 AT_ONCE = 32
 """How many mailboxes a machine visits at a time."""
+
+
+HOPELESS = 32
+"""How many visits fail in a row before the rest is not tried: a silent server would take a visit's limit for each."""
 
 
 class Deaf:
@@ -76,21 +82,27 @@ async def visit(
     work: Callable[[Account, Provisioning], Awaitable[T]],
     tell: Callable[[int, int], None],
     at_once: int = AT_ONCE,
-) -> list[T]:
+) -> list[T | ConfigError]:
     """Log on to every account, `at_once` at a time, do the work, log off; the results in the order of the accounts.
 
-    `tell` hears how many are done, of how many. Raises `ConfigError` for the first account where anything fails, and
-    ends the other visits.
+    Where anything fails, the result is a `ConfigError` with the line about it, and the other visits go on. After
+    `HOPELESS` failures in a row those that are left are not tried, and fail as the last one did.
+    `tell` is called with the number of accounts done, and of all.
     """
     if not accounts:
         return []
     module = open_module(MODULE, services)
-    results: dict[int, T] = {}
+    results: dict[int, T | ConfigError] = {}
     waiting = iter(accounts)
+    in_a_row = 0
 
     async def visitor() -> None:
+        nonlocal in_a_row
         for account in waiting:
-            results[account.number] = await _visit(account, module, services.imap, work)
+            result = results[account.number] = await _visit(account, module, services, work)
+            in_a_row = in_a_row + 1 if isinstance(result, ConfigError) else 0
+            if in_a_row >= HOPELESS:
+                results.update(dict.fromkeys((left.number for left in waiting), result))
             tell(len(results), len(accounts))
 
     tell(0, len(accounts))
@@ -100,26 +112,61 @@ async def visit(
                 visitors.create_task(visitor())
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return [results[account.number] for account in accounts]
+    if all(isinstance(result, ConfigError) for result in results.values()):
+        return [results[account.number] for account in accounts]
+    return [_named(account, results[account.number]) for account in accounts]
+
+
+def _named(account: Account, result: T | ConfigError) -> T | ConfigError:
+    """A failure with its account: where others succeed, it is not the server's alone."""
+    if isinstance(result, ConfigError) and not str(result).startswith(name_of(account)):
+        return ConfigError(f"{name_of(account)}: {result}")
+    return result
+
+
+def all_done(results: Sequence[T | ConfigError]) -> list[T]:
+    """Return the results of visits, all of which must have succeeded. Raises `ConfigError` with the first failure."""
+    failures = [result for result in results if isinstance(result, ConfigError)]
+    if failures:
+        more = len(failures) - 1
+        elsewhere = f" ({more} more account{'s' * (more > 1)} failed)" if len(set(map(str, failures))) > 1 else ""
+        raise ConfigError(f"{failures[0]}{elsewhere}")
+    return [result for result in results if not isinstance(result, ConfigError)]
 
 
 async def _visit(
     account: Account,
     module: ClientModule,
-    endpoint: Endpoint,
+    services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
-) -> T:
-    mailbox = cast(Provisioning, module.session(account, Deaf()).mailbox)
+) -> T | ConfigError:
+    """Make one visit within its limit. Return a failure instead of raising it, so that the others go on."""
+    limit = asyncio.timeout(services.visit_limit_s)
     try:
-        await _log_on(account, mailbox, endpoint)
+        mailbox = cast(Provisioning, module.session(account, Deaf()).mailbox)
         try:
-            result = await work(account, mailbox)
-            await mailbox.log_off()
-        except TaskFailed as failure:
-            raise ConfigError(f"{name_of(account)}: {failure}") from None
-    finally:
-        mailbox.abandon()
-    return result
+            async with limit:
+                await _log_on(account, mailbox, services.imap)
+                result = await work(account, mailbox)
+                await mailbox.log_off()
+                return result
+        finally:
+            mailbox.abandon()
+    except ConfigError as failure:
+        return failure
+    except TaskFailed as failure:
+        return ConfigError(f"{name_of(account)}: {failure}")
+    except Exception as error:  # noqa: BLE001  an error of ours at one mailbox must not end the work on the others
+        if limit.expired():
+            expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
+            return ConfigError(f"{name_of(account)}: {expected}, found it under way")
+        return ConfigError(f"{name_of(account)}: {_bug(error)}")
+
+
+def _bug(error: Exception) -> str:
+    """The line for an unexpected exception: its kind and place. Its text may quote mail."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}, an error in loadsim"
 
 
 async def _log_on(account: Account, mailbox: Provisioning, endpoint: Endpoint) -> None:
@@ -142,6 +189,8 @@ def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, fa
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may want TLS first: server.{service}.tls"
+    if failure.outcome == "generator":
+        return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
         said = failure.line or failure.kind
         return ConfigError(f"{name_of(account)}: expected to {wish}, the server said: {said}{advice}")

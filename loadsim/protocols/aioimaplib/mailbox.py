@@ -364,6 +364,8 @@ class AioimaplibMailbox:
     async def _search(self, criteria: str) -> list[int]:
         connection = await self._ready()
         answer = await connection.run("UID SEARCH", connection.client.uid_search(criteria, charset=None))
+        if len(answer.lines) < 2:  # what is found decides whether EXPUNGE may be used
+            raise ServerRefused("UID SEARCH without data", criteria)
         found = [each for each in self._read(answer.lines[:-1], b"* SEARCH ") if isinstance(each, Search)]
         return [number for each in found for number in each.numbers]
 

@@ -18,6 +18,7 @@ from loadsim.protocols.imap.reading import (
     evidence_of,
     has_evidence_section,
     header_of,
+    origin_of,
     structure_of,
 )
 from loadsim.protocols.imap.responses import (
@@ -46,19 +47,19 @@ class Ref(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A message in a listing for `initialise` and `clean`; flags in lower case, `evidence` None if it is not ours."""
+    """A message in a listing for `initialise` and `clean`; flags in lower case, `evidence` None if it has none."""
 
     ref: Ref
     flags: frozenset[str]
     evidence: Evidence | None
+    sender: str = ""
+    message_id: str = ""
 
 
 class FolderStatus(NamedTuple):
     """What STATUS says of a folder."""
 
     messages: int
-    uid_next: int
-    unseen: int
 
 
 class ImapMailbox:
@@ -229,14 +230,24 @@ class ImapMailbox:
             self.session.validity.pop(folder, None)
 
     async def status(self, folder: str) -> FolderStatus:
-        """STATUS (RFC 9051 section 6.3.11)."""
+        """STATUS (RFC 9051 section 6.3.11) of a folder that is not open: servers answer from a session's view of it.
+
+        An open folder is left first, never with CLOSE, which expunges. Raises `ServerRefused` if the number is missing.
+        """
         folder = _canonical(folder)
         with self.session as connection:
-            answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES UIDNEXT UNSEEN)")
+            if self.session.open == folder:
+                self.session.leave()
+                if "UNSELECT" in self.session.offered:
+                    await connection.send("UNSELECT")
+                else:
+                    await self.session.select(connection, INBOX)
+            answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES)")
         for response in answer.data:
             if isinstance(response, MailboxStatus) and _canonical(response.name) == folder:
-                items = response.items
-                return FolderStatus(items.get("MESSAGES", 0), items.get("UIDNEXT", 0), items.get("UNSEEN", 0))
+                if "MESSAGES" not in response.items:
+                    raise ServerRefused("STATUS without MESSAGES", folder)
+                return FolderStatus(response.items["MESSAGES"])
         raise ServerRefused("STATUS without data", folder)
 
     async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
@@ -273,6 +284,8 @@ class ImapMailbox:
                 answers = await _all(futures)
                 self.session.raise_if_renumbered()
                 for folder, answer in zip(names, answers[1::2], strict=True):
+                    if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
+                        raise ServerRefused("SELECT without UIDVALIDITY", folder)
                     found[folder] = await self._listed(folder, answer)
         return found
 
@@ -308,7 +321,8 @@ class ImapMailbox:
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None and has_evidence_section(fetched):
                     flags = frozenset(flag.lower() for flag in fetched.flags or ())
-                    listed.append(Listed(Ref(folder, validity, fetched.uid), flags, evidence_of(fetched)))
+                    ref = Ref(folder, validity, fetched.uid)
+                    listed.append(Listed(ref, flags, evidence_of(fetched), *origin_of(fetched)))
             if answer.data:
                 await asyncio.sleep(0)
         return listed
@@ -368,6 +382,8 @@ class ImapMailbox:
         if "UIDPLUS" in self.session.offered:
             return
         answer = await connection.send("UID SEARCH", b"DELETED")
+        if not any(isinstance(found, Search) for found in answer.data):
+            raise ServerRefused("UID SEARCH without data", "EXPUNGE might delete others' messages")
         marked = {number for found in answer.data if isinstance(found, Search) for number in found.numbers}
         if not marked <= set(uids):
             raise ServerRefused("EXPUNGE would delete others", f"{len(marked - set(uids))} messages marked by others")

@@ -14,7 +14,7 @@ from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 
 EVIDENCE_ITEM = f"BODY.PEEK[HEADER.FIELDS ({HEADER.upper()})]".encode()
 HEADER_ITEMS = b"(UID FLAGS RFC822.SIZE ENVELOPE " + EVIDENCE_ITEM + b")"
-LISTING_ITEMS = b"(UID FLAGS " + EVIDENCE_ITEM + b")"
+LISTING_ITEMS = b"(UID FLAGS ENVELOPE " + EVIDENCE_ITEM + b")"
 
 
 def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
@@ -32,6 +32,14 @@ def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
         message_id=text_of(envelope.message_id),
         evidence=evidence_of(fetched),
     )
+
+
+def origin_of(fetched: Fetched) -> tuple[str, str]:
+    """The sender's address and the Message-ID, "" for what the envelope lacks."""
+    envelope = fetched.envelope
+    if envelope is None:
+        return "", ""
+    return next(_addresses(envelope.sent_by), ""), (envelope.message_id or b"").decode("utf-8", "replace")
 
 
 def evidence_of(fetched: Fetched) -> Evidence | None:
