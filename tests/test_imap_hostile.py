@@ -6,6 +6,7 @@ import encodings
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -302,7 +303,7 @@ def test_a_set_of_ranges_is_the_set_of_its_numbers(ranges: Sequence[tuple[int, i
     assert list(found) == [found[at] for at in range(found.size)] == sorted(numbers)
     assert [number in found for number in range(70)] == [number in numbers for number in range(70)]
     assert found == NumberSet.union(NumberSet.of([pair]) for pair in ranges)
-    assert all(later[0] > earlier[1] + 1 for earlier, later in zip(found.ranges, found.ranges[1:], strict=False))
+    assert all(later[0] > earlier[1] + 1 for earlier, later in pairwise(found.ranges))
     with pytest.raises(IndexError):
         found[found.size]
 

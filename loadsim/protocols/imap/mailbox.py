@@ -10,7 +10,7 @@ from loadsim.errors import ServerRefused
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import INBOX, Flag, Header, Part, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
-from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Answer, Connection
+from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
     HEADER_ITEMS,
@@ -31,6 +31,7 @@ from loadsim.protocols.imap.responses import (
 )
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.sets import NumberSet
+from loadsim.protocols.imap.under_way import Answer
 
 APPENDS_UNDER_WAY = 16
 FOLDERS_UNDER_WAY = 4
