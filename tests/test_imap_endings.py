@@ -28,6 +28,7 @@ from loadsim.protocols.imap.mailbox import ImapMailbox, Ref
 from loadsim.protocols.imap.responses import Response
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.under_way import Answer
+from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES
 
 LIMIT_S = 30.0
 ACCOUNT = Account(1, "user1", "user1@sim.test", "secret")
@@ -327,14 +328,28 @@ def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
 
 def test_the_largest_attachment_and_listing_are_no_flood() -> None:
     """The limit is above what is legitimate: 50,000 headers, or the largest literal."""
-    header = b'* 50000 FETCH (UID 50000 FLAGS (\\Seen) RFC822.SIZE 12345 ENVELOPE ("%b" "%b" %b NIL))' % (
+    header = b'* 50000 FETCH (UID 50000 FLAGS (\\Seen) RFC822.SIZE 12345 ENVELOPE ("%b" "%b" %b)' % (
         b"Mon, 7 Feb 1994 21:52:25 -0800",
-        b"s" * 200,
-        b'(("A User" NIL "user12345" "example.test"))' * 12,
+        b"s" * 100,
+        b" ".join([b'(("A User" NIL "user12345" "example.test"))'] * 6 + [b'NIL "<%b>"' % (b"i" * 60)]),
     )
-    evidence = b"X" * 250
-    assert 50_000 * (len(header) + len(evidence) + connections.RESPONSE_BYTES) < LARGEST_ANSWER_BYTES
-    assert connections.RESPONSE_BYTES + 4096 + (64 << 20) < LARGEST_ANSWER_BYTES
+    stream = header + b" BODY[HEADER.FIELDS (X-LOADSIM)] {250}\r\n" + b"X" * 250 + b")\r\n"
+
+    async def main() -> None:
+        connection, _, _ = connected(lambda _: [])
+        call = connection.send("UID FETCH")
+        connection.data_received(stream)
+        assert connection.failure is None
+        assert 0 < 50_000 * connection._burden < LARGEST_ANSWER_BYTES
+        before = connection._burden
+        attachment = b"* 1 FETCH (BODY[1] {%d}\r\n%b)\r\n" % (LARGEST_LITERAL_BYTES, bytes(LARGEST_LITERAL_BYTES))
+        connection.data_received(attachment)
+        assert LARGEST_LITERAL_BYTES < connection._burden - before < LARGEST_ANSWER_BYTES // 2
+        connection.data_received(b"t1 OK\r\n")
+        assert len((await call).data) == 2
+        connection.abort()
+
+    run(main)
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,15 @@ SHORT_BYTES = 4096
 FULL_BYTES = 65536
 """With a piece of this and more, the transport may have the next one ready in the same turn."""
 
-LARGEST_ANSWER_BYTES = 128 << 20
-"""All that arrives while one command is under way: two of the largest literals, or 150,000 headers with evidence.
-Above it the session ends: a server has sent 933 MB within eight seconds and one command."""
+LARGEST_ANSWER_BYTES = 192 << 20
+"""Of memory that may be taken by all that arrives while one command is under way: three of the largest literals, or
+50,000 headers with evidence. Above it the session ends: a server can send 933 MB within eight seconds."""
+
+LINE_WEIGHT = 4
+"""A byte outside of literals counts as this many: flags, addresses and parts take ten times the memory, text once."""
 
 RESPONSE_BYTES = 256
-"""What each response counts for besides its own bytes, as it takes memory that short ones do not show."""
+"""Each response counts for this besides its own bytes, as short ones take more memory than they show."""
 
 
 class Connection(asyncio.Protocol):
@@ -348,8 +351,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def _burden(self) -> int:
-        """All that has arrived, short responses by the memory that they take."""
-        return self._wire.taken_bytes + self._taken * RESPONSE_BYTES
+        """All that has arrived, about by the memory that it takes."""
+        literal_bytes = self._wire.taken_literal_bytes
+        line_bytes = self._wire.taken_bytes - literal_bytes
+        return literal_bytes + line_bytes * LINE_WEIGHT + self._taken * RESPONSE_BYTES
 
     def _check_burden(self) -> None:
         """The command that was sent first has seen the most of it."""
