@@ -385,6 +385,7 @@ class Connection(asyncio.Protocol):
                 if paused and not self._transport.is_closing():
                     self._transport.resume_reading()
                 return
+            responses = self._responses()  # this one is used up; more may arrive before the next turn
         self._rest = responses
         if not paused:
             self._transport.pause_reading()
