@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +34,7 @@ from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES
 
 LIMIT_S = 30.0
 ACCOUNT = Account(1, "user1", "user1@sim.test", "secret")
+REF = Ref(INBOX, 7, 5)
 Said = Sequence[tuple[float, bytes]]
 """What a server sends: after how many seconds (from the piece before), and which bytes.
 
@@ -391,6 +394,115 @@ def test_a_thousand_codes_are_one_kind() -> None:
     assert kinds == {"NO [other] NOOP"}
 
 
+# --- what the port makes of it ---
+
+
+def in_inbox(answers: Sequence[bytes], offered: set[str]) -> tuple[ImapMailbox, Connection]:
+    """A mailbox with the Inbox open, on a server with these answers to its commands."""
+    left = iter(answers)
+    session = ImapSession(Endpoint("sim.test", 143), None, ACCOUNT, Ear(), LIMIT_S)
+    connection, _, _ = connected(lambda _: [(0, next(left))])
+    session.connection, session.offered = connection, frozenset(offered)
+    session.open, session.validity[INBOX], session.count = INBOX, 7, 3
+    return ImapMailbox(session), connection
+
+
+def peak_bytes(
+    call: Callable[[ImapMailbox], Coroutine[Any, Any, object]], answers: Sequence[bytes], *offered: str
+) -> int:
+    """The most memory that a call takes, which may be refused."""
+    peak = 0
+
+    async def main() -> None:
+        nonlocal peak
+        box, _ = in_inbox(answers, set(offered))
+        tracemalloc.start()
+        try:
+            with suppress(ServerRefused):
+                await call(box)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        box.abandon()
+        await asyncio.sleep(1)
+
+    run(main)
+    return peak
+
+
+def test_sets_in_answers_are_not_expanded() -> None:
+    """COPYUID of a million messages, and hundreds of sets of a million: kilobytes."""
+    copied = b"TAG OK [COPYUID 7 1:999999 1:999999] done\r\n"
+    assert peak_bytes(lambda box: box.copy([REF], "Sent"), [copied], "UIDPLUS") < 100_000
+    found = b"* ESEARCH" + b" ALL 1:999999" * 60 + b"\r\n* ESEARCH ALL 1:4294967295\r\nTAG OK\r\n"
+    assert peak_bytes(lambda box: box.expunge([REF]), [found]) < 100_000
+
+
+def test_sets_in_answers_are_judged() -> None:
+    """What was copied must hold all that was to be; what others marked must not be expunged with it."""
+
+    async def main() -> None:
+        refs = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
+        for code, done in (
+            (b"5:6,9", True),
+            (b"9,6,5", True),
+            (b"1:4294967295", True),
+            (b"5:6", False),
+            (b"10", False),
+        ):
+            box, _ = in_inbox([b"TAG OK [COPYUID 7 %b 1:3] done\r\n" % code], {"UIDPLUS"})
+            if done:
+                await box.copy(refs, "Sent")
+            else:
+                with pytest.raises(ServerRefused, match="UID COPY without effect"):
+                    await box.copy(refs, "Sent")
+        for found, others in (
+            (b"SEARCH 5 6", 0),
+            (b"ESEARCH ALL 5:6,9", 0),
+            (b"SEARCH 5 7 8", 2),
+            (b"ESEARCH ALL 1:9", 6),
+        ):
+            box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", b"TAG OK\r\n"], set())
+            if others:
+                with pytest.raises(ServerRefused, match=f"{others} messages marked by others"):
+                    await box.expunge(refs)
+            else:
+                await box.expunge(refs)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "items", [b"", b"UIDNEXT 9 UNSEEN 0", b"MESSAGES 1 UNSEEN 0", b"MESSAGES NIL UIDNEXT 9 UNSEEN 0"]
+)
+def test_a_status_without_what_was_asked_for_is_refused(items: bytes) -> None:
+    """A folder of which nothing is told does not count as empty: empty ones may be deleted."""
+
+    async def main() -> None:
+        box, _ = in_inbox([b"* STATUS INBOX (%b)\r\nTAG OK\r\n" % items], set())
+        with pytest.raises(ServerRefused, match="STATUS without data"):
+            await box.status(INBOX)
+
+    run(main)
+
+
+def test_uids_may_repeat_and_decrease() -> None:
+    """The headers come once each, in the order of their UIDs; what was listed before does not come again."""
+
+    def header(uid: int) -> bytes:
+        return b"* 1 FETCH (UID %d ENVELOPE (NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL))\r\n" % uid
+
+    async def main() -> None:
+        uids = (9, 4, 4294967295, 4, 7, 1)
+        said = b"".join(map(header, uids)) + b"TAG OK\r\n"
+        box, _ = in_inbox([said, said], set())
+        found = [each.ref for each in await box.headers(INBOX, None)]
+        assert found == [Ref(INBOX, 7, uid) for uid in sorted(set(uids))]
+        assert list(await box.arrived()) == []
+
+    run(main)
+
+
 # --- whatever comes ---
 
 LINES = [
@@ -527,7 +639,6 @@ def test_every_command_ends(script: list[Said | None], sent: list[tuple[str, tup
     run(main)
 
 
-REF = Ref(INBOX, 7, 5)
 CALLS: Sequence[Callable[[ImapMailbox], Coroutine[Any, Any, object]]] = [
     lambda box: box.folders(),
     lambda box: box.open("Sent"),
