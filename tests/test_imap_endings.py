@@ -430,6 +430,38 @@ def peak_bytes(
     return peak
 
 
+@pytest.mark.parametrize(
+    ("greeting", "kind"),
+    [
+        (b"* OK [CAPABILITY" + b" X" * 10_000 + b"] hi\r\n", "IMAP syntax"),
+        (b"* OK hi" + b"x" * (2 << 20), "IMAP line too long"),
+        (b"t1 OK hi\r\n", "IMAP tag"),
+        (b"+ hi\r\n", "IMAP continuation"),
+        (b"* 1 EXISTS\r\n", "IMAP greeting"),
+        (b"* OK \r\n* 4294967295 EXISTS\r\n", "IMAP EXISTS"),
+    ],
+    ids=lambda said: said[:20] if isinstance(said, str) else said[:20].decode(),
+)
+def test_a_greeting_that_is_none_fails_the_log_on(greeting: bytes, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one with more capabilities than any server has."""
+
+    async def connect(make: Callable[[], asyncio.Protocol], *_: object) -> None:
+        protocol = make()
+        line = Line(protocol, lambda _: [])
+        protocol.connection_made(line)  # type: ignore[arg-type]
+        line.plan([(0, greeting)])
+
+    async def main() -> None:
+        box = ImapMailbox(ImapSession(Endpoint("sim.test", 143), None, ACCOUNT, Ear(), LIMIT_S))
+        with pytest.raises(ProtocolError) as caught:
+            await box.log_on()
+        assert caught.value.kind == kind
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(connections, "connect", connect)
+    run(main)
+
+
 def test_sets_in_answers_are_not_expanded() -> None:
     """COPYUID of a million messages, and hundreds of sets of a million: kilobytes."""
     copied = b"TAG OK [COPYUID 7 1:999999 1:999999] done\r\n"

@@ -126,7 +126,7 @@ def test_an_unknown_charset_leaves_no_trace() -> None:
 )
 def test_encoded_words_are_decoded(raw: bytes, text: str) -> None:
     """RFC 2047: the words, the white space between them, and what is none of them."""
-    assert text_of(raw) == text
+    assert text_of(raw) == text_of(bytearray(raw)) == text
 
 
 def test_a_long_text_is_cut_and_not_decoded() -> None:

@@ -155,8 +155,13 @@ def _response_text(raw: bytes, at: int) -> tuple[Code | None, str]:
 
 
 def _capability(raw: bytes, at: int) -> Capability:
+    return Capability(capabilities_of(raw[at:]))
+
+
+def capabilities_of(raw: bytes) -> frozenset[str]:
+    """The capabilities in a response or in its code, in capitals."""
     _check_words(raw, "CAPABILITY")
-    return Capability(_names(raw[at:]))
+    return _names(raw)
 
 
 def _check_words(raw: bytes, where: str) -> None:
