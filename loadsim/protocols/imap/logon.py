@@ -10,6 +10,7 @@ from loadsim.errors import ServerRefused, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.imap.commands import astring
 from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.grammar import capabilities_of
 from loadsim.protocols.imap.responses import Capability, Code, Response
 from loadsim.protocols.sasl import plain
 
@@ -63,7 +64,7 @@ async def _capabilities(connection: Connection) -> frozenset[str]:
 
 
 def _named_in(code: Code | None) -> frozenset[str] | None:
-    return frozenset(code.arguments.upper().split()) if code is not None and code.name == "CAPABILITY" else None
+    return capabilities_of(code.arguments.encode()) if code is not None and code.name == "CAPABILITY" else None
 
 
 async def _authenticate(connection: Connection, account: Account, offered: frozenset[str]) -> None:
