@@ -213,7 +213,7 @@ class Connection(asyncio.Protocol):
         try:
             self._go_on()
             self._send_due()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
             self._fail(_internal(error))
         return end
 
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
             line = self._wire.stumbled_over.decode("utf-8", "replace")
             said = f"{error.line}: {line}" if line else error.line
             self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(said, self._account)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
             self._fail(_internal(error))
 
     def connection_lost(self, error: Exception | None) -> None:
