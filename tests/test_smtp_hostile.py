@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import socket
 import ssl
@@ -18,7 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from imap_script import PATIENCE_S, SkippingLoop, certificate, skip
+from imap_script import certificate, skip
+from skipping import run_watched, turns, within
 from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
@@ -209,41 +209,6 @@ def replies(said: bytes) -> Iterator[int]:
             yield reply.code
 
 
-async def turns(count: int = 8) -> None:
-    """Let the other side read what was sent: on loopback it is there in the loop's next turns."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def within(limit_s: float, task: asyncio.Task[Any]) -> float:
-    """Put the clock forward until the task is done; how far (s). It may take no longer than this."""
-    skipped_s = 0.0
-    async with asyncio.timeout(PATIENCE_S + 100 * limit_s):
-        while not task.done():
-            await turns(60)
-            if not task.done():
-                await asyncio.sleep(0.001)  # what was sent may still be on its way
-                if not task.done():
-                    skip(1.0)
-                    skipped_s += 1.0
-                    assert skipped_s <= limit_s, "it does not end"
-    return skipped_s
-
-
-def run(scenario: Any) -> None:
-    """Run in a loop whose clock can be put forward; nothing may get as far as the loop's own handler of errors."""
-    escaped: list[dict[str, Any]] = []
-
-    async def watched() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
-        await scenario()
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        runner.run(watched())
-    gc.collect()
-    assert not escaped
-
-
 @pytest.fixture(scope="module")
 def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
     """A certificate for 127.0.0.1, and a server's context with it."""
@@ -293,7 +258,7 @@ def test_a_message_counts_as_accepted_only_if_its_final_dot_was(
             if (name, position) != ("surplus later", "DATA"):  # it is there before the dot is: nobody can tell
                 await one(name)
 
-    run(scenario)
+    run_watched(scenario)
 
 
 # --- what lies behind the exhaustive test -----------------------------------------------------------------------
@@ -368,7 +333,7 @@ def test_an_acceptance_before_the_message_is_none(kind: Any, early: bytes) -> No
             assert isinstance(failure, ProtocolError), failure
             assert b"Subject" not in taken
 
-    run(scenario)
+    run_watched(scenario)
 
 
 def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None:
@@ -403,7 +368,7 @@ def test_an_acceptance_while_the_message_is_under_way_is_none(kind: Any) -> None
         await server.wait_closed()
         await turns()
 
-    run(scenario)
+    run_watched(scenario)
 
 
 @pytest.mark.parametrize(
@@ -430,7 +395,7 @@ def test_what_is_injected_behind_the_answer_to_starttls_ends_the_session(
             assert b"AUTH" not in taken
             assert PASSWORD.encode() not in taken
 
-    run(scenario)
+    run_watched(scenario)
 
 
 def test_what_is_injected_a_moment_later_ends_the_session_too(
@@ -445,7 +410,7 @@ def test_what_is_injected_a_moment_later_ends_the_session_too(
             assert isinstance(failure, ServerLost), failure
             assert taken.count(b"EHLO") == 1
 
-    run(scenario)
+    run_watched(scenario)
 
 
 def test_what_was_offered_in_the_clear_is_forgotten(kind: Any, localhost: tuple[Path, ssl.SSLContext]) -> None:
@@ -460,7 +425,7 @@ def test_what_was_offered_in_the_clear_is_forgotten(kind: Any, localhost: tuple[
             assert b"AUTH" not in taken
             assert taken.count(b"MAIL") == 1
 
-    run(scenario)
+    run_watched(scenario)
 
 
 def test_kinds_of_refusals_are_bounded() -> None:
@@ -479,7 +444,7 @@ def test_an_invented_code_is_counted_as_other(kind: Any) -> None:
             assert isinstance(failure, ServerRefused)
             assert (failure.kind, failure.line) == ("other 5yz MAIL", "577 5.99.99 no")
 
-    run(scenario)
+    run_watched(scenario)
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000, 1 << 20])
@@ -516,7 +481,7 @@ def test_a_silent_server_costs_one_limit(kind: Any) -> None:
         skip(2)  # until the server has noticed
         await turns()
 
-    run(scenario)
+    run_watched(scenario)
 
 
 def test_an_error_of_ours_is_the_generators(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,7 +500,7 @@ def test_an_error_of_ours_is_the_generators(kind: Any, monkeypatch: pytest.Monke
             assert isinstance(failure, GeneratorFailed)
             assert str(failure) == "internal error: KeyError"
 
-    run(scenario)
+    run_watched(scenario)
 
 
 REPLIES = st.one_of(
@@ -558,4 +523,4 @@ def test_whatever_a_server_says_a_message_ends(pieces: list[bytes]) -> None:
                 assert not isinstance(failure, GeneratorFailed), failure
                 assert failure is not None or taken.count(b"\r\n.\r\n") == 1
 
-    run(scenario)
+    run_watched(scenario)
