@@ -45,4 +45,4 @@ def run_watched(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         runner.run(watched())
     gc.collect()
-    assert not escaped
+    assert escaped == []
