@@ -189,6 +189,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "timeout": 0,
         "unfinished": 0,
         "skipped": 0,
+        "generator_failed": 0,
     }
     assert (tasks["SEND"]["failed"], tasks["SEND"]["timeout"], tasks["MOVE"]["skipped"]) == (1, 1, 1)
     shares = ("attempted_share", "done_share", "failed_share")

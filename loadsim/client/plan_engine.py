@@ -110,6 +110,8 @@ def plan_users(scenario: Scenario, part: int, engines: int, others: Others | Non
         )
         rounds.serve(engine, cast(Any, module).arrive)
         await engine.run()
+        if engine.own_faults:
+            raise RuntimeError(f"the plan failed: {engine.own_faults}")
 
     run_virtual(live)
     return Planned(tally, {user: workload.user_digest(user) for user in users})

@@ -13,6 +13,7 @@ from loadsim.results.criteria import Result, missed_texts
 from loadsim.results.delivery import Delivery
 from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
 from loadsim.results.load import Load
+from loadsim.results.records import GENERATOR
 from loadsim.results.score import ProtocolStatistics
 
 DEFAULT_LIMITS: Mapping[str, float] = {
@@ -74,7 +75,7 @@ class Facts:
     `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
     was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
     machine did is judged. `load` is None where it is not held against the plan; `load_unknown`: it
-    should have been, and no plan was made.
+    should have been, and no plan was made. `own_faults` says how the generator itself failed.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -99,6 +100,7 @@ class Facts:
     users_without_session: int = 0
     sessions_lost: int | None = None
     down_share: float | None = None
+    own_faults: Sequence[str] = ()
 
     @property
     def log_ons(self) -> LogOns:
@@ -164,7 +166,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         own, warnings = [], [*own, *warnings]
     whole = facts.part is None
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
-    invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
+    invalid = [*_too_little(facts, limits), *facts.own_faults, *(measured if whole else ()), *own, *facts.invalid_runs]
     degraded = [*facts.incomplete] if invalid else _missing(facts)
     missed = [*missed_texts(criteria), *facts.missed_runs]
     return Verdict(
@@ -181,13 +183,16 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
 class Totals:
     """The tasks that are held against the window, of all client modules together.
 
-    Done: came to an end, well or badly. Attempted: was begun. Shares are of what was planned, None where nothing was.
+    Done: came to an end, well or badly. Attempted: was begun. In those of `generator_failed` the generator itself
+    failed: they were attempted, are not done, and no failure of the server's. Shares are of what was planned, None
+    where nothing was.
     """
 
     planned: int
     attempted: int
     done: int
     failed: int
+    generator_failed: int
     unfinished: int
     skipped: int
 
@@ -200,6 +205,7 @@ class Totals:
             attempted=sum(task.attempted for task in tasks),
             done=sum(task.done for task in tasks),
             failed=sum(task.failed for task in tasks),
+            generator_failed=sum(task.counts[GENERATOR] for task in tasks),
             unfinished=sum(task.counts["unfinished"] for task in tasks),
             skipped=sum(task.counts["skipped"] for task in tasks),
         )

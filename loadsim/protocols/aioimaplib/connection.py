@@ -17,6 +17,7 @@ from aioimaplib import aioimaplib as library
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint, Observer
 from loadsim.protocols.connecting import connect
+from loadsim.protocols.failures import own_failure, shortage
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
@@ -240,8 +241,10 @@ class Connection:
             failure = ProtocolError("aioimaplib gave up", defect)
         elif self._bye is not None:
             failure = ServerLost("BYE", self._bye)
+        elif isinstance(error, ConnectionError):
+            failure = ServerLost("connection reset")
         else:
-            failure = ServerLost("connection reset" if isinstance(error, ConnectionError) else "connection lost")
+            failure = own_failure(error) or ServerLost("connection lost")
         self._lost.set_result(failure)
         if not self._waiting:
             self._observer.lost(failure)
@@ -253,8 +256,10 @@ class Connection:
         self._heard(line)
 
 
-def _not_connected(error: OSError) -> ServerLost:
+def _not_connected(error: OSError) -> TaskFailed:
     """Why a connection could not be made."""
+    if own := shortage(error):
+        return own
     match error:
         case ssl.SSLCertVerificationError():
             return ServerLost("TLS certificate", error.verify_message)

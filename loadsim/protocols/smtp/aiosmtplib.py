@@ -18,6 +18,7 @@ from aiosmtplib import SMTPResponse
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connected_socket
+from loadsim.protocols.failures import shortage
 from loadsim.protocols.sasl import plain, without_password
 from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.tls import tls_context as context_of
@@ -175,6 +176,8 @@ class LibrarySubmission:
 
     def _failure(self, verb: str, error: Exception) -> TaskFailed:
         """What an exception of the library, of TLS or of the socket is called here. The order matters: they overlap."""
+        if own := shortage(error) or shortage(error.__cause__):
+            return own
         match error:
             case aiosmtplib.SMTPResponseException(code=code, message=text) if code > 0:
                 return ServerRefused(f"{code} {verb}", self._clean(f"{code} {text}"))

@@ -1,0 +1,76 @@
+"""Failures of the generator itself in an engine: each is told, counted, and makes the run invalid.
+
+What befalls a task is in its record, too. The rest is in facts of the engine's log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from loadsim.client.events import Events
+from loadsim.errors import GeneratorFailed
+from loadsim.results.own_faults import OUTSIDE_TASKS, USERS_GIVEN_UP
+
+EVENTS_A_PLACE = 10
+"""So many events an engine tells of one place in the code: what happens to one user may happen to all of them."""
+
+_PACKAGE = f"{Path(__file__).parents[1]}/"
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file within loadsim and the line from which an exception came, as far as it came from there.
+
+    Its text is left out: it may quote a password, or what a message says.
+    """
+    place, trace = "outside of loadsim", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(_PACKAGE):
+            place = f"{file.removeprefix(_PACKAGE)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+class OwnFaults:
+    """Tells of an engine's own failures by `events`, and leaves those of no task in its log by `facts`."""
+
+    def __init__(self, events: Events, facts: Callable[[Mapping[str, Any]], None]) -> None:
+        self._events = events
+        self._facts = facts
+        self._places: Counter[str] = Counter()
+        self._outside: Counter[str] = Counter()  # by kind
+        self._users_given_up = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._places or self._outside)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{place} ({times} times)" for place, times in self._places.items())
+
+    def tell(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
+        """Tell where in the code a failure came from; `during` is the task, or else what was going on."""
+        place = place_of(error)
+        self._places[place] += 1
+        if self._places[place] <= EVENTS_A_PLACE:
+            self._events.say("internal error", kind=failure.kind, where=place, during=during, user=user)
+
+    def count(self, failure: GeneratorFailed) -> None:
+        """Count a failure that is in no task's record. The first of a kind is in the log even if the engine dies."""
+        self._outside[failure.kind] += 1
+        if self._outside[failure.kind] == 1:
+            self.conclude()
+
+    def user_given_up(self) -> None:
+        """Count a user whose own state is broken."""
+        self._users_given_up += 1
+        self.conclude()
+
+    def conclude(self) -> None:
+        """Leave the counts in the log."""
+        if self._outside:
+            self._facts({OUTSIDE_TASKS: dict(self._outside)})
+        if self._users_given_up:
+            self._facts({USERS_GIVEN_UP: self._users_given_up})
