@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, sample_log
+from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.client.agenda import Agenda
@@ -24,7 +24,7 @@ from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.workload import Workload
 from loadsim.protocols.fake import FakeMailbox, FakeModule, FakeSubmission, Fault
 from loadsim.report.answer import summarise
-from loadsim.results.logwriter import MOST_ERRORS, OTHER
+from loadsim.results.logwriter import MOST_ERRORS, OTHER, TimingLogWriter
 from loadsim.results.merge import merge
 from loadsim.results.records import OUTCOME
 
@@ -376,6 +376,69 @@ def test_commands_that_we_failed_are_no_failures_of_the_server(tmp_path: Path) -
 def test_the_codes_of_older_outcomes_are_as_they_were() -> None:
     """Older logs are read as ever."""
     assert OUTCOME == {"ok": 0, "refused": 1, "lost": 2, "timeout": 3, "unfinished": 4, "skipped": 5, "generator": 6}
+
+
+# --- a machine that nobody watched ----------------------------------------------------------------------------------
+
+
+def observed(place: Path, machine_s: Iterable[float], engine_s: Iterable[float]) -> dict[str, Any]:
+    """The figures of a run whose machine and engine took samples at these seconds; its window is of 100 s."""
+    engine = TimingLogWriter(place / "1.tlog", HEADER, EPOCH_NS)
+    for record in (LOGGED_ON, *(done("READ", number * 1000, 5) for number in range(100))):
+        engine.task(**record)
+    for record in DELIVERED:
+        engine.mail(**record)
+    machine = TimingLogWriter(place / "2.tlog", {**HEADER, "engine": "machine", "engine_users": 0}, EPOCH_NS)
+    for writer, instants_s in ((engine, engine_s), (machine, machine_s)):
+        for at_s in instants_s:
+            shares = {"core_shares": [0.1], "cpu_share": 0.1, "stolen_share": 0.0, "memory_available_bytes": 10**9}
+            writer.health({"at_ns": ms(at_s * 1000), **shares, "segments_sent": 9, "segments_sent_again": 0})
+        writer.facts(ENDED)
+        writer.close()
+    score: dict[str, Any] = summarise([place]).score
+    return score
+
+
+def seconds(begin: int, end: int) -> list[float]:
+    """A sample each second, a fraction after it."""
+    return [at_s + 0.3 for at_s in range(begin, end)]
+
+
+@pytest.mark.parametrize(
+    ("machine_s", "gaps", "validity"),
+    [
+        (seconds(-5, 110), [], "valid"),
+        ([*seconds(-5, 40), *seconds(44, 110)], [], "valid"),  # 5 s, as by a machine that is busy for a moment
+        ([*seconds(-5, 40), *seconds(52, 110)], [[39.3, 52.3]], "degraded"),
+        ([*seconds(-5, 20), *seconds(40, 60), *seconds(70, 110)], [[19.3, 40.3], [59.3, 70.3]], "degraded"),
+        ([*seconds(-5, 40), *seconds(71, 110)], [[39.3, 71.3]], "invalid"),
+        (seconds(-5, 90), [[89.3, 100.0]], "degraded"),  # it was never woken again
+        ([*seconds(-9, -5), *seconds(10, 110)], [[0.0, 10.3]], "degraded"),
+        (seconds(8, 110), [[0.0, 8.3]], "degraded"),
+        ([], [], "valid"),  # a system that shows nothing of itself
+        ([*seconds(-30, -20), *seconds(2, 96)], [], "valid"),  # outside of the window
+    ],
+)
+def test_a_gap_in_a_machines_samples_is_in_the_verdict(
+    tmp_path: Path, machine_s: list[float], gaps: list[list[float]], validity: str
+) -> None:
+    """Nobody knows how busy the generator's machine was meanwhile."""
+    score = observed(tmp_path, machine_s, seconds(-3, 105))
+    (machine,) = score["machines"]
+    assert [[pytest.approx(at_s) for at_s in gap] for gap in gaps] == [list(gap) for gap in machine["unobserved_s"]]
+    assert score["verdict"]["validity"] == validity, score["verdict"]
+    named = [reason for reason in score["verdict"]["reasons"] if "not observed" in reason]
+    assert len(named) == bool(gaps)
+    if len(gaps) == 1:
+        begin_s, end_s = gaps[0]
+        when = f"for {end_s - begin_s:.0f} s, longest from {begin_s:.0f} s to {end_s:.0f} s of the run"
+        assert named == [f"c1 was not observed {when}: how busy it was then is not known"]
+
+
+def test_an_engine_that_ended_needs_no_watch(tmp_path: Path) -> None:
+    """A machine whose engines are gone may stop watching."""
+    (machine,) = observed(tmp_path, seconds(-3, 50), seconds(-3, 52))["machines"]
+    assert machine["unobserved_s"] == ()
 
 
 # --- bounded kinds ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 from loadsim.results.criteria import Result, missed_texts
 from loadsim.results.delivery import Delivery
-from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
+from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.results.load import Load
 from loadsim.results.records import GENERATOR
 from loadsim.results.score import ProtocolStatistics
@@ -164,10 +164,18 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         own.append("client and server were measured together: the server alone may do more than this throughput")
     if not facts.generator_counts:
         own, warnings = [], [*own, *warnings]
+    unseen, hardly_seen = unobserved(facts.generator)
     whole = facts.part is None
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
-    invalid = [*_too_little(facts, limits), *facts.own_faults, *(measured if whole else ()), *own, *facts.invalid_runs]
-    degraded = [*facts.incomplete] if invalid else _missing(facts)
+    invalid = [
+        *_too_little(facts, limits),
+        *facts.own_faults,
+        *(measured if whole else ()),
+        *own,
+        *unseen,
+        *facts.invalid_runs,
+    ]
+    degraded = [*(facts.incomplete if invalid else _missing(facts)), *hardly_seen]
     missed = [*missed_texts(criteria), *facts.missed_runs]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
