@@ -144,7 +144,7 @@ class Engine:
         self._service_times: defaultdict[str, ServiceTimes] = defaultdict(ServiceTimes)
         self._failures: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by task and kind
         self._kinds: set[str] = set()
-        self.own_faults = OwnFaults(events, recorder.facts)
+        self.own_faults = OwnFaults(events, recorder)
         self._disk_complaint: str | None = None
         self._writes_aside = writes_aside
         self._writing: asyncio.Future[str | None] | None = None
@@ -444,8 +444,14 @@ class Engine:
         self._written(self.recorder.write())
         self._events.tell_failures()
         last = self.snapshot()
-        counts = {"done": last.done, "failed": last.failed, "skipped": last.skipped}
-        self._events.say("over", ended=ended, **counts, generator_failed=last.generator_failed)
+        self._events.say(
+            "over",
+            ended=ended,
+            done=last.done,
+            failed=last.failed,
+            skipped=last.skipped,
+            generator_failed=last.generator_failed,
+        )
         self._watch(last)
 
     def _seconds(self) -> float | None:

@@ -6,13 +6,12 @@ What befalls a task is in its record, too. The rest is in facts of the engine's 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from loadsim.client.events import Events
 from loadsim.errors import GeneratorFailed
-from loadsim.results.own_faults import OUTSIDE_TASKS, USERS_GIVEN_UP
 
 EVENTS_A_PLACE = 10
 """So many events an engine tells of one place in the code: what happens to one user may happen to all of them."""
@@ -34,12 +33,20 @@ def place_of(error: BaseException) -> str:
     return place
 
 
-class OwnFaults:
-    """Tells of an engine's own failures by `events`, and leaves those of no task in its log by `facts`."""
+class KeepsFacts(Protocol):
+    """An engine's log, as far as it matters here."""
 
-    def __init__(self, events: Events, facts: Callable[[Mapping[str, Any]], None]) -> None:
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Something about the whole run."""
+        ...
+
+
+class OwnFaults:
+    """Tells of an engine's own failures by `events`, and leaves those of no task as facts in its `log`."""
+
+    def __init__(self, events: Events, log: KeepsFacts) -> None:
         self._events = events
-        self._facts = facts
+        self._log = log
         self._places: Counter[str] = Counter()
         self._outside: Counter[str] = Counter()  # by kind
         self._users_given_up = 0
@@ -71,6 +78,6 @@ class OwnFaults:
     def conclude(self) -> None:
         """Leave the counts in the log."""
         if self._outside:
-            self._facts({OUTSIDE_TASKS: dict(self._outside)})
+            self._log.facts({"own_faults": dict(self._outside)})
         if self._users_given_up:
-            self._facts({USERS_GIVEN_UP: self._users_given_up})
+            self._log.facts({"users_given_up": self._users_given_up})
