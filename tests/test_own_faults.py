@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log
+from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
+from loadsim.cli.report import document_of
 from loadsim.client.agenda import Agenda
 from loadsim.client.engine import LONGEST_KIND, MOST_KINDS, Engine
 from loadsim.client.health import Health
@@ -24,6 +25,7 @@ from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.workload import Workload
 from loadsim.protocols.fake import FakeMailbox, FakeModule, FakeSubmission, Fault
 from loadsim.report.answer import summarise
+from loadsim.report.document import Table
 from loadsim.results.logwriter import MOST_ERRORS, OTHER, TimingLogWriter
 from loadsim.results.merge import merge
 from loadsim.results.records import OUTCOME
@@ -316,8 +318,9 @@ def test_a_plan_does_not_swallow_a_bug(tmp_path: Path, monkeypatch: pytest.Monke
         raise ZeroDivisionError
 
     monkeypatch.setattr(FakeSubmission, "send", broken)
-    with pytest.raises(RuntimeError, match=r"the plan failed: client/tasks\.py"):
+    with pytest.raises(ExceptionGroup) as raised:
         plan_users(scenario_of(tmp_path, (SENDER, 2)), 0, 1, None)
+    assert raised.value.subgroup(ZeroDivisionError) is not None
 
 
 # --- the verdict on logs ------------------------------------------------------------------------------------------
@@ -338,6 +341,20 @@ def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
     assert "the generator itself failed in 7 tasks: a (2), b (2), d (2), 1 more kind" in score["verdict"]["reasons"]
     assert score["generator_failed"] == 5
     assert score["logon_failed_share"] == 0
+
+
+def test_a_report_shows_them(tmp_path: Path) -> None:
+    """In the table of tasks, the text above it, and the kinds of failure."""
+    kind = "no memory (ENOMEM)"
+    tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40)), of_our_own("READ", 90, kind)]
+    write_sample(tmp_path / "a.tlog", tasks, DELIVERED)
+    sections = {section.title: section for section in document_of([str(tmp_path)], {}).sections}
+    blocks = sections["Throughput"].blocks
+    (table,) = (block for block in blocks if isinstance(block, Table))
+    (at,) = (at for at, column in enumerate(table.columns) if column.title == "Failed by the generator")
+    assert [row[at] for row in table.rows if row[0] == "READ"] == [1]
+    assert any("The generator itself failed 1:" in block for block in blocks if isinstance(block, str))
+    assert any(kind in str(section) for section in sections.values())
 
 
 def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ class Engine:
     `control` keeps it in step with the other engines of the run; None when there are none. `here` are the users of this
     machine, when others make the rest of the load: nobody hears of mail between the machines. `writes_aside`: the log
     is written in a thread, so that a slow disk holds up no user; in virtual time nothing may wait for a thread.
+    `strict`: an error in loadsim ends the engine, not only what it befalls.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Engine:
         run_id: str,
         wall_clock_us: int,
         self_observing: bool = True,
+        strict: bool = False,
         writes_aside: bool = False,
         watch: Callable[[LiveSnapshot], None] = lambda _: None,
         control: Control | None = None,
@@ -128,6 +130,7 @@ class Engine:
         self._epoch_ns = clock.now_ns()
         self._epoch_wall_us = wall_clock_us
         self._self_observing = self_observing
+        self._strict = strict
         self._lateness = Lateness()
         self._health = Health(clock, self._lateness)
         self._watch = watch
@@ -220,6 +223,8 @@ class Engine:
 
     def internal_error(self, error: Exception, during: str, user: User | None = None) -> GeneratorFailed:
         """Tell of an exception that should not have come here. Returns the failure that it is."""
+        if self._strict:
+            raise error
         failure = internal(error)
         self.own_faults.tell(failure, error, during, None if user is None else user.number)
         return failure
@@ -279,7 +284,8 @@ class Engine:
         gc.set_threshold(*COLLECTOR)
         loop = asyncio.get_running_loop()
         handler = loop.get_exception_handler()
-        loop.set_exception_handler(self._unhandled)
+        if not self._strict:
+            loop.set_exception_handler(self._unhandled)
         try:
             async with asyncio.TaskGroup() as group:
                 if self._self_observing:

@@ -51,12 +51,6 @@ class OwnFaults:
         self._outside: Counter[str] = Counter()  # by kind
         self._users_given_up = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._places or self._outside)
-
-    def __str__(self) -> str:
-        return ", ".join(f"{place} ({times} times)" for place, times in self._places.items())
-
     def tell(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
         """Tell where in the code a failure came from; `during` is the task, or else what was going on."""
         place = place_of(error)

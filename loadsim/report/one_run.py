@@ -266,6 +266,7 @@ def _by_ourselves(score: Mapping[str, Any]) -> str:
 
 def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
     """For each client module, what came of everything that was due, task by task."""
+    own = any(task["generator_failed"] for module in run.modules.values() for task in module["tasks"])
     columns = (
         Column("Task"),
         Column("Planned", 0),
@@ -274,7 +275,7 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
         Column("Succeeded (%)", 1),
         Column("Failed", 0),
         Column("Failed (%)", 1),
-        Column("Failed by the generator", 0),
+        *([Column("Failed by the generator", 0)] if own else ()),
         Column("Still running", 0),
         Column("Not begun", 0),
         Column("Hits per second", 2),
@@ -292,7 +293,7 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
                     100 * task["done_share"],
                     task["failed"],
                     100 * task["failed_share"],
-                    task["generator_failed"],
+                    *([task["generator_failed"]] if own else ()),
                     task["unfinished"],
                     task["skipped"],
                     task["done_per_s"],
