@@ -16,7 +16,7 @@ from loadsim.results.generator import EngineHealth
 from loadsim.results.generator_limits import Generator, exceeded
 from loadsim.results.lateness import lateness_of_clients_ms
 from loadsim.results.one_clock import STATION_CLOCK, station_clock
-from loadsim.results.own_faults import own_faults
+from loadsim.results.own_faults import failing_clients
 from loadsim.results.timinglog import Source, TimingLog
 
 
@@ -79,6 +79,7 @@ def client_figures(
         for sample in log.health
         if STATION_CLOCK in sample and "client" in sample
     }
+    failing = failing_clients(log)
     figures = []
     for name in names:
         own = [engine for source, engine in health if source.client == name]
@@ -91,7 +92,7 @@ def client_figures(
             late_ms[name],
         )
         late = generator_counts and bool(exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms))
-        bad = late or bool(own_faults(log, name))
+        bad = late or name in failing
         figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, bad, limits)))
     return figures
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
 from loadsim.results.records import GENERATOR, OUTCOME
 from loadsim.results.timinglog import TimingLog
 
@@ -20,14 +18,15 @@ MOST_KINDS = 3
 """A reason names so many kinds."""
 
 
-def own_faults(log: TimingLog, client: str | None = None) -> list[str]:
-    """Return the reasons for which the log's runs, or the part that a client machine made of them, are invalid."""
-    sources = [source for source in log.sources if client in (None, source.client)]
-    in_tasks, outside = _in_tasks(log, client), Counter[str]()
-    for source in sources:
+def own_faults(log: TimingLog) -> list[str]:
+    """Return the reasons for which the runs of a log are invalid."""
+    in_tasks, outside = Counter[str](), Counter[str]()
+    for (_, kind), times in _in_tasks(log).items():
+        in_tasks[kind] += times
+    for source in log.sources:
         outside.update({str(kind): int(times) for kind, times in (source.facts.get(OUTSIDE_TASKS) or {}).items()})
-    given_up = sum(int(source.facts.get(USERS_GIVEN_UP) or 0) for source in sources)
-    users = sum(source.users for source in sources)
+    given_up = sum(int(source.facts.get(USERS_GIVEN_UP) or 0) for source in log.sources)
+    users = sum(source.users for source in log.sources)
     reasons = []
     if in_tasks:
         reasons.append(f"the generator itself failed in {_count(in_tasks.total(), 'task')}: {_kinds(in_tasks)}")
@@ -40,24 +39,31 @@ def own_faults(log: TimingLog, client: str | None = None) -> list[str]:
     return reasons
 
 
-def _in_tasks(log: TimingLog, client: str | None) -> Counter[str]:
-    """Count the tasks in which the generator failed, by kind."""
-    number = log.strings.index(client) if client in log.strings else None
-    times = np.zeros(len(log.strings), np.int64)
+def failing_clients(log: TimingLog) -> set[str]:
+    """Return the names of the client machines that failed themselves."""
+    told = {source.client for source in log.sources if source.facts.keys() & {OUTSIDE_TASKS, USERS_GIVEN_UP}}
+    return told | {client for client, _ in _in_tasks(log)}
+
+
+def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:
+    """Count the tasks in which the generator failed, by client machine and kind."""
+    times = Counter[tuple[str, str]]()
     for tasks in log.pieces("tasks"):
         failed = tasks["outcome"] == OUTCOME[GENERATOR]
-        if number is not None:
-            failed &= tasks["client"] == number
         if failed.any():
-            times += np.bincount(tasks["error"][failed], minlength=len(times))
-    return Counter({log.strings[error]: int(times[error]) for error in np.flatnonzero(times)})
+            makers, errors = tasks["client"][failed].tolist(), tasks["error"][failed].tolist()
+            times.update(
+                (log.strings[client], log.strings[error]) for client, error in zip(makers, errors, strict=True)
+            )
+    return times
 
 
 def _kinds(times: Counter[str]) -> str:
     """Name the most frequent kinds, and how often each came where there are several."""
     if len(times) == 1:
         return next(iter(times))
-    named = [f"{kind} ({often})" for kind, often in times.most_common(MOST_KINDS)]
+    by_number = sorted(times.items(), key=lambda one: (-one[1], one[0]))
+    named = [f"{kind} ({often})" for kind, often in by_number[:MOST_KINDS]]
     more = [_count(len(times) - MOST_KINDS, "more kind")] if len(times) > MOST_KINDS else []
     return ", ".join(named + more)
 
