@@ -209,7 +209,7 @@ class Engine:
         self._lateness.add(*late_s)
 
     def failed(self, user: User, task: str, failure: TaskFailed) -> str:
-        """Count a failure, and tell of the first of its kind with what the server said. Returns the kind."""
+        """Count a failure, and write an event for the first of its kind. Return the kind to record."""
         kind = failure.kind[:LONGEST_KIND]
         own = failure.outcome == GENERATOR
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS and not own:
@@ -222,7 +222,7 @@ class Engine:
         return kind
 
     def internal_error(self, error: Exception, during: str, user: User | None = None) -> GeneratorFailed:
-        """Tell of an exception that should not have come here. Returns the failure that it is."""
+        """Write an event about an error in loadsim. Return the failure to record; `strict` engines raise the error."""
         if self._strict:
             raise error
         failure = internal(error)
@@ -230,7 +230,7 @@ class Engine:
         return failure
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take the exception of a callback or of a task that nobody waits for (`set_exception_handler`)."""
+        """Record what a callback raised, or a task that is not awaited (`set_exception_handler`)."""
         error = context.get("exception")
         if error is None or own_failure(error) is None:
             loop.default_exception_handler(context)

@@ -1,6 +1,6 @@
-"""Failures of the generator itself in an engine: each is told, counted, and makes the run invalid.
+"""Failures of the generator itself in an engine: events, counts, and facts of its log that make the run invalid.
 
-What befalls a task is in its record, too. The rest is in facts of the engine's log.
+A task in which the generator failed has a record of its own; the facts count the other failures.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from loadsim.client.events import Events
 from loadsim.errors import GeneratorFailed
 
 EVENTS_A_PLACE = 10
-"""So many events an engine tells of one place in the code: what happens to one user may happen to all of them."""
+"""An engine writes at most this many events for one place in the code: all users may meet the same error."""
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file within loadsim and the line from which an exception came, as far as it came from there.
+    """Return the innermost file and line of loadsim in an exception's traceback.
 
-    Its text is left out: it may quote a password, or what a message says.
+    The text of the exception is left out: it may quote a password or a message.
     """
     place, trace = "outside of loadsim", error.__traceback__
     while trace is not None:
@@ -42,7 +42,7 @@ class KeepsFacts(Protocol):
 
 
 class OwnFaults:
-    """Tells of an engine's own failures by `events`, and leaves those of no task as facts in its `log`."""
+    """The failures of an engine itself: written to `events`, and counted in facts of its `log`."""
 
     def __init__(self, events: Events, log: KeepsFacts) -> None:
         self._events = events
@@ -52,7 +52,7 @@ class OwnFaults:
         self._users_given_up = 0
 
     def tell(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
-        """Tell where in the code a failure came from; `during` is the task, or else what was going on."""
+        """Write an event with the failure's place in the code; `during` names the task, or what else was going on."""
         place = place_of(error)
         self._places[place] += 1
         if self._places[place] <= EVENTS_A_PLACE:
@@ -70,7 +70,7 @@ class OwnFaults:
         self.conclude()
 
     def conclude(self) -> None:
-        """Leave the counts in the log."""
+        """Write the counts to the log."""
         if self._outside:
             self._log.facts({"own_faults": dict(self._outside)})
         if self._users_given_up:

@@ -20,13 +20,13 @@ SHORTAGES: Mapping[int, str] = {
     errno.ENOMEM: "no memory (ENOMEM)",
     socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
 }
-"""What this machine was short of, by the error of the system. None of these comes from the server."""
+"""Kinds of shortage of this machine, by the system's error number. A server causes none of them."""
 
 NO_MEMORY = SHORTAGES[errno.ENOMEM]
 
 
 def shortage(error: BaseException | None) -> GeneratorFailed | None:
-    """Return the shortage of this machine that an exception is about; None for any other."""
+    """Return the failure for an exception that means a shortage of this machine; None for any other."""
     if isinstance(error, MemoryError):
         return GeneratorFailed(NO_MEMORY)
     if isinstance(error, ssl.SSLError):  # its numbers are those of the TLS library
@@ -36,12 +36,12 @@ def shortage(error: BaseException | None) -> GeneratorFailed | None:
 
 
 def internal(error: BaseException) -> GeneratorFailed:
-    """Return the failure of ours that an exception is, which no driver should have let escape."""
+    """Return the failure for an exception that no driver should let escape."""
     return shortage(error) or GeneratorFailed(f"internal error: {type(error).__name__}")
 
 
 def own_failure(error: BaseException | None) -> GeneratorFailed | None:
-    """Return the failure of ours that an exception is; None for what a network or a server causes."""
+    """Return the failure for an exception of our own making; None for what a network or a server causes."""
     if error is None or isinstance(error, TaskFailed | OSError):
         return shortage(error)
     return internal(error)

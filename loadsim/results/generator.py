@@ -128,9 +128,9 @@ def _on(engine: Source, machine: Source) -> bool:
 def _gaps(
     samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: tuple[float, float]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the times in the window that no sample of a machine is of, while its engines had some.
+    """Return the times in the window without a sample of a machine, while its engines took theirs.
 
-    A machine that was never watched has none.
+    A machine that was never observed has no gaps.
     """
     if not samples or not of_engines:
         return ()

@@ -79,7 +79,7 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
 
 
 def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
-    """Return for which machines nobody knows how busy they were, too long for the run to be believed or not."""
+    """Return the gaps in which machines were not observed: those that make a run invalid, and those that degrade it."""
     too_long: list[str] = []
     shorter: list[str] = []
     for machine in generator.machines:

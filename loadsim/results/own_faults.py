@@ -1,7 +1,7 @@
 """Failures of the generator itself, over a whole run: each one makes the run invalid.
 
-A task says so by its outcome. What is in no record, since it befell a user between tasks or the engine, engines tell
-as facts of their logs.
+A task in which the generator failed has the outcome `generator`. Engines count all other failures of their own, between
+tasks and in callbacks, in facts of their logs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from loadsim.results.records import GENERATOR, OUTCOME
 from loadsim.results.timinglog import TimingLog
 
 OUTSIDE_TASKS, USERS_GIVEN_UP = "own_faults", "users_given_up"
-"""Facts of an engine: how many failures of its own are in no task record, by kind; how many users it gave up."""
+"""Facts of an engine: the number of its own failures outside of tasks, by kind; the number of users it gave up."""
 
 MOST_KINDS = 3
 """A reason names so many kinds."""
