@@ -13,6 +13,8 @@ import pytest
 from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
+from loadsim.cli import main
+from loadsim.cli.live import sentence
 from loadsim.cli.report import document_of
 from loadsim.client.agenda import Agenda
 from loadsim.client.engine import LONGEST_KIND, MOST_KINDS, Engine
@@ -20,6 +22,7 @@ from loadsim.client.health import Health
 from loadsim.client.inbox import Inbox
 from loadsim.client.own_faults import EVENTS_A_PLACE
 from loadsim.client.plan_engine import plan_users
+from loadsim.client.snapshot import LiveSnapshot
 from loadsim.client.user import User
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.workload import Workload
@@ -355,6 +358,18 @@ def test_a_report_shows_them(tmp_path: Path) -> None:
     assert [row[at] for row in table.rows if row[0] == "READ"] == [1]
     assert any("The generator itself failed 1:" in block for block in blocks if isinstance(block, str))
     assert any(kind in str(section) for section in sections.values())
+
+
+def test_exports_and_the_live_view_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the other outcomes, each for itself."""
+    path = str(write_sample(tmp_path / "a.tlog", [done("READ", 1, 5), of_our_own("READ", 90, "no memory (ENOMEM)")]))
+    assert main(["log", "export", "csv", path]) == 0
+    assert ",READ,generator,no memory (ENOMEM)," in capsys.readouterr().out
+    assert main(["log", "show", path]) == 0
+    assert "READ generator no memory (ENOMEM)" in capsys.readouterr().out
+    counts = {"READ": {"ok": 3, "generator": 2, "lost": 1}}
+    told = sentence(LiveSnapshot("work", 9.0, 2, 2, counts, 0, 0, 0.0))
+    assert "3 tasks done, 1 failed, 2 by the generator itself," in told
 
 
 def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
