@@ -16,11 +16,11 @@ from typing import Any, TypeVar, cast
 
 from aioimaplib import aioimaplib as library
 
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again
+from loadsim.protocols.failures import again, internal, own_failure, shortage
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
@@ -105,7 +105,7 @@ class _Protocol(library.IMAP4ClientProtocol):
         except TaskFailed:
             raise
         except Exception as error:  # noqa: BLE001  the observer is ours, not the library's
-            raise GeneratorFailed("internal error", type(error).__name__) from None
+            raise internal(error) from None
         return super()._untagged_response(line)
 
     @contextmanager
@@ -276,7 +276,7 @@ class Connection:
         if isinstance(error, _LIBRARY_ERRORS):
             raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {name}") from None
         if error is not None:
-            raise GeneratorFailed("internal error", type(error).__name__) from None
+            raise internal(error) from None
         return task.result()
 
     def _refusal(self, name: str, response: object) -> ServerRefused | None:
@@ -300,8 +300,10 @@ class Connection:
             failure = self.protocol.failure
         elif self._bye is not None:
             failure = ServerLost("BYE", self._bye)
+        elif isinstance(error, ConnectionError):
+            failure = ServerLost("connection reset")
         else:
-            failure = ServerLost("connection reset" if isinstance(error, ConnectionError) else "connection lost")
+            failure = own_failure(error) or ServerLost("connection lost")
         self._lost.set_result(failure)
         if not self._waiting:
             self._observer.lost(failure)
@@ -313,8 +315,10 @@ class Connection:
         self._heard(line)
 
 
-def _not_connected(error: OSError) -> ServerLost:
+def _not_connected(error: OSError) -> TaskFailed:
     """Why a connection could not be made."""
+    if own := shortage(error):
+        return own
     match error:
         case ssl.SSLCertVerificationError():
             return ServerLost("TLS certificate", error.verify_message)

@@ -10,11 +10,11 @@ from typing import cast
 
 from aioimaplib import aioimaplib as library
 
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, MessageRef, Observer, Part, Structure
 from loadsim.protocols.aioimaplib.connection import Connection
 from loadsim.protocols.aioimaplib.reading import HEADER_FIELDS, header_of, parsed
-from loadsim.protocols.failures import again
+from loadsim.protocols.failures import again, internal
 from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
@@ -345,7 +345,7 @@ class AioimaplibMailbox:
             self._observer.lost(failure)
         except Exception as error:  # noqa: BLE001  nobody would look at what this task raises
             connection.close()
-            self._observer.lost(GeneratorFailed("internal error", type(error).__name__))
+            self._observer.lost(internal(error))
         else:
             self._watch_on(connection)
 
@@ -448,7 +448,7 @@ class AioimaplibMailbox:
             raise again(error) from None
         except Exception as error:  # noqa: BLE001  whatever the parser raises is this user's failure
             self._close()
-            raise GeneratorFailed("internal error", type(error).__name__) from None
+            raise internal(error) from None
 
     def _number(self, digits: str) -> int:
         """The number that a response code holds, from 0 to 4294967295."""

@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again, failing_as
+from loadsim.protocols.failures import again, failing_as, internal, own_failure
 from loadsim.protocols.imap.codes import registered
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
@@ -415,7 +415,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(error, ConnectionError):
             self._fail(ServerLost("connection reset"))
         else:
-            self._fail(ServerLost("connection lost"))
+            self._fail(own_failure(error) or ServerLost("connection lost"))
 
     def _take_rest(self) -> None:
         """What came before the end of the connection is taken in before it."""
@@ -573,9 +573,7 @@ class _Guard:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if isinstance(error, Exception):
-            self._fail(
-                error if isinstance(error, TaskFailed) else GeneratorFailed("internal error", type(error).__name__)
-            )
+            self._fail(error if isinstance(error, TaskFailed) else internal(error))
             return True
         return False
 

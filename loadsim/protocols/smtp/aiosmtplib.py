@@ -17,9 +17,10 @@ import aiosmtplib
 from aiosmtplib import SMTPResponse
 from aiosmtplib.protocol import SMTPProtocol
 
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
+from loadsim.protocols.failures import internal, shortage
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.wire import Reply, Wire
@@ -186,6 +187,8 @@ class LibrarySubmission:
 
     def _failure(self, verb: str, error: Exception) -> TaskFailed:
         """What an exception of the library, of TLS or of the socket is called here. The order matters: they overlap."""
+        if own := shortage(error) or shortage(error.__cause__):
+            return own
         match error:
             case aiosmtplib.SMTPResponseException(code=code, message=text) if code >= 400:
                 return ServerRefused(kind_of(code, verb), self._clean(f"{code} {text}"))
@@ -210,7 +213,7 @@ class LibrarySubmission:
             case aiosmtplib.SMTPException():  # STARTTLS, or every method of AUTH that we know, is not offered
                 return ServerRefused(f"no {verb}", self._clean(str(error)).rstrip("."))
             case _:
-                return GeneratorFailed("internal error", type(error).__name__)
+                return internal(error)
 
     def _clean(self, text: str) -> str:
         """A server's text on one line, without the password should the server have echoed it."""
@@ -280,7 +283,7 @@ class _Protocol(SMTPProtocol):
         except TaskFailed as failure:
             self._break_off(failure)
         except Exception as error:  # noqa: BLE001  asyncio would only log it, and the command wait
-            self._break_off(GeneratorFailed("internal error", type(error).__name__))
+            self._break_off(internal(error))
 
     async def execute_data_command(self, message: bytes, timeout: float | None = None) -> SMTPResponse:
         """DATA and the message, which any 2yz accepts (RFC 5321 section 4.2.1); the library knows 250 only."""
