@@ -59,7 +59,7 @@ FOLDER_STATUS = ("MESSAGES", "UIDNEXT", "UNSEEN")
 
 
 class FolderStatus(NamedTuple):
-    """What STATUS says of a folder: the items of `FOLDER_STATUS`."""
+    """The items of `FOLDER_STATUS` for one folder."""
 
     messages: int
     uid_next: int
