@@ -1,4 +1,4 @@
-"""Every IMAP command ends within its limit, with an answer or a documented failure, whatever a server sends.
+"""Every IMAP command ends within its limit, with an answer or a documented failure.
 
 In virtual time, on a transport without a network: a command that never ends leaves the loop nothing to wait for, and
 the loop says so.
@@ -36,7 +36,7 @@ LIMIT_S = 30.0
 ACCOUNT = Account(1, "user1", "user1@sim.test", "secret")
 REF = Ref(INBOX, 7, 5)
 Said = Sequence[tuple[float, bytes]]
-"""What a server sends: after how many seconds (from the piece before), and which bytes.
+"""Pieces that a server sends: seconds after the piece before, and bytes.
 
 TAG is that of the last command, IDLER that of the last IDLE.
 """
@@ -108,7 +108,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await main()
         finally:
-            gc.collect(1)  # a failure that nobody looked at is told when it is collected
+            gc.collect(1)  # asyncio reports an exception that was not retrieved when it is collected
 
     run_virtual(watched)
     assert told == []
@@ -127,7 +127,7 @@ def connected(
 
 
 async def ending(call: asyncio.Future[Answer]) -> tuple[Answer | TaskFailed, float]:
-    """How a command ended, and after how many seconds."""
+    """Return the end of a command, and the seconds until then."""
     loop = asyncio.get_running_loop()
     since_s = loop.time()
     try:
@@ -138,7 +138,7 @@ async def ending(call: asyncio.Future[Answer]) -> tuple[Answer | TaskFailed, flo
 
 
 def fails(said: Said, name: str, *arguments: bytes | Literal, **named: Any) -> TaskFailed:
-    """How a command fails on a server that answers each write with this; within its limit, and reported."""
+    """Return the failure of a command on a server that answers each write with this; check its time and its report."""
     found: list[TaskFailed] = []
 
     async def main() -> None:
@@ -235,7 +235,7 @@ def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> Non
 @pytest.mark.parametrize("piece", [b"", b"* OK still here\r\n", b"* 1 EXISTS\r\n"])
 def test_what_trickles_does_not_extend_the_limit(piece: bytes) -> None:
     """A byte of the answer, or a whole response, each second less than the limit: the limit is the command's."""
-    for stream in (b"TAG OK in the end, at long last\r\n", b"* 1 FETCH (BODY[1] {99999}\r\n" + b"x" * 99):
+    for stream in (b"TAG OK in the end, after all\r\n", b"* 1 FETCH (BODY[1] {99999}\r\n" + b"x" * 99):
         said = [(LIMIT_S - 1, piece or stream[at : at + 1]) for at in range(len(stream))]
         failure = fails([(0, b"* OK\r\n"), *said], "NOOP")
         assert isinstance(failure, ServerSilent)
@@ -279,7 +279,7 @@ FLOODS = [
 
 @pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
 def test_a_flood_ends_the_session(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than any answer is: a protocol error, long before the time limit, whatever it consists of."""
+    """More than any answer is: a protocol error, long before the time limit, for each kind of response."""
     monkeypatch.setattr(connections, "LARGEST_ANSWER_BYTES", 1 << 18)
     block = line * (4000 // len(line))
     for name in ("NOOP", "UID FETCH", "LIST"):
@@ -289,7 +289,7 @@ def test_a_flood_ends_the_session(line: bytes, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
-def test_what_nobody_asked_for_is_not_kept(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_without_a_request_is_not_kept(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the session idles, and between commands: however much comes, the connection holds nothing of it."""
     monkeypatch.setattr(connections, "LARGEST_ANSWER_BYTES", 1 << 40)
 
@@ -378,7 +378,7 @@ def test_kinds_of_failures_are_counted(text: bytes, kind: str) -> None:
 
 
 def test_a_thousand_codes_are_one_kind() -> None:
-    """However many a server invents."""
+    """Invented codes do not add kinds."""
     kinds = set()
 
     async def main() -> None:
@@ -471,7 +471,7 @@ def test_sets_in_answers_are_not_expanded() -> None:
 
 
 def test_sets_in_answers_are_judged() -> None:
-    """What was copied must hold all that was to be; what others marked must not be expunged with it."""
+    """COPYUID must name all that was to be copied; messages that others marked must not be expunged."""
 
     async def main() -> None:
         refs = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
@@ -535,7 +535,7 @@ def test_uids_may_repeat_and_decrease() -> None:
     run(main)
 
 
-# --- whatever comes ---
+# --- any bytes ---
 
 LINES = [
     b"TAG OK done",
@@ -603,14 +603,14 @@ HONEST: Sequence[tuple[bytes, bytes]] = [
 
 
 def honest(data: bytes) -> bytes:
-    """What a server that is in order answers."""
+    """Return the answer of a correct server."""
     ended = b"IDLER OK\r\n" if data.startswith(b"DONE\r\n") else b""
     return ended + next((said for pattern, said in HONEST if re.search(pattern, data)), b"TAG OK\r\n")
 
 
 @st.composite
 def reactions(draw: st.DrawFn) -> Said | None:
-    """What a server sends after a write: the honest answer (None), or plausible lines with faults, cut anywhere."""
+    """A server's reaction to a write: the honest answer (None), or plausible lines with faults, cut anywhere."""
     if draw(st.integers(0, 2)):
         return None
     stream = bytearray(b"".join(line + b"\r\n" for line in draw(st.lists(st.sampled_from(LINES), max_size=5))))

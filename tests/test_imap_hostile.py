@@ -1,4 +1,4 @@
-"""What a hostile server or e-mail does to the IMAP driver: a documented failure, in bounded time and memory."""
+"""Hostile servers and e-mails against the IMAP driver: documented failures, in bounded time and memory."""
 
 from __future__ import annotations
 

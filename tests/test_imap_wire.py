@@ -53,7 +53,7 @@ IMAP_LIST = Address(None, None, b"imap", b"cac.washington.edu")
 
 
 def found(*numbers: int) -> NumberSet:
-    """What a search found."""
+    """Numbers that a search found."""
     return NumberSet.of((number, number) for number in numbers)
 
 

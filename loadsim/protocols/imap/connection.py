@@ -5,8 +5,8 @@ data of its kind, since the protocol does not say whose they are (RFC 9051 secti
 for. Other data is heard and not kept. What a connection holds back is only what follows a literal or an IDLE that the
 server has not said "+" to.
 
-Every command ends within its time limit, with an answer or a `TaskFailed`: whatever is raised while an answer is
-taken in ends the connection, and with it each command under way.
+Every command ends within its time limit, with an answer or a `TaskFailed`: an exception that is raised while an answer
+is taken in ends the connection, and with it each command under way.
 
 A long answer is taken in bit by bit, with the loop's other work in between: what one user gets does not delay another.
 

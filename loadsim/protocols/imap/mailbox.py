@@ -59,7 +59,7 @@ class Listed(NamedTuple):
 
 
 class FolderStatus(NamedTuple):
-    """What STATUS says of a folder."""
+    """The numbers that STATUS gave for one folder."""
 
     messages: int
 

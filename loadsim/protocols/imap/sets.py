@@ -36,7 +36,7 @@ class NumberSet:
 
     @property
     def size(self) -> int:
-        """How many numbers there are. Not `len`, from which `list` concludes how much memory it needs."""
+        """The number of its members. Not `len`: `list` reserves memory by it."""
         return sum([last - first + 1 for first, last in self.ranges])
 
     def __contains__(self, number: int) -> bool:

@@ -70,7 +70,7 @@ class Command:
         self.name = name
         self.tag = tag
         self.pieces = pieces  # not written yet; each but the first waits for a continuation
-        self.future = future  # None: nobody waits
+        self.future = future  # None: no caller waits
         self.then = then
         self.resets = resets
         self.wanted = WANTED.get(name, ())
