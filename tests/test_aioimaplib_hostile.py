@@ -91,9 +91,13 @@ async def called(endpoint: Endpoint, sent: list[int], call: Call, ear: Ear | Non
         await mailbox.log_on()
         return await call(mailbox)
 
+    def progress() -> tuple[int, int]:
+        connection = mailbox._connection
+        return sent[0], 0 if connection is None else connection.protocol.received_bytes
+
     task = asyncio.create_task(both())
     try:
-        await within(20 * LIMIT_S, task, sent.copy)
+        await within(20 * LIMIT_S, task, progress)
         error = task.exception()
         assert error is None or isinstance(error, TaskFailed), repr(error)
         assert ACCOUNT.password not in str(error)
