@@ -16,8 +16,10 @@ async def turns(count: int = 8) -> None:
         await asyncio.sleep(0)
 
 
-async def within(limit_s: float, task: asyncio.Task[Any], progress: Callable[[], object] = lambda: None) -> None:
-    """Put the clock forward, second by second, until the task is done; it may take no longer than this.
+async def within(
+    limit_s: float, task: asyncio.Task[Any], progress: Callable[[], object] = lambda: None, step_s: float = 1.0
+) -> None:
+    """Put the clock forward, step by step, until the task is done; it may take no longer than this.
 
     While `progress` changes, nothing waits, and the clock stays.
     """
@@ -29,8 +31,8 @@ async def within(limit_s: float, task: asyncio.Task[Any], progress: Callable[[],
                 await asyncio.sleep(0.001)  # what was sent may still be on its way
                 before, now = progress(), before
                 if not task.done() and before == now:
-                    skip(1.0)
-                    skipped_s += 1.0
+                    skip(step_s)
+                    skipped_s += step_s
                     assert skipped_s <= limit_s, "it does not end"
 
 

@@ -25,7 +25,7 @@ from loadsim.protocols.imap.mailbox import Ref
 from loadsim.protocols.imap.responses import Fetched
 
 ACCOUNT = Account(1, "user1", "user1@sim.test", "s3cret-word")
-LIMIT_S = 5.0
+LIMIT_S = 60.0
 SELECTED = b"* 3 EXISTS\r\n* OK [UIDVALIDITY 7] x\r\n* OK [UIDNEXT 4] x\r\n"
 REF = Ref(INBOX, 7, 1)
 PART = Part("1", "text/plain", 10, None, "7bit")
@@ -91,9 +91,13 @@ async def called(endpoint: Endpoint, sent: list[int], call: Call, ear: Ear | Non
         await mailbox.log_on()
         return await call(mailbox)
 
+    def progress() -> tuple[int, int]:
+        connection = mailbox._connection
+        return sent[0], 0 if connection is None else connection.protocol.received_bytes
+
     task = asyncio.create_task(both())
     try:
-        await within(20 * LIMIT_S, task, sent.copy)
+        await within(20 * LIMIT_S, task, progress, LIMIT_S / 4)
         error = task.exception()
         assert error is None or isinstance(error, TaskFailed), repr(error)
         assert ACCOUNT.password not in str(error)

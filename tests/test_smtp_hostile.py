@@ -97,7 +97,7 @@ class Server:
     context: ssl.SSLContext | None = None
     committed: bool = False
     acceptances: dict[bytes, bytes] = field(default_factory=dict)
-    passwords: int = 0
+    steps: int = 0
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,6 +127,7 @@ class Server:
                 if over:
                     return
             line = await reader.readuntil(b"\r\n")
+            self.steps += 1
             verb, due = line.split()[0].decode("latin-1").upper(), b"250 2.0.0 OK\r\n"
             match verb:
                 case "EHLO":
@@ -136,7 +137,6 @@ class Server:
                     offered += [b"250-STARTTLS\r\n"] * (self.context is not None and not secured)
                     due = b"".join(offered) + b"250 SIZE 1000000\r\n"
                 case "AUTH":
-                    self.passwords += 1
                     due = b"235 2.7.0 welcome\r\n"
                 case "MAIL":
                     recipients = 0
@@ -166,11 +166,13 @@ class Server:
         if fault.end == "trickle":
             for byte in said:
                 writer.write(bytes([byte]))
+                self.steps += 1
                 await turns(2)
         else:
             writer.write(said.replace(b"\r\n", b"\n") if fault.end == "bare" else said)
         while fault.forever:
             writer.write(fault.forever)
+            self.steps += 1
             await writer.drain()
         if fault.late:
             await turns()
@@ -215,10 +217,12 @@ def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLCo
     return certificate(tmp_path_factory.mktemp("smtp"), "IP:127.0.0.1")
 
 
-async def outcome(driver: LibrarySubmission | PipeliningSubmission, message: bytes) -> TaskFailed | None:
+async def outcome(
+    driver: LibrarySubmission | PipeliningSubmission, message: bytes, server: Server
+) -> TaskFailed | None:
     """What became of a message; nothing but a `TaskFailed` may be raised, and none of our own making."""
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS, message))
-    await within(8 * LIMIT_S, sending)
+    await within(8 * LIMIT_S, sending, lambda: server.steps)
     failure = sending.exception()
     assert failure is None or isinstance(failure, TaskFailed), repr(failure)
     assert not isinstance(failure, GeneratorFailed), repr(failure)
@@ -244,7 +248,7 @@ def test_a_message_counts_as_accepted_only_if_its_final_dot_was(
             endpoint = replace(plain, tls=tls, ca_file=str(ca_file) if server.context else None, connection=connection)
             driver = kind(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint))
             messages = [b"Subject: %d\r\n\r\nbody\r\n" % number for number in range(3)]
-            failures = [await outcome(driver, message) for message in messages]
+            failures = [await outcome(driver, message, server) for message in messages]
             await within(2 * FAREWELL_LIMIT_S, asyncio.create_task(driver.close()))
         said = f"{name}: {failures}, {server.acceptances}"
         assert server.committed, said
