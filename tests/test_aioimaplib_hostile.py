@@ -359,7 +359,7 @@ def test_an_error_of_ours_is_the_generators() -> None:
         async with server({"NOOP": b"* 4 EXISTS\r\n", "UID FETCH": b"* 5 EXISTS\r\n"}) as (endpoint, sent):
             failure = await called(endpoint, sent, news, Broken())
             assert isinstance(failure, GeneratorFailed)
-            assert str(failure) == "internal error: KeyError"
+            assert failure.kind == "internal error: KeyError"
 
     run_watched(scenario)
 

@@ -223,7 +223,7 @@ def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> Non
     """In what is called at a command's end, or for each response: this session ends, and asyncio is told nothing."""
     failure = fails([(0, b"TAG OK\r\n")], "NOOP", then=raising(error))
     assert isinstance(failure, GeneratorFailed)
-    assert str(failure) == f"internal error: {type(error).__name__}"
+    assert failure.kind == f"internal error: {type(error).__name__}"
 
     async def main() -> None:
         connection, _, _ = connected(lambda _: [(0, b"* 1 EXISTS\r\nTAG OK\r\n")], heard=raising(error))

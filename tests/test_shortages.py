@@ -203,7 +203,7 @@ def test_an_error_in_a_driver_is_ours() -> None:
     """A transport ends a connection by what its protocol raises."""
     failure = own_failure(KeyError("secret"))
     assert failure is not None
-    assert str(failure) == "internal error: KeyError"
+    assert failure.kind == "internal error: KeyError"
     assert own_failure(None) is own_failure(ServerLost("connection lost")) is None
 
 

@@ -502,7 +502,7 @@ def test_an_error_of_ours_is_the_generators(kind: Any, monkeypatch: pytest.Monke
         async with playing([b"220 hi\r\n", EHLO, None]) as (endpoint, _):
             failure = await failure_of(kind, endpoint)
             assert isinstance(failure, GeneratorFailed)
-            assert str(failure) == "internal error: KeyError"
+            assert failure.kind == "internal error: KeyError"
 
     run_watched(scenario)
 

@@ -286,7 +286,7 @@ void message_read(struct message *message, uint32_t user, bool in_inbox, const c
         for (const char *at = folder; *at; at++) place = place * 31 + (unsigned char)*at;
         used = (size_t)snprintf(message->header, HEADER_BYTES,
             "X-LoadSim: run=initial; from=1; id=i%u.%x.%u; kind=ups1K; sent=1761955200000000; body=0000000000000000\r\n"
-            "Message-ID: <i%u.%x.%u@null.test>\r\nDate: Sat, 01 Nov 2025 00:00:00 +0000\r\nFrom: user1@null.test\r\n"
+            "Message-ID: <i%u.%x.%u.initial@null.test>\r\nDate: Sat, 01 Nov 2025 00:00:00 +0000\r\nFrom: user1@null.test\r\n"
             "Subject: Message %u of a server that has no mail\r\nTo: user%u@null.test\r\n",
             user, place, uid, user, place, uid, uid, user);
     }
