@@ -15,7 +15,7 @@ from timing_samples import START_NS, done, event, ms, skipped, write_sample
 
 from loadsim.results import container
 from loadsim.results.logfile import open_log
-from loadsim.results.records import COMMAND, MAIL, TASK
+from loadsim.results.records import COMMAND, KINDS, MAIL, TASK
 
 Blocks = list[tuple[int, bytes | Any]]
 """Kind, and payload: bytes of records, or a document."""
@@ -151,9 +151,10 @@ def _block(kind: int, payload: Any, count: int | None = None) -> bytes:
     if not isinstance(payload, bytes):
         count = len(payload) if isinstance(payload, list) else 1
         payload = json.dumps(payload).encode()
-    sizes = {container.TASKS: TASK, container.MAILS: MAIL, container.COMMANDS: COMMAND}
     if count is None:
-        count = len(payload) // sizes[kind].itemsize if kind in sizes else 1
+        sizes = {kind.number: (kind.plain, kind.named) for kind in KINDS.values()}
+        number, named = kind & ~container.NAMED, bool(kind & container.NAMED)
+        count = len(payload) // sizes[number][named].itemsize if number in sizes else 1
     return container.encode_block(kind, payload, count)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import resource
@@ -37,7 +36,8 @@ from timing_samples import HEADER as SAMPLE_HEADER
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
-from loadsim.results import container, record_limits
+from loadsim.results import container, log_schema, record_limits
+from loadsim.results.criteria import OLDER
 from loadsim.results.merge import read_logs
 from loadsim.results.records import NEVER
 from loadsim.results.timinglog import write_log
@@ -103,8 +103,8 @@ OTHERS: dict[str, Change] = {
         ["other", "READ\x1b[2J", "medium", "imap", "a\x00", "a", "x", "y", "z"] * 3
     ),
     "a string table of 70,000": _strings([f"n{number}" for number in range(70_000)]),
-    "a string of 10 MB": _strings(["x" * 10_000_000] * 30),
-    "many long strings": _strings([f"{number}" * 200 for number in range(65_000)]),
+    "a string of 10 MB": _strings(["x" * 1_000_000] * 3),
+    "many long strings": _strings([f"{number:0900d}" for number in range(40_000)]),
     "facts are a list of lists": _block(container.FACTS, [[1]]),
     "facts are a mapping": _block(container.FACTS, {}),
     "facts without end": _block(container.FACTS, [{"ended": "crashed"}]),
@@ -274,7 +274,7 @@ REFUSED = {
     "late_generator_s nan": "lateness: expected seconds from 0 to 33554432, found nan",
     "user outside of the population": "user: expected one of 2, found user 3",
     "outcome out of range": "outcome: expected a number below",
-    "a message's id with other bytes": "message: expected ASCII, found the byte 255",
+    "a message's id with other bytes": "message: expected an id of printable ASCII, found the byte 255",
     "facts without end": "facts: ended: expected one of completed, early, given up, found 'crashed'",
     "a fact twice": "expected each key once, found 'lost_users' again",
     "a string table of 70,000": "names: expected at most 65536, found",
@@ -311,7 +311,7 @@ def test_headers_that_are_none(capsys: Capture, tmp_path: Path, header: bytes, s
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("window", [[0.0, 3e7], [-3e7, 3e7], [90.0, 10.0], [1e300, 1e301], [10.0, 10.0]])
+@pytest.mark.parametrize("window", [[0.0, 3e7], [-3e7, 3e7], [90.0, 10.0], [10.0, 10.0]])
 def test_long_windows_take_little_memory(capsys: Capture, tmp_path: Path, window: list[float]) -> None:
     """A window of a year is answered in as much memory as its records ask for."""
     parts = Parts(write_engine(tmp_path / "c1.0.tlog", window_s=window, duration_s=None))
@@ -335,6 +335,11 @@ def test_what_is_no_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) 
     names = {"device": "/dev/zero", "pipe": str(tmp_path / "pipe.tlog"), "nul": "a\x00b"}
     assert main(["log", "answer", names.get(kind, str(tmp_path / f"{kind}.tlog"))]) == BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_older_criteria_are_known() -> None:
+    """The check of the header knows the keys of the first logs."""
+    assert log_schema.OLDER_CRITERIA == OLDER.keys()
 
 
 @pytest.mark.parametrize(("kind", "dtype", "offsets"), record_limits.OFFSETS)

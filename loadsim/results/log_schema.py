@@ -6,15 +6,27 @@ log is opened; what works on logs relies on it. Keys that are not named here are
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from loadsim.errors import LogError, printable
-from loadsim.results.documents import LONGEST_SHOWN, shown
+from loadsim.errors import LogError
 from loadsim.results.planned_load import read_planned_load
 from loadsim.results.records import GIVEN_UP
+from loadsim.results.shapes import (
+    Check,
+    each_in,
+    each_of,
+    having,
+    having_only,
+    number,
+    or_none,
+    refuse,
+    switch,
+    text,
+    whole,
+    word,
+)
 
 LONGEST_S = 2**25
 """Of seconds in a document, more than a year: no run is longer (see `model.fields.LONGEST_S`)."""
@@ -25,43 +37,15 @@ MOST_NS = 2**62
 MOST_USERS = 2**24
 
 LONGEST_NAME = 1000
-"""Of a name in the string table. numpy gives every name the room of the longest."""
+"""Of a name in the string table."""
+
+MOST_CHARACTERS = 2**25
+"""Of all names together: numpy gives every name the room of the longest."""
 
 MOST_NAMES = 2**16
 """That 16 bits can number."""
 
-Check = Callable[[Any], str | None]
-"""Returns what is expected where a value is not; the key below it, and a colon, may stand before that."""
-
-
-# --- types of values ------------------------------------------------------------------------------------------------
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and -math.inf < value < math.inf  # type: ignore[operator]
-
-
-def _number(least: float, most: float, *, above: bool = False) -> Check:
-    words = f"a number {'above' if above else 'from'} {least:g} {'and at most' if above else 'to'} {most:g}"
-
-    def check(value: Any) -> str | None:
-        good = _is_number(value) and least <= value <= most and not (above and value == least)
-        return None if good else words
-
-    return check
-
-
-def _whole(least: int, most: int) -> Check:
-    words = f"a whole number from {least} to {most}"
-    return lambda value: None if type(value) is int and least <= value <= most else words
-
-
-def _text(value: Any) -> str | None:
-    return None if isinstance(value, str) else "a text"
-
-
-def _switch(value: Any) -> str | None:
-    return None if isinstance(value, bool) else "true or false"
+# --- the header -----------------------------------------------------------------------------------------------------
 
 
 def _moment(value: Any) -> str | None:
@@ -75,85 +59,44 @@ def _moment(value: Any) -> str | None:
     return "a year from 1970 to 9998" if begun and not 1970 <= begun.year <= 9998 else None
 
 
-def _word(*words: str) -> Check:
-    return lambda value: None if isinstance(value, str) and value in words else f"one of {', '.join(words)}"
-
-
-def _or_none(check: Check) -> Check:
-    return lambda value: None if value is None else check(value)
-
-
-def _either(*checks: Check) -> Check:
-    def check(value: Any) -> str | None:
-        expected = [one(value) for one in checks]
-        return None if None in expected else " or ".join(filter(None, expected))
-
-    return check
-
-
-def _list(check: Check, least: int = 0) -> Check:
-    def check_each(value: Any) -> str | None:
-        if not isinstance(value, list | tuple) or len(value) < least:
-            return f"a list of at least {least}" if least else "a list"
-        return next((f"{place}: {wrong}" for place, one in enumerate(value) if (wrong := check(one))), None)
-
-    return check_each
-
-
-def _mapping(check: Check, least: int = 0) -> Check:
-    def check_each(value: Any) -> str | None:
-        if not isinstance(value, dict) or len(value) < least:
-            return f"a mapping of at least {least}" if least else "a mapping"
-        return next((f"{key}: {wrong}" for key, one in value.items() if (wrong := check(one))), None)
-
-    return check_each
-
-
-def _object(needed: Mapping[str, Check], others: Mapping[str, Check] | None = None) -> Check:
-    """With these keys, and perhaps others."""
-    known = {**needed, **(others or {})}
-
-    def check(value: Any) -> str | None:
-        if not isinstance(value, dict):
-            return "a mapping"
-        if missing := needed.keys() - value.keys():
-            return f"{min(missing)}: a value"
-        return next(
-            (f"{key}: {wrong}" for key, one in value.items() if key in known and (wrong := known[key](one))), None
-        )
-
-    return check
-
-
-# --- the header -----------------------------------------------------------------------------------------------------
-
-_INSTANT = _whole(-MOST_NS, MOST_NS)
-_COUNT = _whole(0, 2**53)
-_USERS = _whole(0, MOST_USERS)
-_SECONDS = _number(0, LONGEST_S)
-_SHARE = _number(0, 1)
-_AMOUNT = _number(0, 1e300)
-_FACTOR = _number(0, 1e12, above=True)
-_TEXTS = _list(_text)
+_INSTANT = whole(-MOST_NS, MOST_NS)
+_COUNT = whole(0, 2**53)
+_USERS = whole(0, MOST_USERS)
+_SECONDS = number(0, LONGEST_S)
+_SHARE = number(0, 1)
+_AMOUNT = number(0, 1e300)
+_FACTOR = number(0, 1e12, above=True)
+_TEXTS = each_of(text)
 
 
 def _window(value: Any) -> str | None:
-    at_s = _number(-LONGEST_S, LONGEST_S)
+    at_s = number(-LONGEST_S, LONGEST_S)
     if not isinstance(value, list) or len(value) != 2:
         return "a list of begin and end"
-    return _list(at_s)(value)
+    return each_of(at_s)(value)
 
 
 def _weights(value: Any) -> str | None:
-    return _mapping(_AMOUNT)(value)
+    return each_in(_AMOUNT)(value)
 
 
-def _criterion(value: Any) -> str | None:
+OLDER_CRITERIA = {"score_ms_max", "failed_max", "undelivered_max"}
+"""Keys of the first logs, whose criteria were numbers: those of `criteria.OLDER`."""
+
+
+def _criteria(value: Any) -> str | None:
+    figure = number(-1e300, 1e300)
     if not isinstance(value, dict):
-        return _number(-1e300, 1e300)(value)  # as older logs have it
-    if not value or not value.keys() <= {"min", "max", "below"}:
-        return "limits by min, max and below"
-    return _mapping(_number(-1e300, 1e300))(value)
+        return "a mapping"
+    if value.keys() <= OLDER_CRITERIA:
+        return each_in(or_none(figure))(value)
+
+    def limits(found: Any) -> str | None:
+        if not isinstance(found, dict) or not found or not found.keys() <= {"min", "max", "below"}:
+            return "limits by min, max and below"
+        return each_in(figure)(found)
+
+    return each_in(or_none(limits))(value)
 
 
 def _planned_load(value: Any) -> str | None:
@@ -161,23 +104,23 @@ def _planned_load(value: Any) -> str | None:
         load = read_planned_load(value)
     except LogError as error:
         return str(error).removeprefix("planned_load").lstrip(".:").strip().removeprefix("expected ")
-    counts = _list(_COUNT)
+    counts = each_of(_COUNT)
     return next((f"tasks.{task}: {wrong}" for task, found in load.tasks.items() if (wrong := counts(found))), None)
 
 
-_LIMITS = _object(
+_LIMITS = having(
     {},
     {
         **dict.fromkeys(("lost_users", "done", "load"), _SHARE),
         "hits": _COUNT,
         "window_s": _SECONDS,
-        **dict.fromkeys(("generator_lag_p99_ms", "generator_cpu", "generator_lateness_p95_ms"), _or_none(_AMOUNT)),
-        "generator_lag_share": _or_none(_SHARE),
+        **dict.fromkeys(("generator_lag_p99_ms", "generator_cpu", "generator_lateness_p95_ms"), or_none(_AMOUNT)),
+        "generator_lag_share": or_none(_SHARE),
     },
 )
 
-_HAND = _object({"users": _USERS, "step": _whole(1, 2**32), **dict.fromkeys(("begin", "end"), _whole(0, 2**33))})
-_SLICE = _object({"number": _whole(1, 10_000), "weights": _list(_whole(1, 999_999), 1)})
+_HAND = having({"users": _USERS, "step": whole(1, 2**32), **dict.fromkeys(("begin", "end"), whole(0, 2**33))})
+_SLICE = having({"number": whole(1, 10_000), "weights": each_of(whole(1, 999_999), 1)})
 
 
 def _slice(value: Any) -> str | None:
@@ -186,49 +129,44 @@ def _slice(value: Any) -> str | None:
     return None if value["number"] <= len(value["weights"]) <= 10_000 else "a number of one of the weights"
 
 
-def _only(check: Check, *keys: str) -> Check:
-    """A mapping that has no other keys."""
-    return lambda value: check(value) or (None if value.keys() <= {*keys} else f"the keys {', '.join(keys)}")
-
-
-_hand = _only(_HAND, "users", "step", "begin", "end")
+_hand = having_only(_HAND, "users", "step", "begin", "end")
 
 
 def _groups(value: Any) -> str | None:
-    group = _object({"profile": _text, "module": _text, "users": _whole(1, MOST_USERS)})
-    if wrong := _list(group)(value):
+    group = having({"profile": text, "module": text, "users": whole(1, MOST_USERS)})
+    if wrong := each_of(group)(value):
         return wrong
     return _USERS(sum(one["users"] for one in value))
 
 
-_FILE_SYSTEM = {"source": _text, "type": _text, "mounted_at": _text, "options": _text, "model": _or_none(_text)}
+_FILE_SYSTEM = {"source": text, "type": text, "mounted_at": text, "options": text, "model": or_none(text)}
 
 _FACTS: Mapping[str, Check] = {
     **dict.fromkeys(("start_ns", "began_ns", "watched_until_ns"), _INSTANT),
     "drain_s": _SECONDS,
-    "ended": _word("completed", "early", GIVEN_UP),
-    **dict.fromkeys(("ended_why", "given_up_why"), _text),
+    "ended": word("completed", "early", GIVEN_UP),
+    **dict.fromkeys(("ended_why", "given_up_why"), text),
     **dict.fromkeys(("lost_users", "undelivered", "sessions_lost", "sessions_restored", "silent_activities"), _COUNT),
-    **dict.fromkeys(("server_here", "shares_cpus"), _or_none(_switch)),
-    "pinned": _switch,
-    **dict.fromkeys(("generator_cpus", "server_cpus"), _list(_whole(0, 2**16))),
-    **dict.fromkeys(("imap_greeting", "imap_identity", "smtp_greeting"), _or_none(_text)),
-    **dict.fromkeys(("imap_capabilities", "smtp_extensions"), _or_none(_TEXTS)),
-    **dict.fromkeys(("processor", "system", "python"), _or_none(_text)),
-    "memory_bytes": _or_none(_COUNT),
-    "libraries": _mapping(_text),
-    "run_file_system": _or_none(_object(_FILE_SYSTEM)),
-    "server_file_systems": _list(_object({**_FILE_SYSTEM, "open_by": _TEXTS})),
+    **dict.fromkeys(("server_here", "shares_cpus"), or_none(switch)),
+    "pinned": switch,
+    **dict.fromkeys(("generator_cpus", "server_cpus"), each_of(whole(0, 2**16))),
+    **dict.fromkeys(("imap_greeting", "imap_identity", "smtp_greeting"), or_none(text)),
+    **dict.fromkeys(("imap_capabilities", "smtp_extensions"), or_none(_TEXTS)),
+    **dict.fromkeys(("processor", "system", "python"), or_none(text)),
+    "memory_bytes": or_none(_COUNT),
+    "libraries": each_in(text),
+    "run_file_system": or_none(having(_FILE_SYSTEM)),
+    "server_file_systems": each_of(having({**_FILE_SYSTEM, "open_by": _TEXTS})),
 }
 
-_facts = _object({}, _FACTS)
+_facts = having({}, _FACTS)
 
 _ABOUT: Mapping[str, Check] = {
-    **dict.fromkeys(("run", "client", "engine"), _text),
+    **dict.fromkeys(("run", "client", "engine"), text),
     "wall_clock_start": _moment,
-    "hand": _or_none(_hand),
+    "hand": or_none(_hand),
     "first_user": _USERS,
-    "slice": _or_none(_slice),
+    "slice": or_none(_slice),
 }
 """Of the header of one engine's log, and of a source of a merged one."""
 
@@ -238,11 +176,11 @@ _OF_A_SOURCE: Mapping[str, Check] = {
     "epoch_ns": _INSTANT,
 }
 
-_source = _only(_object(_OF_A_SOURCE, {**_ABOUT, "facts": _facts}), *_OF_A_SOURCE, *_ABOUT, "facts")
+_source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": _facts}), *_OF_A_SOURCE, *_ABOUT, "facts")
 
 _HEADER: Mapping[str, Check] = {
-    **{key: check if key in ("run", "client", "engine") else _or_none(check) for key, check in _ABOUT.items()},
-    "mode": _word("canonical", "stress"),
+    **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
+    "mode": word("canonical", "stress"),
     **dict.fromkeys(("users", "engine_users"), _USERS),
     **dict.fromkeys(
         (
@@ -256,32 +194,32 @@ _HEADER: Mapping[str, Check] = {
             "plan_digest",
             "start_state_digest",
         ),
-        _or_none(_text),
+        or_none(text),
     ),
-    "embedded": _switch,
-    "rebased": _switch,
-    "profiles": _or_none(_TEXTS),
-    "groups": _or_none(_groups),
-    **dict.fromkeys(("profile_day_s", "day_s"), _or_none(_number(0, LONGEST_S, above=True))),
-    **dict.fromkeys(("night_s", "duration_s"), _or_none(_SECONDS)),
-    "compression": _or_none(_FACTOR),
-    **dict.fromkeys(("window_s", "truncated_s"), _or_none(_window)),
-    "weights": _or_none(_weights),
-    "criteria": _or_none(_mapping(_or_none(_criterion))),
-    "limits": _or_none(_LIMITS),
-    "planned_load": _or_none(_planned_load),
-    "machines": _or_none(_list(_object({"client": _text, "users": _USERS}))),
-    "sources": _list(_source, 1),
+    "embedded": switch,
+    "rebased": switch,
+    "profiles": or_none(_TEXTS),
+    "groups": or_none(_groups),
+    **dict.fromkeys(("profile_day_s", "day_s"), or_none(number(0, LONGEST_S, above=True))),
+    **dict.fromkeys(("night_s", "duration_s"), or_none(_SECONDS)),
+    "compression": or_none(_FACTOR),
+    **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),
+    "weights": or_none(_weights),
+    "criteria": or_none(_criteria),
+    "limits": or_none(_LIMITS),
+    "planned_load": or_none(_planned_load),
+    "machines": or_none(each_of(having({"client": text, "users": _USERS}))),
+    "sources": each_of(_source, 1),
     "damages": _TEXTS,
     "mixed": _TEXTS,
 }
 
-_header = _object({"epoch_ns": _INSTANT}, _HEADER)
+_header = having({"epoch_ns": _INSTANT}, _HEADER)
 
 
 # --- samples of health ----------------------------------------------------------------------------------------------
 
-_CLOCK = _object({**dict.fromkeys(("at_ns", "station_ns", "ahead_ns"), _INSTANT), "error_ns": _whole(0, MOST_NS)})
+_CLOCK = having({**dict.fromkeys(("at_ns", "station_ns", "ahead_ns"), _INSTANT), "error_ns": whole(0, MOST_NS)})
 
 _WHOLE_KEYS = frozenset(
     (
@@ -309,12 +247,12 @@ _REAL_KEYS = frozenset(
 )
 _SAMPLE: Mapping[str, Check] = {
     **dict.fromkeys(("at_ns", "lags_from_ns"), _INSTANT),
-    "at_s": _number(-LONGEST_S, LONGEST_S),
-    **dict.fromkeys(_WHOLE_KEYS, _whole(-(2**53), 2**53)),
-    **dict.fromkeys(_REAL_KEYS, _number(-1e15, 1e15)),
-    "lags_us": _list(_whole(-(2**53), 2**53)),
-    "core_shares": _list(_number(0, 1e6)),
-    **dict.fromkeys(("run", "client", "engine"), _text),
+    "at_s": number(-LONGEST_S, LONGEST_S),
+    **dict.fromkeys(_WHOLE_KEYS, whole(-(2**53), 2**53)),
+    **dict.fromkeys(_REAL_KEYS, number(-1e15, 1e15)),
+    "lags_us": each_of(whole(-(2**53), 2**53)),
+    "core_shares": each_of(number(0, 1e6)),
+    **dict.fromkeys(("run", "client", "engine"), text),
     "station_clock": _CLOCK,
 }
 
@@ -333,22 +271,25 @@ _NEEDED: Mapping[str, frozenset[str]] = {
 
 def check_header(name: str, header: Mapping[str, Any]) -> None:
     """Raise `LogError` for a header that no writer of ours makes."""
-    _refuse(f"{name}: header", _header(header), header)
+    refuse(f"{name}: header", _header(header), header)
 
 
 def check_facts(name: str, facts: Mapping[str, Any]) -> None:
     """Raise `LogError` for facts that no writer of ours makes."""
-    _refuse(f"{name}: facts", _facts(facts), facts)
+    refuse(f"{name}: facts", _facts(facts), facts)
 
 
 def check_names(name: str, names: Any) -> None:
     """Raise `LogError` for a string table that numpy cannot hold, or that 16 bits cannot number."""
     if wrong := _TEXTS(names):
-        _refuse(f"{name}: names", wrong, names)
+        refuse(f"{name}: names", wrong, names)
     if len(names) > MOST_NAMES:
         raise LogError(f"{name}: names: expected at most {MOST_NAMES}, found {len(names)}")
     if (longest := max(map(len, names), default=0)) > LONGEST_NAME:
         raise LogError(f"{name}: names: expected at most {LONGEST_NAME} characters each, found {longest}")
+    if longest * len(names) > MOST_CHARACTERS:
+        found = f"{len(names)} names of up to {longest}"
+        raise LogError(f"{name}: names: expected at most {MOST_CHARACTERS} characters together, found {found}")
 
 
 def check_keys(name: str, keys: Mapping[str, Any]) -> None:
@@ -361,21 +302,4 @@ def check_keys(name: str, keys: Mapping[str, Any]) -> None:
 def check_sampled(name: str, key: str, value: Any) -> None:
     """Raise `LogError` for a value of a sample that no writer of ours makes."""
     if key in _SAMPLE:
-        _refuse(f"{name}: health: {key}", _SAMPLE[key](value), value)
-
-
-def _refuse(where: str, wrong: str | None, found: Any) -> None:
-    """Raise `LogError` if something is wrong: `KEY: KEY: ...: EXPECTED`; the keys lead to the value that is shown."""
-    if wrong is None:
-        return
-    *keys, expected = wrong.split(": ")
-    for key in keys:
-        found = _below(found, key)
-    path = "".join(f": {printable(key)[:LONGEST_SHOWN]}" for key in keys)
-    raise LogError(f"{where}{path}: expected {expected}, found {shown(found)}")
-
-
-def _below(value: Any, key: str) -> Any:
-    if isinstance(value, dict):
-        return value.get(key)
-    return value[int(key)] if isinstance(value, list) and key.isdecimal() and int(key) < len(value) else None
+        refuse(f"{name}: health: {key}", _SAMPLE[key](value), value)

@@ -166,7 +166,7 @@ def _json(path: Path, block: container.Block) -> list[Any]:
 def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
     found = _json(path, block)
     if not all(isinstance(one, dict) for one in found):
-        raise LogError(f"{path}: byte {block.begin}: expected objects in a block of kind {block.kind}")
+        raise LogError(f"{path}: byte {block.begin}: expected objects in a block of kind {block.kind}, found others")
     return found
 
 
@@ -193,7 +193,7 @@ class _Gathering:
         length = len(payload)
         if length != count * (self._kind.named if named else self._kind.plain).itemsize:
             itemsize = (self._kind.named if named else self._kind.plain).itemsize
-            raise LogError(f"{path}: byte {begin}: expected {count} records of {itemsize} bytes")
+            raise LogError(f"{path}: byte {begin}: expected {count} records of {itemsize} bytes, found {length} bytes")
         if not count:
             return
         if named != self._named or self._count + count > GROUP_RECORDS:

@@ -79,8 +79,10 @@ def _mails(rows: NDArray[np.uint8], most: dict[str, int]) -> NDArray[np.int64]:
     at_us: NDArray[np.int64] = lead.view("<i8")[:, 0].copy()
     _instants("at_us", at_us)
     message = lead[:, 8:28]
-    if message.max() > 0x7E:
-        raise WrongRecord("message", "ASCII", f"the byte {message.max()}")
+    odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # below 0x21 it is beyond that, too
+    odd[:, :-1] |= (message[:, :-1] == 0) & (message[:, 1:] != 0)
+    if odd.any():
+        raise WrongRecord("message", "an id of printable ASCII", f"the byte {message[odd][0]}")
     _user(most, lead.view("<u4")[:, 7])
     return at_us
 
