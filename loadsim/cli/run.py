@@ -191,7 +191,16 @@ def report_on(out: Path) -> str:
     """
     if find_spec("matplotlib") is None:
         return f"No {REPORT_NAME}: pip install 'loadsim[report]'"
-    command = [sys.executable, "-m", "loadsim", "report", str(out.absolute()), "-o", str(out.absolute() / REPORT_NAME)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "loadsim",
+        "report",
+        str(out.absolute()),
+        "-o",
+        str(out.absolute() / REPORT_NAME),
+    ]
     try:
         made = subprocess.run(  # noqa: S603 - ourselves
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True, check=False
