@@ -6,9 +6,9 @@ import argparse
 
 from loadsim.cli import VERBS
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.scenario import given_scenario
 from loadsim.client.loops import run
 from loadsim.errors import printable
-from loadsim.model.scenario import load_scenario
 from loadsim.topology.clean import Cleaned, clean, describe
 from loadsim.topology.mailboxes import services_of
 from loadsim.topology.preflight import check_sources
@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_clean(args: argparse.Namespace) -> int:
     """Clean all accounts; a line for each that held anything of loadsim's or of others', and the total."""
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = given_scenario(args)
     services = services_of(scenario)
     check_sources(scenario)
     with shown_progress() as tell:

@@ -374,6 +374,7 @@ def main() -> int:
         os.dup2(2, 1)
 
     directory = Path(sys.argv[1])
+    os.umask(0o077)
     try:
         check_private(directory)
         with held(directory) as kept:

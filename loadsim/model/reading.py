@@ -23,8 +23,8 @@ Key = tuple[str | int, ...]
 """The path of a value in a document: ("topology", 0, "users")."""
 
 _LONGEST_FOUND = 60
-_SECRET = ("password", "accounts")
-"""Keys whose values are never shown: `accounts` for the one who puts a password in its place."""
+_SECRET = ("password", "password_file", "password_env", "password_command", "accounts")
+"""Keys whose values are never shown: all but the first for the one who puts a password in their place."""
 
 
 # --- one line for what is wrong ---------------------------------------------------------------------------------
@@ -67,11 +67,13 @@ class Origin:
 
     def refuse_showing(self, key: Key, expected: str, found: str) -> ConfigError:
         """The error for the value at `key`, with the words for what was found."""
+        return ConfigError(f"{self.where(key)}: expected {expected}, found {found}")
+
+    def where(self, key: Key) -> str:
+        """Return the file or the setting in which a key stands, and the key."""
         if any(key[: len(path)] == path for path in self.overridden):
-            where = f"--set {'.'.join(map(str, key))}"
-        else:
-            where = f"{self.file}: {path_text(key)}" if key else self.file
-        return ConfigError(f"{where}: expected {expected}, found {found}")
+            return f"--set {printable('.'.join(map(str, key)))}"
+        return f"{self.file}: {path_text(key)}" if key else self.file
 
 
 def refused(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:

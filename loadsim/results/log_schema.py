@@ -211,6 +211,7 @@ _HEADER: Mapping[str, Check] = {
     "machines": or_none(each_of(having({"client": text, "users": _USERS}))),
     "sources": each_of(_source, 1),
     "damages": _TEXTS,
+    "in_the_clear": or_none(_TEXTS),
     "mixed": _TEXTS,
 }
 
