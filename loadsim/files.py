@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from loadsim.errors import ConfigError
 
-MOST_TEXT_BYTES = 1 << 24
-"""The longest text that is read whole; an account table of 100,000 users has a fifth of it."""
+MOST_TEXT_BYTES = 1 << 20
+"""The longest text that is read whole. PyYAML reads some 0.2 MB a second."""
 
 _KINDS = {
     stat.S_IFBLK: "a device",
@@ -41,15 +41,15 @@ def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read_text(path: Path, name: str, encoding: str = "utf-8") -> str:
-    """Read a text file of at most `MOST_TEXT_BYTES`. Raises `ConfigError`, in which it has this name."""
+def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """Read a text file of at most so many bytes. Raises `ConfigError`, in which it has this name."""
     try:
         with open_file(path, or_pipe=True) as file:
-            content = file.read(MOST_TEXT_BYTES + 1)
+            content = file.read(most_bytes + 1)
     except OSError as failure:
         raise ConfigError(f"{name}: expected a file that can be read, found: {failure.strerror}") from None
-    if len(content) > MOST_TEXT_BYTES:
-        raise ConfigError(f"{name}: expected a file of at most {MOST_TEXT_BYTES >> 20} MiB, found a larger one")
+    if len(content) > most_bytes:
+        raise ConfigError(f"{name}: expected a file of at most {most_bytes >> 20} MiB, found a larger one")
     try:
         return io.TextIOWrapper(io.BytesIO(content), encoding).read()
     except UnicodeDecodeError:

@@ -57,6 +57,9 @@ MASK = "***"
 CANONICAL, STRESS = "canonical", "stress"
 """What a run is made for: a score, with each task when the plan has it due; or throughput, in a closed loop."""
 
+MOST_USERS = 10_000_000
+"""More than anybody simulates; each takes memory."""
+
 UNSCORED = ("LOGON", "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", "LOGOFF")
 """Tasks that have no weight unless the scenario gives them one."""
 
@@ -428,6 +431,8 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -
     topology = tuple(_group(group, at, origin, path.parent) for at, group in enumerate(document.topology))
     _check_profiles(topology, origin)
     users = sum(group.users for group in topology)
+    if users > MOST_USERS:
+        raise origin.refuse_showing(("topology",), f"at most {MOST_USERS} users", show(users))
     return Scenario(
         name=document.name or path.stem,
         server=_server(document, origin, path.parent),
