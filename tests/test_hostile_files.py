@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 import json
-import math
 import os
 import resource
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +14,24 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from patience import PATIENCE_S
+from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
+from loadsim.client import planning
+from loadsim.client.control import FROM_A_MEMBER, TO_A_MEMBER, decode
+from loadsim.client.snapshot import read_snapshot
+from loadsim.cluster.channel import FROM_A_MACHINE, MachineChannel
+from loadsim.cluster.deal import fit_clients
+from loadsim.cluster.link import Link, lines_in
+from loadsim.cluster.preparation import FROM_A_PREPARER
+from loadsim.cluster.software import software
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
+from loadsim.results.planned_load import PlannedLoad
+from loadsim.results.shapes import Check
 
 Capture = pytest.CaptureFixture[str]
+SOFTWARE = software()
 
 SOUND: dict[str, Any] = {
     "name": "own",
@@ -335,3 +343,119 @@ def test_any_document(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
 def test_any_setting(key: str, value: Any, more: str) -> None:
     """The same of settings."""
     refused(written(yaml.safe_dump(SOUND)), (f"{key}{more}={yaml.dump(value, default_flow_style=True)}",))
+
+
+# --- lines of control -----------------------------------------------------------------------------------------------
+
+LINES = st.recursive(ODD, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner), max_leaves=5)
+KINDS = st.sampled_from(sorted({**FROM_A_MACHINE, **TO_A_MEMBER, **FROM_A_PREPARER})) | st.text(max_size=5)
+
+
+def line_of(kind: str, about: Any) -> bytes:
+    """A line that says this."""
+    return json.dumps({kind: about}, default=str).encode() + b"\n"
+
+
+@settings(deadline=None, max_examples=500)
+@given(kind=KINDS, about=LINES, table=st.sampled_from([FROM_A_MACHINE, FROM_A_MEMBER, TO_A_MEMBER, FROM_A_PREPARER]))
+def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Mapping[str, Check]) -> None:
+    """Each kind of line, with anything in it, is what it should be, or refused on one line."""
+    try:
+        found, value = decode(line_of(kind, about), table)
+        if found == "snapshot":
+            read_snapshot(value)
+    except ValueError as refusal:
+        assert str(refusal).startswith("control protocol: ") and len(str(refusal)) < 400
+    else:
+        assert found in table
+
+
+@settings(deadline=None, max_examples=300)
+@given(line=st.binary(max_size=30) | st.sampled_from([b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"]))
+def test_any_bytes_are_a_line_or_refused(line: bytes) -> None:
+    """Whatever comes, in lines of control and of links."""
+    for read in (lambda: decode(line, FROM_A_MACHINE), lambda: Link(lambda _: None).receive(line)):
+        with suppress(ValueError):
+            read()
+
+
+@pytest.mark.parametrize("message", [None, 1, 10**12, "x", {"lines": []}, [10**12], ["x"], [None], [[b"x"]]])
+def test_messages_of_a_connection_are_lists_of_lines(message: Any) -> None:
+    """A number is not taken for so many zeros."""
+    with pytest.raises(ValueError, match="expected a list of lines"):
+        lines_in(message)
+
+
+def test_a_machine_that_says_what_is_no_line_of_ours_cuts_its_connection() -> None:
+    """Nothing of it comes to the run."""
+    for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"failed": 1}\n', b'1 {"ready": "x"}\n'):
+        channel = MachineChannel()
+        with pytest.raises(ValueError, match="control protocol: "):
+            channel.link.receive(line)
+        assert channel.ended is None
+
+
+@pytest.mark.parametrize("about", [None, 1, {}, {"software": "other"}, {"software": SOFTWARE, "cores": "x"}])
+def test_a_client_that_describes_itself_oddly_is_refused(about: Any) -> None:
+    """In one line that names it."""
+    with pytest.raises(ConfigError, match=r"^client a: expected "):
+        fit_clients({"a": about})
+
+
+# --- the cache of plans, and files of a run directory ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"[" * 100_000),
+        lambda file: file.write_bytes(b"[]"),
+        lambda file: file.write_text(file.read_text().replace("READ", "RE\\ud800AD").replace("[", "[-1,")),
+        lambda file: file.write_bytes(b'{"software": ' + b"9" * 5000 + b"}"),
+        lambda file: file.chmod(0o666),
+        lambda file: file.parent.chmod(0o777),
+        lambda file: (file.unlink(), os.mkfifo(file, 0o600)),
+        lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+        lambda file: (file.unlink(), file.mkdir()),
+    ],
+)
+def test_a_plan_in_the_cache_that_may_be_somebody_elses_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], object]
+) -> None:
+    """What is damaged, or what others can write, is not believed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "cache"))
+    scenario = load_scenario(written(yaml.safe_dump(SOUND)))
+    load = PlannedLoad(scenario.duration_s, {"READ": (1, 2)})
+    planning.keep(scenario, "loadsim", load)
+    assert planning.cached(scenario, "loadsim") == load
+    (file,) = planning.cache_directory().glob("*.json")
+    assert file.stat().st_mode & 0o077 == 0 and file.parent.stat().st_mode & 0o077 == 0
+    harm(file)
+    assert planning.cached(scenario, "loadsim") is None
+
+
+def test_odd_events_and_scenarios_of_a_run_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    """A report leaves out what is no event of ours, and shows none of its control characters."""
+    tasks = [LOGGED_ON, done("READ", 1000, 10)]
+    write_sample(Path("run/logs/c1.tlog"), tasks=tasks, mails=DELIVERED)
+    odd = ["", "[", "[]", "1", "[" * 100_000, '{"event": 1}', '{"event": "failures", "times": "x"}', "\x00"]
+    odd += ['{"event": "failures", "times": 1e400}', '{"event": "failure", "at_s": "x"}', '{"event": "x", "at_s": NaN}']
+    odd += ['{"event": "failure", "task": "READ", "outcome": "lost", "kind": "\\u001b[2J", "at_s": 1}']
+    Path("run/events.jsonl").write_text("\n".join(odd), encoding="utf-8")
+    Path("run/scenario.yaml").write_text(LAUGHS, encoding="utf-8")
+    for format_ in ("md", "json", "html"):
+        assert main(["report", "run", "--format", format_]) == 0
+        assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["aliases of mappings", "not a number", "a key of weights that is a number"])
+def test_odd_weights_and_criteria(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Weights and criteria of the command line come through the same door."""
+    log = write_sample(Path("c1.tlog"), tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED)
+    for option in ("--weights", "--criteria"):
+        for file in (written(DOCUMENTS[name]), "/dev/zero"):
+            status = main(["log", "answer", str(log), option, file])
+            said = capsys.readouterr().err
+            assert status in (0, 1, BAD_INPUT, 3) and (status != BAD_INPUT or said.count("\n") == 1)
+            assert status == BAD_INPUT or option == "--criteria"

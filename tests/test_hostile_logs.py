@@ -147,6 +147,8 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
         "answer by group": ["log", "answer", name, "--by", "group"],
         "truncate": ["log", "truncate", name, "0", "90", "-o", str(out / "cut.tlog")],
         "merge": ["log", "merge", name, "-o", str(out / "merged.tlog"), "--force"],
+        "report": ["report", name, "--format", "md"],
+        "compare": ["compare", "--baseline", name, "--candidate", name],
         "export": ["log", "export", "csv", name],
         "export health": ["log", "export", "csv", "--kind", "health", name],
         "export mails": ["log", "export", "csv", "--kind", "mails", name],
@@ -155,6 +157,7 @@ def commands(log: Path, out: Path) -> dict[str, list[str]]:
 
 STATUSES = {
     "check": (0, 1, 2),
+    "compare": (0, 1, 2, 3, 4),
     "answer": (0, 1, 2, 3),
     "answer by minute": (0, 1, 2, 3),
     "answer by group": (0, 1, 2, 3),
