@@ -16,7 +16,7 @@ MOST_TEXT_BYTES = 1 << 20
 _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFCHR: "a device",
-    stat.S_IFDIR: "a directory",
+    stat.S_IFDIR: "Is a directory",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
 }

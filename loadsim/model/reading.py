@@ -196,8 +196,8 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
         raise ConfigError(f"{name}: expected at most {MOST_LEVELS} lists and mappings in each other, found more")
     if isinstance(value, dict):
         for key, each in value.items():
-            if not isinstance(key, str):
-                raise ConfigError(f"{name}: expected keys that are texts, found {show(key)}")
+            if not isinstance(key, str | int | float | None):
+                raise ConfigError(f"{name}: expected keys that are single values, found {show(key)}")
             _check_values(key, name, left, levels - 1)
             _check_values(each, name, left, levels - 1)
     elif isinstance(value, list):

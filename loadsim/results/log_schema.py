@@ -103,7 +103,14 @@ def _planned_load(value: Any) -> str | None:
     try:
         load = read_planned_load(value)
     except LogError as error:
-        return str(error).removeprefix("planned_load").lstrip(".:").strip().removeprefix("expected ")
+        return (
+            str(error)
+            .removeprefix("planned_load")
+            .removeprefix(".")
+            .removeprefix(": ")
+            .partition(", found")[0]
+            .replace("expected ", "", 1)
+        )
     counts = each_of(_COUNT)
     return next((f"tasks.{task}: {wrong}" for task, found in load.tasks.items() if (wrong := counts(found))), None)
 

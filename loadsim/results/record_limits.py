@@ -5,13 +5,10 @@ Figures are made of differences, sums and places in tables. Within these limits,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.results.records import COMMAND, EVENTS, FAILURES, KINDS, MAIL, MAKERS, NEVER, OUTCOMES, TASK, Kind
+from loadsim.results.records import EVENTS, FAILURES, KINDS, NAMES, NEVER, OUTCOMES, Kind, Records
 
 MOST_US = 1 << 50
 """Of an instant, from the beginning of its file: 35 years."""
@@ -33,83 +30,65 @@ class WrongRecord(ValueError):
 def checked(kind: Kind, payload: memoryview, named: bool, most: dict[str, int]) -> NDArray[np.int64]:
     """Return the instants by which these records stand in time order (see `records.placed_us`).
 
-    `most` is given the highest number of each name, and of each user, so far. Raises `WrongRecord`. The fields are
-    copied in a few pieces first: numpy takes several times as long for each that is not aligned.
+    `most` is given the highest number of each name, and of each user, so far. Raises `WrongRecord`.
     """
-    rows = np.frombuffer(payload, np.uint8).reshape(-1, (kind.named if named else kind.plain).itemsize)
-    if named:
-        _highest(most, MAKERS, rows[:, kind.plain.itemsize :])
-    placed_us: NDArray[np.int64] = _CHECKS[kind.number](rows, most)
+    records: Records = np.frombuffer(payload, kind.named if named else kind.plain)
+    for field in (*NAMES, "user"):
+        if field in (records.dtype.names or ()):
+            most[field] = max(int(records[field].max()), most.get(field, 0))
+    placed_us: NDArray[np.int64] = _CHECKS[kind.number](records)
     return placed_us
 
 
-def _tasks(rows: NDArray[np.uint8], most: dict[str, int]) -> NDArray[np.int64]:
-    _highest(most, ("task", "profile", "protocol", "error"), rows[:, 48:56])
-    _codes("outcome", rows[:, 56], OUTCOMES)
-    lead = rows[:, :40].copy()
-    instants_us, late_s = lead.view("<i8"), lead.view("<f4")[:, 6:9]
-    due_us, started_us, ended_us = instants_us[:, 0].copy(), instants_us[:, 1].copy(), instants_us[:, 2].copy()
+def _tasks(records: Records) -> NDArray[np.int64]:
+    _codes("outcome", records["outcome"], OUTCOMES)
+    # Copies: numpy takes several times as long for fields that are not aligned.
+    due_us, started_us, ended_us = (records[field].copy() for field in ("scheduled_us", "started_us", "ended_us"))
     never, endless = started_us == NEVER, ended_us == NEVER
-    _instants("scheduled_us", due_us)
     some_never, some_endless = never.any(), endless.any()
+    _instants("scheduled_us", due_us)
     _instants("started_us", started_us[~never] if some_never else started_us)
     _instants("ended_us", ended_us[~endless] if some_endless else ended_us)
-    before = ended_us < started_us
+    wrong = ended_us < started_us
     if some_never or some_endless:
-        before &= ~endless
-        before |= never & ~endless
-        before |= endless & _ENDED[rows[:, 56]]
-    if before.any():
-        place = int(np.argmax(before))
-        found = f"{_instant(started_us[place])} to {_instant(ended_us[place])} ({OUTCOMES[rows[place, 56]]})"
+        wrong &= ~endless
+        wrong |= never & ~endless
+        wrong |= endless & _ENDED[records["outcome"]]
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        outcome = OUTCOMES[records["outcome"][place]]
+        found = f"{_instant(started_us[place])} to {_instant(ended_us[place])} ({outcome})"
         raise WrongRecord("ended_us", "an end after the start of what came to one", found)
-    if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN is neither
-        wrong = late_s[~((late_s >= 0) & (late_s <= LONGEST_LATE_S))]
-        raise WrongRecord("lateness", f"seconds from 0 to {LONGEST_LATE_S:.0f}", wrong[0])
-    _user(most, lead.view("<u4")[:, 9])
+    for cause in ("busy", "down", "generator"):
+        late_s = records[f"late_{cause}_s"].copy()
+        if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN is neither
+            found = late_s[~((late_s >= 0) & (late_s <= LONGEST_LATE_S))][0]
+            raise WrongRecord(f"late_{cause}_s", f"seconds from 0 to {LONGEST_LATE_S:.0f}", found)
     if some_never:
         started_us[never] = due_us[never]
     return started_us
 
 
-def _mails(rows: NDArray[np.uint8], most: dict[str, int]) -> NDArray[np.int64]:
-    _highest(most, ("folder",), rows[:, 40:42])
-    _codes("event", rows[:, 42], EVENTS)
-    lead = rows[:, :32].copy()
-    at_us: NDArray[np.int64] = lead.view("<i8")[:, 0].copy()
+def _mails(records: Records) -> NDArray[np.int64]:
+    _codes("event", records["event"], EVENTS)
+    at_us: NDArray[np.int64] = records["at_us"].copy()
     _instants("at_us", at_us)
-    message = lead[:, 8:28]
+    message = records["message"].copy().view(np.uint8).reshape(len(records), -1)
     odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # below 0x21 it is beyond that, too
     odd[:, :-1] |= (message[:, :-1] == 0) & (message[:, 1:] != 0)
     if odd.any():
         raise WrongRecord("message", "an id of printable ASCII", f"the byte {message[odd][0]}")
-    _user(most, lead.view("<u4")[:, 7])
     return at_us
 
 
-def _commands(rows: NDArray[np.uint8], most: dict[str, int]) -> NDArray[np.int64]:
-    _highest(most, ("command",), rows[:, 24:26])
-    _codes("outcome", rows[:, 26], OUTCOMES)
-    lead = rows[:, :16].copy()
-    started_us: NDArray[np.int64] = lead.view("<i8")[:, 0].copy()
+def _commands(records: Records) -> NDArray[np.int64]:
+    _codes("outcome", records["outcome"], OUTCOMES)
+    started_us: NDArray[np.int64] = records["started_us"].copy()
     _instants("started_us", started_us)
-    _user(most, lead.view("<u4")[:, 3])
     return started_us
 
 
 _CHECKS = {KINDS["tasks"].number: _tasks, KINDS["mails"].number: _mails, KINDS["commands"].number: _commands}
-
-OFFSETS: Sequence[tuple[str, np.dtype[Any], Mapping[str, int]]] = (
-    ("tasks", TASK, {"scheduled_us": 0, "late_busy_s": 24, "user": 36, "task": 48, "outcome": 56}),
-    ("mails", MAIL, {"at_us": 0, "message": 8, "user": 28, "folder": 40, "event": 42}),
-    ("commands", COMMAND, {"started_us": 0, "user": 12, "command": 24, "outcome": 26}),
-)
-"""Where the fields are that are looked at."""
-
-
-def _highest(most: dict[str, int], fields: tuple[str, ...], columns: NDArray[np.uint8]) -> None:
-    for field, number in zip(fields, columns.copy().view("<u2").max(axis=0).tolist(), strict=True):
-        most[field] = max(number, most.get(field, 0))
 
 
 def _codes(field: str, codes: NDArray[np.uint8], known: tuple[str, ...]) -> None:
@@ -125,7 +104,3 @@ def _instants(field: str, instants_us: NDArray[np.int64]) -> None:
 
 def _instant(at_us: np.int64) -> str:
     return "never" if at_us == NEVER else str(at_us)
-
-
-def _user(most: dict[str, int], users: NDArray[np.uint32]) -> None:
-    most["user"] = max(int(users.max()), most.get("user", 0))
