@@ -131,6 +131,14 @@ def test_no_password_to_be_had(capfd: pytest.CaptureFixture[str], accounts: Any,
     assert says in said and said.count("\n") == 1 and "hunter2" not in said and not out
 
 
+def test_a_setting_takes_the_place_of_the_files_password() -> None:
+    """As for the scenario in a run directory, where it is masked."""
+    name = written({"user": "u{index}", "password": "***"})
+    assert password(load_scenario(name, [f"accounts.password_file={secret_file()}"])) == "hunter2-1"
+    with pytest.raises(ConfigError, match="expected one of password, password_file"):
+        load_scenario(name, ["accounts.password_file=secret", "accounts.password_env=X"])
+
+
 def test_a_plan_needs_no_password(capsys: Capture) -> None:
     """Nobody logs on: no command is run."""
     assert main(["plan", written({"user": "u{index}", "password_command": "touch ran"})]) == 0

@@ -423,7 +423,17 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
     if "criteria" in document:  # a setting of one of them finds it, however it is written
         document["criteria"] = unfolded(document["criteria"], Origin(name))
     origin = Origin(name, override(document, overrides))
+    _prefer_set_password(document, origin)
     return _resolve(parse(_DOCUMENT, document, origin), origin, path, passwords)
+
+
+def _prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
+    """Let a source of the passwords that the command line names take the place of the file's."""
+    chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
+    accounts = document.get("accounts")
+    for source in PASSWORDS if chosen and isinstance(accounts, dict) else ():
+        if source not in chosen:
+            accounts.pop(source, None)
 
 
 def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -> Scenario:
