@@ -431,9 +431,10 @@ def _prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
     """Let a source of the passwords that the command line names take the place of the file's."""
     chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
     accounts = document.get("accounts")
-    for source in PASSWORDS if chosen and isinstance(accounts, dict) else ():
-        if source not in chosen:
-            accounts.pop(source, None)
+    if chosen and isinstance(accounts, dict):
+        for source in PASSWORDS:
+            if source not in chosen:
+                accounts.pop(source, None)
 
 
 def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -> Scenario:
