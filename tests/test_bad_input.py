@@ -341,6 +341,7 @@ def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
     """The scenario's own table of accounts is not written over, which would lose the rows that are not used."""
     rows = "user,password\n" + "".join(f"u{index},hunter2\n" for index in range(5))
     Path("accounts.csv").write_text(rows)
+    Path("accounts.csv").chmod(0o600)
     path = on(1, 1, accounts={"csv": "accounts.csv"})
     line = refusal(capsys, "topology", "export", path, "--format", "csv")
     assert line == "loadsim: --out .: expected a place other than that of the scenario's table, found accounts.csv"

@@ -23,6 +23,7 @@ from imap_script import Ear
 from loadsim.client.clock import LoopClock, run_virtual
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part
+from loadsim.protocols.failures import internal
 from loadsim.protocols.imap import connection as connections
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import LARGEST_ANSWER_BYTES, Connection
@@ -223,7 +224,7 @@ def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> Non
     """In what is called at a command's end, or for each response: this session ends, and asyncio is told nothing."""
     failure = fails([(0, b"TAG OK\r\n")], "NOOP", then=raising(error))
     assert isinstance(failure, GeneratorFailed)
-    assert failure.kind == f"internal error: {type(error).__name__}"
+    assert failure.kind == internal(error).kind
 
     async def main() -> None:
         connection, _, _ = connected(lambda _: [(0, b"* 1 EXISTS\r\nTAG OK\r\n")], heard=raising(error))
@@ -504,15 +505,13 @@ def test_sets_in_answers_are_judged() -> None:
     run(main)
 
 
-@pytest.mark.parametrize(
-    "items", [b"", b"UIDNEXT 9 UNSEEN 0", b"MESSAGES 1 UNSEEN 0", b"MESSAGES NIL UIDNEXT 9 UNSEEN 0"]
-)
+@pytest.mark.parametrize("items", [b"", b"UIDNEXT 9 UNSEEN 0", b"MESSAGES NIL UIDNEXT 9 UNSEEN 0"])
 def test_a_status_without_what_was_asked_for_is_refused(items: bytes) -> None:
     """A folder of which nothing is told does not count as empty: empty ones may be deleted."""
 
     async def main() -> None:
         box, _ = in_inbox([b"* STATUS INBOX (%b)\r\nTAG OK\r\n" % items], set())
-        with pytest.raises(ServerRefused, match="STATUS without data"):
+        with pytest.raises(ServerRefused, match="STATUS without"):
             await box.status(INBOX)
 
     run(main)

@@ -121,12 +121,12 @@ def test_answer_as_json_with_weights_and_a_window(tmp_path: Path, capsys: pytest
     [
         ("READ: -1", "READ: expected a number of at least 0, found -1"),
         ("READ: yes", "READ: expected a number of at least 0, found True"),
-        ("READ: .inf", "READ: expected a number of at least 0, found inf"),
-        ("READ: .nan", "READ: expected a number of at least 0, found nan"),
+        ("READ: .inf", "READ: expected a number of at least 0, found '.inf'"),
+        ("READ: .nan", "READ: expected a number of at least 0, found '.nan'"),
         ("3: 1", "3: expected the name of a task, found 3"),
         ("[READ]", "expected a mapping of tasks to weights, found list"),
         ("", "expected a mapping of tasks to weights, found NoneType"),
-        ("READ: [1", "expected YAML, found"),
+        ("READ: [1", "line 1: expected YAML, found"),
     ],
 )
 def test_bad_weights_are_one_line(tmp_path: Path, content: str, says: str) -> None:

@@ -353,7 +353,7 @@ def test_a_window_too_short_for_the_plan_is_degraded(tmp_path: Path) -> None:
 
 def test_a_damaged_header_is_bad_input(tmp_path: Path) -> None:
     """Not a run without a plan."""
-    with pytest.raises(LogError, match=r"^planned_load\.duration_s: expected seconds above 0, found -1$"):
+    with pytest.raises(LogError, match=r": header: planned_load: duration_s: expected seconds above 0, found -1$"):
         summarise(list(logs_of(tmp_path, 99, {"planned_load": {"duration_s": -1, "tasks": {}}})))
 
 

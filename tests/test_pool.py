@@ -170,6 +170,43 @@ def test_the_others_go_on_without_an_engine_that_dies(tmp_path: Path, before: st
     assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drain", "drained"]
 
 
+SOUND_SNAPSHOT = "dict(phase='work', at_s=1.0, users=2, users_on=2, tasks={}, accepted_undelivered=0, sessions_lost=0, "
+SOUND_SNAPSHOT += "generator_late_most_s=0.0, heard=0, **%s)"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("print('hello', flush=True)", "expected JSON, found something else"),
+        ("print('[' * 100000, flush=True)", "expected JSON, found something else"),
+        ("print('{}', flush=True)", "expected a JSON object with one key"),
+        ("say(unknown=1)", "expected one of ready, refused, on,"),
+        ("say(ready='x')", "ready: expected a whole number"),
+        ("say(on=[])", "on: expected true"),
+        ("say(refused={})", "refused: expected a text"),
+        ("say(event=1)", "event: expected a mapping"),
+        ("say(event={})", "event: event: expected a value"),
+        ("say(accepted=1)", "accepted: expected a list"),
+        ("say(accepted=[[1, 'x']])", "accepted: 0: expected a message's id and its user"),
+        ("say(snapshot=None)", "snapshot: expected a mapping"),
+        ("say(snapshot={})", "snapshot: expected accepted_undelivered: a value"),
+        ("say(snapshot=%s)" % (SOUND_SNAPSHOT % "dict(phase_='x')"), "snapshot: expected no key 'phase_'"),
+        ("say(snapshot={**%s, 'phase': 'x'})" % (SOUND_SNAPSHOT % "{}"), "snapshot: expected phase: one of log-on"),
+        ("say(snapshot={**%s, 'tasks': {'READ': 1}})" % (SOUND_SNAPSHOT % "{}"), "tasks: READ: a mapping"),
+        ("say(snapshot={**%s, 'users': -1})" % (SOUND_SNAPSHOT % "{}"), "users: a whole number from 0"),
+        ("say(snapshot={**%s, 'cpu_share': float('nan')})" % (SOUND_SNAPSHOT % "{}"), "cpu_share: a number"),
+        ("sys.stdout.write('x' * (17 << 20)); sys.stdout.flush()", "chunk exceed the limit"),
+    ],
+)
+@pytest.mark.parametrize("before", ["", ON])
+def test_an_engine_that_says_what_is_no_line_of_ours_is_lost(tmp_path: Path, before: str, said: str, why: str) -> None:
+    """It is ended, the reason is said, and the other one comes to its end."""
+    done = Conducted(tmp_path, GOOD, before + said + "; time.sleep(1000)").run()
+    (lost,) = done.said("engine lost")
+    assert lost["engine"] == "2" and why in lost["why"], lost
+    assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drain", "drained"]
+
+
 def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After five beats without a word it is killed and lost; one that has ended by itself need not speak."""
     monkeypatch.setattr(pool, "HEARTBEAT_S", 0.05)

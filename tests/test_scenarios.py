@@ -645,7 +645,8 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         (LOCAL + FEW + "accounts: hunter2\n", "accounts: expected a mapping, found a value that is not shown"),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', pasword: hunter2}\n",
-            "accounts.pasword: expected one of the keys user, password, csv, manifest_key, found 'pasword'",
+            "accounts.pasword: expected one of the keys user, password, password_file, password_env, password_command,"
+            " csv, manifest_key, found 'pasword'",
         ),
         (
             LOCAL + FEW + "accounts: {user: 'u{index}', password: !hunter2 x}\n",

@@ -212,7 +212,7 @@ def test_an_error_in_a_driver_is_ours() -> None:
 def test_an_error_while_a_driver_reads_is_ours(
     embedded_server: StartEmbedded, monkeypatch: pytest.MonkeyPatch, driver: str, loop: str
 ) -> None:
-    """Its transport ends the connection by it, tells the loop, and the driver does not take it for the server's end."""
+    """The driver ends the connection, does not take that for the server's end, and nothing reaches the loop."""
     services = Client("pipelining").using(embedded_server([ACCOUNT]).services)
     wire = {"imap": ImapWire, "smtp": SmtpWire}[driver]
     feed, fed = wire.feed, []
@@ -233,7 +233,7 @@ def test_an_error_while_a_driver_reads_is_ours(
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(GeneratorFailed, match="internal error: KeyError"):
                 await attempt()
-        assert [type(each) for each in told] == [KeyError]
+        assert told == []
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(live())

@@ -13,6 +13,7 @@ from typing import NoReturn
 from loadsim import __version__
 from loadsim.client.interrupt import requests_end_it
 from loadsim.errors import LoadSimError, RunInvalid, printable
+from loadsim.passwords import blot_command_line
 
 BAD_INPUT = 2
 """The exit status when what the user gave us is wrong; nothing was run."""
@@ -83,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     4 is a comparison that is undecided, 70 is a bug of ours, 130 Ctrl-C before there was any load.
     """
     open_standard_streams()
+    if argv is None:
+        blot_command_line()
     with requests_end_it():
         return _obey(sys.argv[1:] if argv is None else argv)
 

@@ -7,9 +7,9 @@ import argparse
 from loadsim.cli import VERBS
 from loadsim.cli.init import add_accept_unsigned
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.scenario import given_scenario
 from loadsim.client.loops import run
 from loadsim.errors import ConfigError, printable
-from loadsim.model.scenario import load_scenario
 from loadsim.topology.clean import Cleaned, clean, describe
 from loadsim.topology.mailboxes import services_of
 from loadsim.topology.manifest import FOLDER
@@ -34,7 +34,7 @@ def run_clean(args: argparse.Namespace) -> int:
 
     1 if a manifest is not accepted: it stays, perhaps with folders of loadsim's. Raises `ConfigError` for a failure.
     """
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = given_scenario(args)
     services = services_of(scenario)
     check_sources(scenario)
     with shown_progress() as tell:

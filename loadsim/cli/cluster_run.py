@@ -220,6 +220,8 @@ class ClusterRun:
             raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
         with closed_at_last(told):
             events = Events(told, hear=self._tell_loss)
+            for warning in self.scenario.in_the_clear:
+                events.say("warning", what=warning)
             lost = await self._make_load(shares, open_channel, events)
             if events.unwritten:
                 print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)

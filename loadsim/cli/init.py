@@ -6,9 +6,9 @@ import argparse
 
 from loadsim.cli import VERBS
 from loadsim.cli.progress import shown_progress
+from loadsim.cli.scenario import given_scenario
 from loadsim.client.loops import run
 from loadsim.client.modules import check_protocols
-from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.topology.initialise import initialise
 from loadsim.topology.mailboxes import services_of
@@ -33,7 +33,7 @@ def add_accept_unsigned(parser: argparse.ArgumentParser) -> None:
 
 def run_init(args: argparse.Namespace) -> int:
     """Inspect all accounts, then change what is not as it should be; as the scenario's `initialise` says."""
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = given_scenario(args)
     check_protocols(scenario)
     services = services_of(scenario)
     check_sources(scenario)

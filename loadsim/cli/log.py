@@ -13,11 +13,11 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
-import yaml
-
 from loadsim.cli import BAD_INPUT, VERBS
 from loadsim.cli.junit import junit_file
 from loadsim.errors import ConfigError, LogError, printable
+from loadsim.files import read_text
+from loadsim.model.reading import read_yaml
 from loadsim.report.answer import summarise
 from loadsim.report.csv_export import CSV_KINDS, export_csv
 from loadsim.report.parquet_export import export_parquet
@@ -261,12 +261,7 @@ def run_answer(args: argparse.Namespace) -> int:
 
 def read_weights(path: Path) -> dict[str, float]:
     """The weights in a file: a mapping of tasks to numbers of at least 0. Raises `ConfigError`."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise ConfigError(f"{path}: expected a file of weights, found none ({failure.strerror})") from None
-    except (yaml.YAMLError, ValueError) as failure:  # of a number with thousands of digits, too
-        raise ConfigError(f"{path}: expected YAML, found: {' '.join(str(failure).split())}") from None
+    found = read_yaml(read_text(path, str(path)), str(path))
     if not isinstance(found, dict) or not found:
         raise ConfigError(f"{path}: expected a mapping of tasks to weights, found {type(found).__name__}")
     for task, weight in found.items():

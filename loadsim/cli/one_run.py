@@ -106,6 +106,8 @@ class Run:
             raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
         with closed_at_last(told):
             events = Events(told)
+            for warning in self.scenario.in_the_clear:
+                events.say("warning", what=warning)
             try:
                 await self._make_load(begins, events, machine_log)
             finally:

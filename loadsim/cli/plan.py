@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_plan(args: argparse.Namespace) -> int:
     """Plan and print."""
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = load_scenario(args.scenario, args.overrides, passwords=False)
     check_protocols(scenario)
     engines = engines_for(scenario.users, os.cpu_count() or 1) if args.engines is None else args.engines
     most = min(scenario.users, MOST_ENGINES)

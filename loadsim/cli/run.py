@@ -21,7 +21,8 @@ from loadsim.cli.junit import junit_file
 from loadsim.cli.live import Watch
 from loadsim.cli.members import add_cluster, needs_dask
 from loadsim.cli.one_run import Run
-from loadsim.cli.run_directory import discard, new_run_directory, part_of_a_path
+from loadsim.cli.run_directory import discard, new_run_directory, owner_only, part_of_a_path
+from loadsim.cli.scenario import given_scenario
 from loadsim.cli.together import planning_limit_s, slice_from, start_from
 from loadsim.client.loops import fastest_loop, run
 from loadsim.client.modules import check_protocols, needs_one_engine
@@ -33,7 +34,7 @@ from loadsim.cluster.software import software
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario, Server, load_scenario
+from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
 from loadsim.monitor.pin import describe, kept_apart
 from loadsim.monitor.seen import seen_from_here
@@ -81,7 +82,7 @@ def run_scenario(args: argparse.Namespace) -> int:
 
 def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
     """Run: the answer, and the run directory."""
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = given_scenario(args)
     check_protocols(scenario)
     workload = Workload(scenario)
     began = datetime.now(UTC)
@@ -131,7 +132,8 @@ def new_place(out: Path | None, scenario: Scenario, began: datetime) -> Iterator
     out = out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
     made = new_run_directory(out)
     try:
-        yield out
+        with owner_only():
+            yield out
     finally:
         if not any(out.rglob("*.tlog")):
             discard(out, made)
@@ -191,10 +193,25 @@ def report_on(out: Path) -> str:
     """
     if find_spec("matplotlib") is None:
         return f"No {REPORT_NAME}: pip install 'loadsim[report]'"
-    command = [sys.executable, "-m", "loadsim", "report", str(out.absolute()), "-o", str(out.absolute() / REPORT_NAME)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "loadsim",
+        "report",
+        str(out.absolute()),
+        "-o",
+        str(out.absolute() / REPORT_NAME),
+    ]
     try:
         made = subprocess.run(  # noqa: S603 - ourselves
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            umask=0o077,
+            check=False,
         )
     except KeyboardInterrupt:  # somebody need not see it
         return f"No {REPORT_NAME}: interrupted; loadsim report {out} makes it"

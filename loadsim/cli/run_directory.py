@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -24,15 +25,27 @@ def new_run_directory(path: Path) -> list[Path]:
     made: list[Path] = []
     try:
         made += [place for place in (path, *path.parents) if not place.exists()]
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         if any(path.iterdir()):
             raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it")
         with TemporaryFile(dir=path):
             pass
+        path.chmod(0o700)  # it may have been there; passwords are nowhere in it, but addresses and mail servers are
     except OSError as error:
         remove(made)
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
     return made
+
+
+@contextmanager
+def owner_only() -> Iterator[None]:
+    """Let what is made in this block, by our processes too, be readable by its owner only."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def discard(out: Path, made: Sequence[Path]) -> None:

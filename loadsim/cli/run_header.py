@@ -37,6 +37,7 @@ def run_header(
         "slice": asdict(part) if part else None,
         "start_at": told(start) if start else None,
         "server": server,
+        "in_the_clear": list(scenario.in_the_clear),
         "embedded": not isinstance(scenario.server, Server),
         "submission": scenario.client.submission,
         "mode": scenario.run.mode,

@@ -14,11 +14,12 @@ from pathlib import Path
 import yaml
 
 from loadsim.cli import VERBS
+from loadsim.cli.scenario import given_scenario
 from loadsim.client.loops import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.scenario import Scenario
 from loadsim.servers.dovecot_postfix import LOOPBACK, start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import TLS_MODES
 from loadsim.servers.embedded import start_embedded
@@ -80,13 +81,13 @@ def address(text: str) -> str:
 
 def run_embedded(args: argparse.Namespace) -> int:
     """`loadsim server embedded`."""
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = given_scenario(args)
     return _serve(args.dir, lambda directory: start_embedded(*_population(scenario), directory))
 
 
 def run_dovecot_postfix(args: argparse.Namespace) -> int:
     """`loadsim server dovecot-postfix`."""
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = given_scenario(args)
     return _serve(
         args.dir,
         lambda directory: start_dovecot_postfix(

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from loadsim.cli import VERBS
+from loadsim.cli.scenario import given_scenario
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
-from loadsim.model.scenario import load_scenario
 from loadsim.topology.export import ACCOUNTS_CSV, FORMATS, export
 
 
@@ -27,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_export(args: argparse.Namespace) -> int:
     """`loadsim topology export`; prints the files that it wrote."""
-    scenario = load_scenario(args.scenario, args.overrides)
+    scenario = given_scenario(args)
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
     if table is not None and table == (args.out / ACCOUNTS_CSV).resolve() and args.format == "csv":
         raise ConfigError(

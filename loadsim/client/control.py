@@ -29,9 +29,11 @@ it over a channel, and `Alone` is for whoever has nobody above him.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from loadsim.model.ports import Clock
+from loadsim.results.shapes import Check, each_of, having, text, whole
 
 ACCEPTED_AT_ONCE = 500
 """How many messages are told in one line at most: lines stay short."""
@@ -39,18 +41,78 @@ ACCEPTED_AT_ONCE = 500
 LONGEST_LINE_BYTES = 256 * 1024 * 1024
 """`begin` carries the accounts of all users when they come from a table."""
 
+LONGEST_SAID_BYTES = 16 * 1024 * 1024
+"""Of what a member says: a snapshot with 100,000 kinds of failures."""
+
 
 def encode(**message: Any) -> bytes:
     """One line of the protocol."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def decode(line: bytes) -> tuple[str, Any]:
-    """What a line says, and about what. Raises `ValueError` for anything else."""
-    message = json.loads(line)
+def decode(line: bytes, known: Mapping[str, Check] | None = None) -> tuple[str, Any]:
+    """What a line says, and about what; one of the kinds that are `known`, if they are given.
+
+    Raises `ValueError`, one line, for anything else: a peer that has shown its certificate may be wrong all the same.
+    """
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("control protocol: expected JSON, found something else") from None
     if not isinstance(message, dict) or len(message) != 1:
-        raise ValueError("control protocol: expected a JSON object with one key")
-    return next(iter(message.items()))
+        raise ValueError("control protocol: expected a JSON object with one key, found another")
+    kind, about = next(iter(message.items()))
+    if known is not None:
+        if kind not in known:
+            raise ValueError(f"control protocol: expected one of {', '.join(known)}, found {kind[:40]!r}")
+        if wrong := known[kind](about):
+            *keys, expected = wrong.split(": ")
+            raise ValueError(f"control protocol: {': '.join([kind, *keys])[:80]}: expected {expected}, found another")
+    return kind, about
+
+
+def _yes(value: Any) -> str | None:
+    return None if value is True else "true"
+
+
+def _why(value: Any) -> str | None:
+    return None if value is True else text(value)
+
+
+def _event(value: Any) -> str | None:
+    return having({"event": text})(value)
+
+
+def _message(value: Any) -> str | None:
+    good = isinstance(value, list) and len(value) == 2
+    return None if good and isinstance(value[0], str) and _USER(value[1]) is None else "a message's id and its user"
+
+
+_USER = whole(1, 2**32 - 1)
+_INSTANT = whole(-(2**62), 2**62)
+
+TO_A_MEMBER: Mapping[str, Check] = {
+    "log on": _yes,
+    "start": _INSTANT,
+    "accepted": each_of(_message),
+    "drain": _yes,
+    "drained": _yes,
+    "stop": _why,
+    "given up": text,
+}
+"""What a member is told, after `begin`."""
+
+FROM_A_MEMBER: Mapping[str, Check] = {
+    "ready": whole(0, 2**32),
+    "refused": text,
+    "on": _yes,
+    "snapshot": having({}),
+    "accepted": each_of(_message),
+    "finished": _yes,
+    "event": _event,
+    "over": _yes,
+}
+"""What a member says; a snapshot is checked as it is read (`snapshot.read_snapshot`)."""
 
 
 class Control(Protocol):

@@ -102,9 +102,13 @@ async def live(from_pool: int, to_pool: int) -> None:
 
 async def _listen(pool: Leader, reader: asyncio.StreamReader) -> None:
     """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
-    while line := await reader.readline():
-        pool.hear(line)
-    pool.give_up("the process that kept it in step is gone")
+    try:
+        while line := await reader.readline():
+            pool.hear(line)
+    except ValueError as problem:
+        pool.give_up(str(problem))
+    else:
+        pool.give_up("the process that kept it in step is gone")
 
 
 async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol
 
-from loadsim.client.control import ACCEPTED_AT_ONCE, decode, encode
+from loadsim.client.control import ACCEPTED_AT_ONCE, TO_A_MEMBER, decode, encode
 from loadsim.client.snapshot import LiveSnapshot
 
 
@@ -110,7 +110,7 @@ class Leader:
 
     def hear(self, line: bytes) -> None:
         """Do as we are told by a line. Raises `ValueError` for what is none of the protocol."""
-        kind, about = decode(line)
+        kind, about = decode(line, TO_A_MEMBER)
         if kind == "log on":
             self._going.set()
         elif kind == "start" and not self._start.done():

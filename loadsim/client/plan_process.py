@@ -21,7 +21,7 @@ from loadsim.client.plan_engine import Planned, plan_users, uncollected
 from loadsim.errors import RunInvalid
 from loadsim.model.scenario import Scenario
 
-ENGINE = (sys.executable, "-m", "loadsim.client.plan_process")
+ENGINE = (sys.executable, "-P", "-m", "loadsim.client.plan_process")
 
 BEREFT = 75
 """The exit status of an engine that ends because another one has (EX_TEMPFAIL of sysexits.h)."""

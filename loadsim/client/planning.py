@@ -18,7 +18,8 @@ from threading import Thread
 
 from loadsim.client.plan import engines_for, make_plan
 from loadsim.client.plan_engine import uncollected
-from loadsim.errors import LogError, RunInvalid
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.files import read_text
 from loadsim.model.scenario import STRESS, Scenario
 from loadsim.results.planned_load import PlannedLoad, read_planned_load
 
@@ -26,6 +27,9 @@ PLANNER = (sys.executable, "-P", "-m", "loadsim.client.planning")
 
 TELL_AFTER_S = 1.0
 """Planning that takes longer is told of."""
+
+_MOST_BYTES = 1 << 26
+"""Of a plan in the cache; it has 400 numbers a task."""
 
 Tell = Callable[[str], None]
 """Shows a line to the user."""
@@ -69,13 +73,22 @@ def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
     digest = scenario.digest()
     try:
         file = cache_directory() / f"{digest}.json"
-        document = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        document = json.loads(_own_text(file))
         if (document["software"], document["scenario_digest"]) == (software, digest):
             load = read_planned_load(document["planned_load"])
             return load if load.tasks and load.duration_s == scenario.duration_s else None
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError, LogError):
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, ConfigError):
         pass
     return None
+
+
+def _own_text(file: Path) -> str:
+    """Read a file that nobody else can have written. Raises `OSError` or `ConfigError` for any other."""
+    for place in (file, file.parent):
+        about = place.stat()
+        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise PermissionError(f"{place} is not ours alone")
+    return read_text(file, file.name, most_bytes=_MOST_BYTES)
 
 
 def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:

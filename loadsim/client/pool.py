@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import ceil
-from typing import Any, Protocol
+from typing import Protocol
 
 from loadsim.client.channel import Channel, start_process
 from loadsim.client.clock import MonotonicClock
-from loadsim.client.control import ACCEPTED_AT_ONCE, Alone, Control, decode, encode
+from loadsim.client.control import ACCEPTED_AT_ONCE, FROM_A_MEMBER, Alone, Control, decode, encode
 from loadsim.client.events import Events
-from loadsim.client.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, total
+from loadsim.client.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, read_snapshot, total
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.results.hand import Hand
 
@@ -40,7 +40,7 @@ SILENT_LIMIT_S = 8.0
 CLOSE_LIMIT_S = 120.0
 """How long a member that has ended may take to put its log on the disk."""
 
-ENGINE = (sys.executable, "-m", "loadsim.client.engine_process")
+ENGINE = (sys.executable, "-P", "-m", "loadsim.client.engine_process")
 
 START_AHEAD_S = 0.25
 """How long beforehand the common start is told: every engine has heard of it by then."""
@@ -278,24 +278,29 @@ class Pool:
 
     async def _listen(self, member: _Member) -> None:
         """Hear a member, to the end of its channel."""
-        while line := await member.channel.hear():
-            try:
-                kind, about = decode(line)
-            except ValueError:
-                break  # it died in the middle of a line
-            member.misses = 0
-            member.quiet_since_s = time.monotonic()
-            if not member.lost:
-                self._hear(member, kind, about)
+        line = b""
+        try:
+            while line := await member.channel.hear():
+                self._hear(member, line)
+        except ValueError as problem:
+            if not line or line.endswith(b"\n"):  # else it died in the middle of a line
+                self._lose(member, str(problem))
+                member.channel.kill()
         how = await member.channel.wait()
         if "over" not in member.said:
             self._lose(member, how)
         self._changed.set()
 
-    def _hear(self, member: _Member, kind: str, about: Any) -> None:
-        if kind == "snapshot":
-            member.heard_accepted = about.pop("heard")
-            member.snapshot = LiveSnapshot(**about)
+    def _hear(self, member: _Member, line: bytes) -> None:
+        """Raises `ValueError` for what is none of the protocol."""
+        kind, about = decode(line, FROM_A_MEMBER)
+        snapshot = read_snapshot(about) if kind == "snapshot" else None
+        member.misses = 0
+        member.quiet_since_s = time.monotonic()
+        if member.lost:
+            return
+        if snapshot is not None:
+            member.snapshot, member.heard_accepted = snapshot
         elif kind == "event":
             self._events.pass_on(about)
         elif kind == "accepted":

@@ -9,6 +9,7 @@ from typing import Any
 
 from loadsim.client.service_times import about_ms
 from loadsim.results.records import FAILURES, GENERATOR
+from loadsim.results.shapes import Check, each_in, having, number, or_none, whole, word
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine's life, in their order."""
@@ -66,6 +67,38 @@ class LiveSnapshot:
     def skipped(self) -> int:
         """How many had not begun when the run ended."""
         return self.ended("skipped")
+
+
+def read_snapshot(about: Mapping[str, Any]) -> tuple[LiveSnapshot, int]:
+    """Return what a member told (`Leader.watch`), and of how many messages it has heard. Raises `ValueError`."""
+    wrong = _told(about) or next((f"no key {key[:40]!r}" for key in about if key not in _KEYS), None)
+    if wrong:
+        raise ValueError(f"control protocol: snapshot: expected {wrong}")
+    return LiveSnapshot(**{key: value for key, value in about.items() if key != "heard"}), about["heard"]
+
+
+_COUNT, _AMOUNT = whole(0, 2**53), number(0, 1e15)
+_COUNTS = each_in(each_in(_COUNT))
+
+_NEEDED: Mapping[str, Check] = {
+    "heard": _COUNT,
+    "phase": word(*PHASES),
+    "at_s": or_none(number(-1e9, 1e9)),
+    **dict.fromkeys(("users", "users_on", "accepted_undelivered", "sessions_lost"), _COUNT),
+    "tasks": _COUNTS,
+    "generator_late_most_s": _AMOUNT,
+}
+
+_KEYS: Mapping[str, Check] = {
+    **_NEEDED,
+    **dict.fromkeys(("service_times", "failures"), _COUNTS),
+    "service_s": each_in(_AMOUNT),
+    **dict.fromkeys(("late_busy_s", "late_down_s", "late_generator_s"), _AMOUNT),
+    **dict.fromkeys(("lag_p99_ms", "lag_max_ms", "cpu_share"), or_none(number(-1e15, 1e15))),
+    "rss_bytes": or_none(_COUNT),
+}
+
+_told = having(_NEEDED, _KEYS)
 
 
 # --- of several engines -------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 from distributed.security import Security
 
+from loadsim.cluster.link import lines_in
 from loadsim.cluster.names import RUN_NAME
 from loadsim.cluster.place import connect, digest_of, left_files, lives, start_machine
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
@@ -183,9 +184,9 @@ async def _relay_up(reader: asyncio.StreamReader, comm: Comm) -> None:
 
 async def _relay_down(comm: Comm, writer: asyncio.StreamWriter) -> None:
     """To the machine, until either is gone; then the machine knows."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         while True:
-            writer.writelines(map(bytes, await comm.read()))
+            writer.writelines(lines_in(await comm.read()))
             await writer.drain()
     writer.close()
 

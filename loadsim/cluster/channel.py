@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from loadsim.client.control import decode, encode
+from loadsim.client.control import FROM_A_MEMBER, decode, encode
 from loadsim.cluster.link import BEAT_S, Link
+from loadsim.cluster.preparation import FROM_A_PREPARER
 from loadsim.results.clocks import OtherClock, Reading
+from loadsim.results.shapes import text
+
+FROM_A_MACHINE = {**FROM_A_MEMBER, **FROM_A_PREPARER, "failed": text}
+"""What a machine says to its station."""
 
 CLOCKS = 60
 """So many of its newest readings say how a clock goes: those of ten minutes."""
@@ -91,7 +96,7 @@ class MachineChannel:
     def _hear(self, line: bytes) -> None:
         if self.ended is not None:
             return
-        kind, about = decode(line)
+        kind, about = decode(line, FROM_A_MACHINE)
         if kind == "failed":
             self.end(about)
             return

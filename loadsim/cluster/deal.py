@@ -13,6 +13,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.scenario import STRESS
 from loadsim.model.workload import Workload
 from loadsim.results.hand import Hand, everybody
+from loadsim.results.shapes import each_in, having, switch, whole
 
 BYTES_FOR_ACTIVITY = 3_500
 """What an activity of the plan leaves in the logs, with all that follows from it. Measured are up to 1,200 for the
@@ -39,6 +40,16 @@ class Joined:
     runs: Mapping[str, bool]
 
 
+_DESCRIBED = having(
+    {
+        "cores": whole(1, 2**16),
+        "weight": whole(1, 2**31),
+        "free_bytes": whole(0, 2**63),
+        "runs": each_in(switch),
+    }
+)
+
+
 def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[Joined]:
     """The clients, in the order in which they were found, by what each says of itself.
 
@@ -46,8 +57,11 @@ def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[Joined]:
     """
     ours = software()
     for name, about in found.items():
-        if about.get("software") != ours:
-            raise ConfigError(f"client {name}: expected {ours}, found {about.get('software')}")
+        if not isinstance(about, dict) or about.get("software") != ours:
+            found_there = str(about.get("software") if isinstance(about, dict) else about)[:80]
+            raise ConfigError(f"client {name}: expected {ours}, found {found_there}")
+        if wrong := _DESCRIBED(about):
+            raise ConfigError(f"client {name}: expected {wrong.rpartition(': ')[2]}, found something else ({wrong})")
     keys = [each.name for each in fields(Joined) if each.name != "name"]
     clients = [Joined(name, **{key: about[key] for key in keys}) for name, about in found.items()]
     for client in clients:

@@ -25,6 +25,15 @@ UNHEARD_LINES = 64
 _HEARD = b"heard"
 
 
+def lines_in(message: object) -> list[bytes]:
+    """Return the lines in a message of a connection. Raises `ValueError` for anything else."""
+    if not isinstance(message, list | tuple) or not all(
+        isinstance(one, bytes | bytearray | memoryview) for one in message
+    ):
+        raise ValueError("control link: expected a list of lines, found something else")
+    return [bytes(one) for one in message]
+
+
 class Link:
     """One end of it. What it hears goes to `hear`, each line once, in the order in which they were said."""
 

@@ -22,7 +22,7 @@ from typing import Any, TextIO, cast
 
 from loadsim.client.channel import Channel, start_process
 from loadsim.client.clock import MonotonicClock
-from loadsim.client.control import decode, encode
+from loadsim.client.control import TO_A_MEMBER, decode, encode
 from loadsim.client.events import Events, closed_at_last
 from loadsim.client.leader import Leader, Told
 from loadsim.client.loops import requests_are
@@ -43,6 +43,7 @@ from loadsim.monitor.seen import seen_from_here
 from loadsim.monitor.server import find_server
 from loadsim.monitor.storage import server_storage
 from loadsim.results.clocks import Reading
+from loadsim.results.shapes import having, or_none, whole
 from loadsim.topology.initialise import total
 from loadsim.topology.preflight import check_ports, check_sources, check_submission
 
@@ -292,16 +293,30 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
                 machine_log.close()
 
 
+def _clock(value: Any) -> str | None:
+    good = isinstance(value, list) and len(value) == 4 and not any(map(_INSTANT, value)) and value[2] >= 0
+    return None if good else "four instants of clocks"
+
+
+_INSTANT = whole(-(2**62), 2**62)
+
+FROM_A_STATION = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
+"""What a station says to a machine that makes load."""
+
+
 async def _listen(station: Station, leader: Leader, clock: NewestReading) -> None:
     """Do as the station says, and note what it says of its clock (`MachineChannel.tell_clock`)."""
     while True:
         line = await station.lines.get()
-        kind, about = decode(line)
-        if kind == "clock":
-            at_ns, station_ns, error_ns, ahead_ns = about
-            clock.tell(Reading(at_ns, station_ns, error_ns), ahead_ns)
-        else:
-            leader.hear(line)
+        try:
+            kind, about = decode(line, FROM_A_STATION)
+            if kind == "clock":
+                at_ns, station_ns, error_ns, ahead_ns = about
+                clock.tell(Reading(at_ns, station_ns, error_ns), ahead_ns)
+            elif kind != "begin":  # of a share that is here already
+                leader.hear(line)
+        except ValueError as problem:
+            leader.give_up(str(problem))
 
 
 async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
@@ -359,6 +374,7 @@ def main() -> int:
         os.dup2(2, 1)
 
     directory = Path(sys.argv[1])
+    os.umask(0o077)
     try:
         check_private(directory)
         with held(directory) as kept:

@@ -32,7 +32,7 @@ COMPLAINTS_NAME = "complaints"
 EVENTS_NAME = "events.jsonl"
 LOGS_NAME = "logs"
 
-MACHINE = (sys.executable, "-m", "loadsim.cluster.machine")
+MACHINE = (sys.executable, "-P", "-m", "loadsim.cluster.machine")
 
 DIGEST_BYTES = 1 << 20
 """Read at once for a digest."""

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from loadsim.client.channel import Channel
 from loadsim.client.control import decode, encode
 from loadsim.client.pool import READY_LIMIT_S
 from loadsim.errors import ConfigError
+from loadsim.results.shapes import Check, having, having_only, or_none, text, whole
 from loadsim.topology.initialise import INITIALISE, INSPECT, Initialised
 
 BEAT_S = 1.0
@@ -42,6 +43,25 @@ class Standing(NamedTuple):
     phase: str = CHECK
     done: int = 0
     of: int = 0
+
+
+def _standing(value: Any) -> str | None:
+    good = isinstance(value, list) and len(value) == 3 and value[0] in PHASES
+    return None if good and all(_COUNT(count) is None for count in value[1:]) else "a phase and two counts"
+
+
+_COUNT = whole(0, 2**53)
+_COUNTS = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged")
+
+FROM_A_PREPARER: Mapping[str, Check] = {
+    "progress": _standing,
+    "inspected": _COUNT,
+    "prepared": having_only(
+        having({**dict.fromkeys(_COUNTS, _COUNT), "start_state": or_none(text)}), *_COUNTS, "start_state"
+    ),
+    "refused": text,
+}
+"""What whoever prepares mailboxes says."""
 
 
 def together(standings: Mapping[str, Standing]) -> Standing:
@@ -114,7 +134,10 @@ class Preparation:
     async def _listen(self, name: str, preparer: _Preparer) -> None:
         """Hear one. Its channel should not end before all have done their part, for it is needed after that."""
         while (line := await preparer.channel.hear()).endswith(b"\n"):
-            kind, about = decode(line)
+            try:
+                kind, about = decode(line, FROM_A_PREPARER)
+            except ValueError as problem:
+                raise _lost(name, str(problem)) from None
             preparer.heard, preparer.quiet_beats = True, 0
             if kind == "progress":
                 preparer.standing = Standing(*about)

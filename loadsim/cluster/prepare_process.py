@@ -26,7 +26,7 @@ from loadsim.model.workload import Workload
 from loadsim.results.hand import Hand
 from loadsim.topology.initialise import inspect, restore
 
-PREPARER = (sys.executable, "-m", "loadsim.cluster.prepare_process")
+PREPARER = (sys.executable, "-P", "-m", "loadsim.cluster.prepare_process")
 
 
 @dataclass(frozen=True, slots=True)

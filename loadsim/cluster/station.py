@@ -23,7 +23,7 @@ from loadsim.client.pool import Part
 from loadsim.cluster.agent import ATTEND, DESCRIBE, QUIET, READ_CLOCK
 from loadsim.cluster.beside import beside
 from loadsim.cluster.channel import MachineChannel
-from loadsim.cluster.link import BEAT_S
+from loadsim.cluster.link import BEAT_S, lines_in
 from loadsim.cluster.names import CLIENT_NAME
 from loadsim.cluster.offsets import read_clock
 from loadsim.cluster.security import Way
@@ -318,12 +318,12 @@ async def _speak(comm: Comm, run: str, channel: MachineChannel) -> None:
         async with beside(tell()):
             while True:
                 said = await comm.read()
-                if isinstance(said, dict):
+                if isinstance(said, dict) and isinstance(said.get("gone"), str):
                     channel.end(said["gone"])
                     return
-                for line in said:
-                    channel.link.receive(bytes(line))
+                for line in lines_in(said):
+                    channel.link.receive(line)
     except ValueError as problem:
-        channel.end(f"another station's machine: {problem}")
+        channel.end(f"another station's machine, or a damaged one: {problem}")
     finally:
         channel.link.detach()

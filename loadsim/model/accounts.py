@@ -13,8 +13,12 @@ from typing import Annotated
 from pydantic import PlainValidator
 
 from loadsim.errors import ConfigError
+from loadsim.files import read_text
 from loadsim.model.ports import Account
 from loadsim.model.reading import refused, show
+
+MOST_TABLE_BYTES = 1 << 28
+"""Of a table of accounts: some five million users."""
 
 _INDEX = re.compile(r"\{index(?::(0?[1-9]?)d?)?\}")
 """{index}, {index:5} or {index:05d}: the user's number, perhaps padded, as in Python's format strings."""
@@ -109,12 +113,7 @@ class AccountTable:
 
 def read_table(path: Path, domain: str, manifest_key: str | None = None) -> AccountTable:
     """Read a table of accounts, which share the manifest key. Raises ConfigError, one line that shows no password."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: expected a file that can be read, found: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: expected UTF-8 text, found other bytes") from None
+    text = read_text(path, str(path), "utf-8-sig", MOST_TABLE_BYTES)
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         columns = next(lines, [])

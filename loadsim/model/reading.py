@@ -17,14 +17,16 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from loadsim.errors import ConfigError, printable
+from loadsim.files import read_text
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
 """The path of a value in a document: ("topology", 0, "users")."""
 
 _LONGEST_FOUND = 60
-_SECRET = ("password", "manifest_key", "accounts")
-"""Keys whose values are never shown: `accounts` for the one who puts a password in its place."""
+_LONGEST_PATH = 200
+_SECRET = ("password", "password_file", "password_env", "password_command", "manifest_key", "accounts")
+"""Keys whose values are never shown: all but the first and the key for the one who puts a password in their place."""
 
 
 # --- one line for what is wrong ---------------------------------------------------------------------------------
@@ -50,7 +52,11 @@ def path_text(key: Key) -> str:
     text = ""
     for part in key:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return printable(text)
+    return _cut(printable(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_PATH else f"{text[: _LONGEST_PATH - 3]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,13 @@ class Origin:
 
     def refuse_showing(self, key: Key, expected: str, found: str) -> ConfigError:
         """The error for the value at `key`, with the words for what was found."""
+        return ConfigError(f"{self.where(key)}: expected {expected}, found {found}")
+
+    def where(self, key: Key) -> str:
+        """Return the file or the setting in which a key stands, and the key."""
         if any(key[: len(path)] == path for path in self.overridden):
-            where = f"--set {'.'.join(map(str, key))}"
-        else:
-            where = f"{self.file}: {path_text(key)}" if key else self.file
-        return ConfigError(f"{where}: expected {expected}, found {found}")
+            return f"--set {_cut(printable('.'.join(map(str, key))))}"
+        return f"{self.file}: {path_text(key)}" if key else self.file
 
 
 def refused(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:
@@ -108,6 +116,16 @@ _PYDANTIC = {"tuple_type": "a list", "list_type": "a list", "dict_type": "a mapp
 # --- YAML -------------------------------------------------------------------------------------------------------
 
 
+MOST_VALUES = 100_000
+"""Of a document, each alias counted as what it stands for: a few lines can stand for billions."""
+
+MOST_LEVELS = 40
+"""Of lists and mappings in each other."""
+
+MOST_NUMBER = 10**300
+"""Of a whole number: what is larger is no float."""
+
+
 class _Loader(yaml.SafeLoader):
     """Safe YAML, without silent surprises: a key stands once, 1:30 is no number, 010 is not eight."""
 
@@ -121,6 +139,12 @@ class _Loader(yaml.SafeLoader):
                     raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
                 seen.add(name.value)
         return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse merge keys (<<) of merge keys that come to more than anybody writes."""
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_VALUES:
+            raise yaml.constructor.ConstructorError(None, None, "too many merged keys", node.start_mark)
 
 
 _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"}
@@ -143,7 +167,7 @@ _QUOTED = re.compile(r" '(?!<|\\?.').*'")
 def read_yaml(text: str, name: str) -> Any:
     """Read YAML. Raises ConfigError with `name` and the line; it never quotes the text, which may hold a password."""
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f": line {mark.line + 1}" if mark else ""
@@ -154,17 +178,44 @@ def read_yaml(text: str, name: str) -> Any:
         raise ConfigError(f"{name}{line}: expected YAML, found an error: {problem}") from None
     except (yaml.YAMLError, RecursionError):
         raise ConfigError(f"{name}: expected YAML, found characters or nesting that YAML does not allow") from None
+    except (ValueError, LookupError, TypeError, AttributeError):  # as PyYAML does for a tag (!!int) of something else
+        raise ConfigError(f"{name}: expected YAML, found a value that is not of the type of its tag") from None
+    _check_values(document, name, [MOST_VALUES], MOST_LEVELS)
+    return document
+
+
+def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
+    """Refuse what no key of ours can hold: dates, bytes and sets, and more than anybody writes. Raises ConfigError.
+
+    `left` is how many values there may be yet; a value that contains itself has no end of levels.
+    """
+    left[0] -= 1
+    if left[0] < 0:
+        raise ConfigError(f"{name}: expected at most {MOST_VALUES} values, aliases counted, found more")
+    if not levels:
+        raise ConfigError(f"{name}: expected at most {MOST_LEVELS} lists and mappings in each other, found more")
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str | int | float | None):
+                raise ConfigError(f"{name}: expected keys that are single values, found {show(key)}")
+            _check_values(key, name, left, levels - 1)
+            _check_values(each, name, left, levels - 1)
+    elif isinstance(value, list):
+        for each in value:
+            _check_values(each, name, left, levels - 1)
+    elif isinstance(value, str):
+        if "\0" in value or (not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value)):
+            raise ConfigError(f"{name}: expected texts without NUL and halves of characters, found one with them")
+    elif isinstance(value, int):
+        if abs(value) > MOST_NUMBER:
+            raise ConfigError(f"{name}: expected whole numbers of at most 300 digits, found a longer one")
+    elif not isinstance(value, float | None):
+        raise ConfigError(f"{name}: expected texts and numbers, found a {type(value).__name__}")
 
 
 def read_file(path: Path, name: str) -> dict[str, Any]:
     """Read a YAML file that holds a mapping; `name` is what errors call it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{name}: expected a file that can be read, found: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{name}: expected UTF-8 text, found other bytes") from None
-    document = read_yaml(text, name)
+    document = read_yaml(read_text(path, name), name)
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
     return document
@@ -211,7 +262,7 @@ def _set(document: Any, setting: str) -> Key:
     dotted, equals, text = setting.partition("=")
     if not equals or not all(dotted.split(".")):
         raise ConfigError("--set: expected KEY.PATH=VALUE, found no =, or an empty key")
-    name = f"--set {dotted}"
+    name = f"--set {_cut(printable(dotted))}"
     value = read_yaml(text, name)
     place: Any = document
     key: Key = ()
@@ -262,7 +313,14 @@ def beside(path: str, directory: Path | None) -> Path:
     The second makes `--set accounts.csv=users.csv` mean what it says.
     """
     near = (directory or Path()) / path
-    return near if near.exists() or not Path(path).exists() else Path(path)
+    return near if _is_there(near) or not _is_there(Path(path)) else Path(path)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long for any file
+        return False
 
 
 def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str] | None:
@@ -270,6 +328,6 @@ def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str
     if reference in known(kind):
         return shipped(kind) / f"{reference}.yaml", f"{kind}/{reference}.yaml"
     path = beside(reference, directory)
-    if path.suffix in (".yaml", ".yml") or path.is_file():
+    if path.suffix in (".yaml", ".yml") or (_is_there(path) and (path.is_file() or path.is_fifo())):
         return path, str(path)
     return None

@@ -48,6 +48,7 @@ from loadsim.model.reading import Origin, beside, known, locate, override, parse
 from loadsim.model.server import Server as Server
 from loadsim.model.server import is_loopback
 from loadsim.model.spread import Spread, SpreadOfCounts
+from loadsim.passwords import from_command, from_environment, from_file, open_to_others
 
 EMBEDDED: Literal["embedded"] = "embedded"
 MASK = "***"
@@ -55,6 +56,9 @@ MASK = "***"
 
 CANONICAL, STRESS = "canonical", "stress"
 """What a run is made for: a score, with each task when the plan has it due; or throughput, in a closed loop."""
+
+MOST_USERS = 10_000_000
+"""More than anybody simulates; each takes memory."""
 
 UNSCORED = ("LOGON", "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", "LOGOFF")
 """Tasks that have no weight unless the scenario gives them one."""
@@ -125,19 +129,29 @@ class Run:
         return self.active_s / self.day_length_s
 
 
+PASSWORDS = ("password", "password_file", "password_env", "password_command")
+"""Where the pattern of the passwords may come from."""
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class _Accounts:
     user: Text | None = None
     password: Text | None = None
+    password_file: Text | None = None
+    password_env: Text | None = None
+    password_command: Text | None = None
     csv: Text | None = None
     manifest_key: Text | None = None
 
     def __post_init__(self) -> None:
-        if self.csv is not None and (self.user is not None or self.password is not None):
+        sources = [source for source in PASSWORDS if getattr(self, source) is not None]
+        if self.csv is not None and (self.user is not None or sources):
             raise refused("either csv, or user and password", "both")
-        if self.csv is None and (self.user is None or self.password is None):
-            found = "only a password" if self.password else "only a user" if self.user else "neither"
+        if len(sources) > 1:
+            raise refused(f"one of {', '.join(PASSWORDS)}", f"{' and '.join(sources)}")
+        if self.csv is None and (self.user is None or not sources):
+            found = "only a password" if sources else "only a user" if self.user else "neither"
             raise refused("either csv, or user and password", found)
 
 
@@ -248,6 +262,20 @@ class Scenario:
     abort_on: AbortOn
     cluster: Losses
     allow_hosts: tuple[str, ...]
+    exposed: tuple[str, ...] = field(default=(), compare=False)
+    """How somebody else may come to know a password, a sentence each."""
+
+    @property
+    def in_the_clear(self) -> tuple[str, ...]:
+        """Return a warning for each endpoint off this machine that is sent passwords without TLS."""
+        if not isinstance(self.server, Server):
+            return ()
+        sent = {"IMAP": self.server.imap} | ({"SMTP": self.server.smtp} if self.server.smtp.auth else {})
+        return tuple(
+            f"passwords go to {service} at {endpoint.host}:{endpoint.port} in the clear (tls: none)"
+            for service, endpoint in sent.items()
+            if endpoint.tls == "none" and not is_loopback(endpoint.host)
+        )
 
     @property
     def users(self) -> int:
@@ -384,10 +412,11 @@ def _server_document(server: Server) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
+def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: bool = True) -> Scenario:
     """Read the scenario that a bare name or a path means, with settings such as `topology.0.users=200`.
 
-    Raises ConfigError, one line, for whatever is wrong with it.
+    Without `passwords`, none is fetched: somebody else's scenario may name any command. Raises ConfigError, one line,
+    for what is wrong with it.
     """
     found = locate("scenarios", reference, None)
     if found is None:
@@ -398,19 +427,32 @@ def load_scenario(reference: str, overrides: Sequence[str] = ()) -> Scenario:
     if "criteria" in document:  # a setting of one of them finds it, however it is written
         document["criteria"] = unfolded(document["criteria"], Origin(name))
     origin = Origin(name, override(document, overrides))
-    return _resolve(parse(_DOCUMENT, document, origin), origin, path)
+    _prefer_set_password(document, origin)
+    return _resolve(parse(_DOCUMENT, document, origin), origin, path, passwords)
 
 
-def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
+def _prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
+    """Let a source of the passwords that the command line names take the place of the file's."""
+    chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
+    accounts = document.get("accounts")
+    if chosen and isinstance(accounts, dict):
+        for source in PASSWORDS:
+            if source not in chosen:
+                accounts.pop(source, None)
+
+
+def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -> Scenario:
     """Look up what the document refers to, fill in what it leaves open, and check what must fit together."""
     topology = tuple(_group(group, at, origin, path.parent) for at, group in enumerate(document.topology))
     _check_profiles(topology, origin)
     users = sum(group.users for group in topology)
+    if users > MOST_USERS:
+        raise origin.refuse_showing(("topology",), f"at most {MOST_USERS} users", show(users))
     return Scenario(
         name=document.name or path.stem,
         server=_server(document, origin, path.parent),
         domain=document.domain,
-        accounts=_resolve_accounts(document, users, origin, path.parent),
+        accounts=_resolve_accounts(document, users, origin, path.parent, passwords),
         topology=topology,
         lists=_resolve_lists(document.lists, topology, origin),
         run=_resolve_run(document.run, users, topology[0].profile, origin),
@@ -422,6 +464,7 @@ def _resolve(document: _Document, origin: Origin, path: Path) -> Scenario:
         abort_on=document.abort_on,
         cluster=document.cluster,
         allow_hosts=document.allow_hosts,
+        exposed=_exposed(document.accounts, origin, path.parent),
     )
 
 
@@ -471,8 +514,32 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
     return Server(**found)
 
 
+def _exposed(shape: _Accounts | None, origin: Origin, directory: Path) -> tuple[str, ...]:
+    """Return how somebody else may come to know a password, a sentence each."""
+    found = []
+    if ("accounts", "password") in origin.overridden or ("accounts",) in origin.overridden:
+        others = ", ".join(PASSWORDS[1:])
+        found.append(f"--set accounts.password: other users can see it (ps), and shells keep it: use one of {others}")
+    for key in ("password_file", "csv"):
+        named = shape and getattr(shape, key)
+        if named and open_to_others(path := beside(named, directory)):
+            found.append(f"accounts.{key}: {path}: others can read it; chmod 600 ends that")
+    return tuple(found)
+
+
+def _password(shape: _Accounts, origin: Origin, directory: Path, fetched: bool) -> str:
+    """Return the pattern of the passwords, from where the scenario says."""
+    if shape.password is not None or not fetched:
+        return shape.password or MASK
+    if shape.password_file is not None:
+        return from_file(beside(shape.password_file, directory), origin.where(("accounts", "password_file")))
+    if shape.password_env is not None:
+        return from_environment(shape.password_env, origin.where(("accounts", "password_env")))
+    return from_command(shape.password_command or "", origin.where(("accounts", "password_command")))
+
+
 def _resolve_accounts(
-    document: _Document, users: int, origin: Origin, directory: Path
+    document: _Document, users: int, origin: Origin, directory: Path, passwords: bool
 ) -> AccountPattern | AccountTable:
     shape = document.accounts
     if shape is None:
@@ -485,7 +552,8 @@ def _resolve_accounts(
             found = f"{len(table.rows)} rows"
             raise origin.refuse_showing(("accounts", "csv"), f"a row for each of {users} users", found)
         return table
-    pattern = AccountPattern(shape.user or "", shape.password or "", shape.manifest_key)
+    password = _password(shape, origin, directory, passwords)
+    pattern = AccountPattern(shape.user or "", password, shape.manifest_key)
     problem = pattern.problem(document.domain, users)
     if problem:
         raise origin.refuse(("accounts", "user"), problem, pattern.user)

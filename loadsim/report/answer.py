@@ -130,6 +130,7 @@ def _summarise(
     figures = judged.figures
     if (how.percent, how.method) != (SCORED_PERCENT, MERGED):
         figures = per_run(_figures(log, weights, window_s, how.percent, how.method, part)[1], own)
+    verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings))
     score = {**_verdict(verdict, judged.results), **figures}
     if how.commands:
         score["commands"] = mean([_command(command) for command in command_statistics(log, window_s)], len(runs))

@@ -40,7 +40,7 @@ def planned_mail(run: RecordedRun) -> PlannedMail | None:
     if run.stress or len({source.run for source in run.log.sources}) != 1 or not path.is_file():
         return None
     try:
-        scenario = load_scenario(str(path))
+        scenario = load_scenario(str(path), passwords=False)
         if scenario.digest() != run.log.header.get("scenario_digest"):
             return None
         workload = Workload(scenario)

@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadsim.errors import ConfigError
+from loadsim.errors import ConfigError, LogError
+from loadsim.files import open_file
 from loadsim.model.reading import read_file
 from loadsim.report.answer import summarise
+from loadsim.results.documents import harmless
 from loadsim.results.merge import read_logs
+from loadsim.results.shapes import having, number, or_none, text, whole
 from loadsim.results.timinglog import TimingLog
+
+MOST_EVENT_BYTES = 1 << 27
+"""Of events.jsonl; the rest is left out."""
 
 SECRET, MASK = "password", "***"
 
@@ -68,16 +74,20 @@ def read_run(place: str) -> RecordedRun:
 def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
     """What happened, in the order of the file; lines that were cut, or are none of ours, are left out."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        with open_file(path) as file:
+            lines = file.read(MOST_EVENT_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return ()
-    return tuple(event for event in map(_json, lines) if isinstance(event, dict))
+    return tuple(event for event in map(_json, lines) if _EVENT(event) is None)
+
+
+_EVENT = having({"event": text}, {"at_s": or_none(number(-1e9, 1e9)), "times": whole(0, 2**53)})
 
 
 def _json(line: str) -> Any:
     try:
-        return json.loads(line)
-    except ValueError:
+        return harmless("events.jsonl", json.loads(line))
+    except (ValueError, RecursionError, LogError):
         return None
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from loadsim.errors import LogError
+from loadsim.results.documents import read_document, shown
 
 MAGIC = b"LSTLOG\r\n"
 """The carriage return and the line feed show a transfer that was not binary."""
@@ -29,6 +30,9 @@ TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
 
 NAMED = 16
 """Added to the kind of a block of records that say themselves which client and engine made them (merged logs)."""
+
+MOST_JSON_BYTES = 1 << 26
+"""Of a document in a log. Python needs some twenty times as much memory to read it."""
 
 _FILE_HEAD = struct.Struct("<8sHII")
 _BLOCK_HEAD = struct.Struct("<BIIqq")
@@ -94,14 +98,16 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
     if version != VERSION:
         raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}")
     end, size = len(head) + length, os.fstat(file.fileno()).st_size
+    if length > MOST_JSON_BYTES:
+        raise LogError(f"{name}: expected a header of at most {MOST_JSON_BYTES >> 20} MiB, found a longer one")
     if end > size:
         raise LogError(f"{name}: expected a timing log, found one that is cut off in its header, at {size} bytes")
     text = file.read(length)
     if zlib.crc32(text) != crc:
         raise LogError(f"{name}: expected a timing log, found one whose header is damaged (its checksum is wrong)")
-    header = json.loads(text)
+    header = read_document(f"{name}: header", text)
     if not isinstance(header, dict):
-        raise LogError(f"{name}: header: expected a JSON object, found {type(header).__name__}")
+        raise LogError(f"{name}: header: expected a JSON object, found {shown(header)}")
     return header, end
 
 

@@ -118,9 +118,10 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
 
 
 def _whole_seconds_us(window_s: tuple[float, float]) -> NDArray[np.int64]:
-    """The window's begin, each second after it, and its end."""
+    """The window's begin, each second after it, and its end; of a window of weeks, about a million instants."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
-    return np.append(np.arange(begin_us, end_us, 1_000_000), end_us)
+    step_us = 1_000_000 * max(1, (end_us - begin_us) // _MOST_SECONDS_US)
+    return np.append(np.arange(begin_us, end_us, step_us), end_us)
 
 
 def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
@@ -133,6 +134,9 @@ def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
     for part in range(parts):
         some = (mails.kept(telling[mails["event"]] & (mails[field] % parts == part)) for mails in log.pieces("mails"))
         yield together(some, KINDS["mails"], many)
+
+
+_MOST_SECONDS_US = (1 << 20) * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,9 @@ def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Mach
     return tuple(
         replace(
             _machine_health(
-                _machine(log, source), source, [one.found for one in samples[_maker(source)] if one.ended_in(window_s)]
+                _machine(log, source),
+                source,
+                [one.found for one in samples[_maker(source)] if one.ended_in(window_s) and "core_shares" in one.found],
             ),
             unobserved_s=_gaps(
                 samples[_maker(source)],
@@ -258,9 +260,8 @@ def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:
 def _mean(samples: Sequence[_Sample], name: str) -> float | None:
     """The average of a share over time: a sample of five seconds counts five times."""
     told = [sample for sample in samples if name in sample.found]
-    if not told:
-        return None
-    return float(np.average([one.found[name] for one in told], weights=[one.end_s - one.begin_s for one in told]))
+    weights = [max(one.end_s - one.begin_s, 0.0) for one in told]
+    return float(np.average([one.found[name] for one in told], weights=weights)) if sum(weights) else None
 
 
 def _most(samples: Iterable[_Sample], name: str) -> Any:

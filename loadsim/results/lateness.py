@@ -24,6 +24,9 @@ UNTIMED = ("SYNC", *WITHOUT_WINDOW, *SPANS)
 """Names of what has no due time by the plan: a SYNC is due when the server says so. All other tasks have one, those
 that follow from another one too, and inherit its lateness."""
 
+_MOST_SECONDS = 1 << 20
+"""Of a window, twelve days."""
+
 _PERCENT = Fraction(95)
 
 _SPARE = 1 << 20
@@ -80,24 +83,37 @@ def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second,
     The log is read twice: first to count how many such tasks each second has.
     """
     by_plan = timed_names(log)
-    first_s = round(window_s[0] * 1_000_000) // 1_000_000
-    counts = np.zeros(max(0, round(window_s[1] * 1_000_000) // 1_000_000 - first_s) + 1, np.int64)
+    first_s, last_s = (round(at_s * 1_000_000) // 1_000_000 for at_s in window_s)
+    seconds: NDArray[np.int64] | None = None
 
     def timed(tasks: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         due_us = tasks["scheduled_us"]
         which = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
         return which, due_us[which] // 1_000_000 - first_s
 
+    # Of a long window, only the seconds that have a task take memory.
+    if last_s - first_s > _MOST_SECONDS:
+        seconds = np.zeros(0, np.int64)
+        for tasks in log.pieces("tasks"):
+            seconds = np.union1d(seconds, timed(tasks)[1])
+
+    def placed(second: NDArray[np.int64]) -> NDArray[np.int64]:
+        return second if seconds is None else np.searchsorted(seconds, second)
+
+    counts = np.zeros(max(0, last_s - first_s) + 1 if seconds is None else len(seconds), np.int64)
     for tasks in log.pieces("tasks"):
-        counts += np.bincount(timed(tasks)[1], minlength=len(counts))
+        counts += np.bincount(placed(timed(tasks)[1]), minlength=len(counts))
     largest = Largest(counts)
     for tasks in log.pieces("tasks"):
         which, second = timed(tasks)
+        second = placed(second)
         largest.add(second, tasks["late_generator_s"][which] * np.float32(1e6))
     late_us = largest.percentiles()
+    found = np.flatnonzero(counts)
+    begins_s = first_s + (found if seconds is None else seconds[found])
     return tuple(
-        Second(float(first_s + second), float(first_s + second + 1), float(late_us[second]) / 1000)
-        for second in np.flatnonzero(counts).tolist()
+        Second(float(begin_s), float(begin_s + 1), late_ms / 1000)
+        for begin_s, late_ms in zip(begins_s.tolist(), late_us[found].tolist(), strict=True)
     )
 
 

@@ -5,7 +5,6 @@ What is kept in memory is a page of contents: where which records stand, and whi
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,16 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
+from loadsim.files import open_file
 from loadsim.results import container
-from loadsim.results.records import (
-    EVENTS,
-    KINDS,
-    MAKERS,
-    NAMES,
-    OUTCOMES,
-    Kind,
-    placed_us,
-)
+from loadsim.results.documents import read_document, shown
+from loadsim.results.log_schema import check_facts, check_header, check_names
+from loadsim.results.record_limits import WrongRecord, checked
+from loadsim.results.records import KINDS, MAKERS, NAMES, Kind
 from loadsim.results.samples import Sample, Samples
 
 GROUP_RECORDS = 16_384
@@ -108,7 +103,7 @@ def open_log(path: Path) -> LogFile:
     Raises `LogError` when it is no timing log, is damaged at its head, or holds what no writer of ours makes.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return _read(path, file)
     except OSError as failure:
         raise LogError(f"{path}: expected a timing log, found none that can be read ({failure.strerror})") from None
@@ -116,6 +111,7 @@ def open_log(path: Path) -> LogFile:
 
 def _read(path: Path, file: BinaryIO) -> LogFile:
     header, end = container.read_head(str(path), file)
+    check_header(str(path), header)
     strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
     gatherings = {kind.number: _Gathering(kind) for kind in KINDS.values()}
     blocks = 0
@@ -125,6 +121,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
             gatherings[number].add(path, block)
         elif number == container.STRINGS:
             strings += _json(path, block)
+            check_names(str(path), strings)
         elif number == container.FACTS:
             for fact in _objects(path, block):
                 facts.update(fact)
@@ -132,36 +129,44 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
             health += map(samples.add, _objects(path, block))
         blocks += 1
         end = block.end
-    if "sources" not in header:
-        strings += dict.fromkeys(name for maker in MAKERS if (name := str(header.get(maker, ""))) not in strings)
+    check_facts(str(path), facts)
+    samples.check(str(path))
+    known = {*strings}
+    strings += {name: None for about in header.get("sources", [header]) for name in _makers(about) if name not in known}
+    check_names(str(path), strings)
+    users = (header.get("hand") or {}).get("users")
     return LogFile(
         path=path,
         header=header,
         strings=tuple(strings),
         facts=facts,
         health=health,
-        indices={name: gatherings[kind.number].index(path, len(strings)) for name, kind in KINDS.items()},
+        indices={name: gatherings[kind.number].index(path, len(strings), users) for name, kind in KINDS.items()},
         blocks=blocks,
         end=end,
         size=max(end, os.fstat(file.fileno()).st_size),
     )
 
 
+def _makers(about: Mapping[str, Any]) -> list[str]:
+    return [about.get(maker, "") for maker in MAKERS]
+
+
 def _json(path: Path, block: container.Block) -> list[Any]:
     """The array in a block. A checksum that is right does not make it one."""
-    try:
-        found = json.loads(bytes(block.payload))
-    except ValueError:
-        found = None
+    where = f"{path}: byte {block.begin}"
+    if len(block.payload) > container.MOST_JSON_BYTES:
+        raise LogError(f"{where}: expected a document of at most {container.MOST_JSON_BYTES >> 20} MiB, found more")
+    found = read_document(where, block.payload, strictly=block.kind != container.HEALTH)
     if not isinstance(found, list):
-        raise LogError(f"{path}: byte {block.begin}: expected a JSON array in a block of kind {block.kind}")
+        raise LogError(f"{where}: expected a JSON array in a block of kind {block.kind}, found {shown(found)}")
     return found
 
 
 def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
     found = _json(path, block)
     if not all(isinstance(one, dict) for one in found):
-        raise LogError(f"{path}: byte {block.begin}: expected objects in a block of kind {block.kind}")
+        raise LogError(f"{path}: byte {block.begin}: expected objects in a block of kind {block.kind}, found others")
     return found
 
 
@@ -188,11 +193,11 @@ class _Gathering:
         length = len(payload)
         if length != count * (self._kind.named if named else self._kind.plain).itemsize:
             itemsize = (self._kind.named if named else self._kind.plain).itemsize
-            raise LogError(f"{path}: byte {begin}: expected {count} records of {itemsize} bytes")
+            raise LogError(f"{path}: byte {begin}: expected {count} records of {itemsize} bytes, found {length} bytes")
         if not count:
             return
         if named != self._named or self._count + count > GROUP_RECORDS:
-            self._close()
+            self._close(path)
             self._named = named
         self._last_us = last_us if self._first_us is None else max(self._last_us, last_us)
         self._first_us = first_us if self._first_us is None else min(self._first_us, first_us)
@@ -202,34 +207,34 @@ class _Gathering:
             self._count += count
             self._length += length
         else:
-            self._group(payload)
+            self._group(path, payload)
 
-    def _close(self) -> None:
+    def _close(self, path: Path) -> None:
         """Make a group of the blocks so far."""
         if self._count:
-            self._group(self._payloads[: self._length])
+            self._group(path, self._payloads[: self._length])
             self._count = self._length = 0
 
-    def _group(self, payload: memoryview) -> None:
-        """Make a group of all records in a payload."""
-        records = np.frombuffer(payload, self._kind.named if self._named else self._kind.plain)
-        placed = placed_us(records)
+    def _group(self, path: Path, payload: memoryview) -> None:
+        """Make a group of all records in a payload. Raises `LogError` for what no writer of ours makes."""
+        try:
+            placed = checked(self._kind, payload, self._named, self._most)
+        except WrongRecord as wrong:
+            raise LogError(f"{path}: byte {self._pieces[0][0]} or later: {wrong}") from None
         first_us, last_us = int(placed.min()), int(placed.max())
-        self._groups.append(Group(self._named, len(records), first_us, last_us, tuple(self._pieces), len(payload)))
+        self._groups.append(Group(self._named, len(placed), first_us, last_us, tuple(self._pieces), len(payload)))
         self._samples.append(placed[-self._seen % SAMPLE_EVERY :: SAMPLE_EVERY].copy())
-        self._seen += len(records)
+        self._seen += len(placed)
         self._pieces = []
-        for name in (*NAMES, "outcome", "event"):
-            if name in (records.dtype.names or ()):
-                self._most[name] = max(int(records[name].max()), self._most.get(name, 0))
 
-    def index(self, path: Path, names: int) -> Index:
+    def index(self, path: Path, names: int, users: int | None) -> Index:
         """The index, after the last block. Refuses numbers that stand for nothing: no writer of ours makes them."""
-        self._close()
-        limits = {**dict.fromkeys(NAMES, names), "outcome": len(OUTCOMES), "event": len(EVENTS)}
-        for name, most in self._most.items():
-            if most >= limits[name]:
-                raise LogError(f"{path}: {name}: expected a number below {limits[name]}, found {most}")
+        self._close(path)
+        if users and self._most.get("user", 0) > users:
+            raise LogError(f"{path}: user: expected one of {users}, found user {self._most['user']}")
+        for name in NAMES:
+            if (most := self._most.get(name, 0)) >= names:
+                raise LogError(f"{path}: {name}: expected a number below {names}, found {most}")
         return Index(
             groups=tuple(self._groups),
             sample_us=np.concatenate(self._samples),

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from loadsim.results import container
+from loadsim.results.log_schema import LONGEST_NAME
 from loadsim.results.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
 
 MOST_NAMES = 65_535
@@ -52,6 +53,8 @@ class _NameTable(dict[str, int]):
         return self[name]
 
     def __missing__(self, name: str) -> int:
+        if len(name) > LONGEST_NAME:  # the reader would refuse the log
+            return self[name[:LONGEST_NAME]]
         if len(self) >= MOST_NAMES:
             return self[OTHER]
         index = self[name] = len(self)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from loadsim.errors import LogError
 from loadsim.results.alike import MIXED, check_alike, mixed_terms
 from loadsim.results.columns import Columns, together
+from loadsim.results.log_schema import LONGEST_S
 from loadsim.results.logwriter import MOST_NAMES, OTHER
 from loadsim.results.records import KINDS, MAKERS, NAMES, NO_SESSION, Kind, Records, chosen, placed_us
 from loadsim.results.samples import Sample
@@ -98,6 +99,8 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
     begin_s, end_s = window_s
     if not round(begin_s * 1_000_000) < round(end_s * 1_000_000):
         raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
+    if max(-begin_s, end_s) > LONGEST_S:
+        raise LogError(f"window: expected one within {LONGEST_S} s of the start, found {begin_s:g} s to {end_s:g} s")
     kept = log.header.get("truncated_s")
     if kept and (begin_s < kept[0] or end_s > kept[1]):
         raise LogError(

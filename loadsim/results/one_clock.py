@@ -72,7 +72,7 @@ def station_clock(log: TimingLog) -> StationClock:
     read: dict[Machine, list[Sample]] = {}
     for sample in log.health if several else ():  # there may be many
         machine = str(sample.get("run", "")), str(sample.get("client", ""))
-        if STATION_CLOCK in sample and machine in several:
+        if STATION_CLOCK in sample and "at_s" in sample and machine in several:
             read.setdefault(machine, []).append(sample)
     machines = {machine: OtherClock.of(_readings(samples)) for machine, samples in read.items()}
     return StationClock(machines, compared=several <= machines.keys())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -60,7 +59,7 @@ def _both(document: object) -> tuple[float, Mapping[str, Any]]:
     if not isinstance(document, dict) or document.keys() != {"duration_s", "tasks"}:
         raise _refused("", "the keys duration_s and tasks", document)
     duration_s, tasks = document["duration_s"], document["tasks"]
-    if type(duration_s) not in (int, float) or not 1e-6 <= duration_s < math.inf:
+    if type(duration_s) not in (int, float) or not 1e-6 <= duration_s < 1e9:
         raise _refused("duration_s", "seconds above 0", duration_s)
     if not isinstance(tasks, dict):
         raise _refused("tasks", "a mapping of tasks to counts", tasks)

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
+
+import numpy as np
+
+from loadsim.results.documents import harmless
+from loadsim.results.log_schema import check_keys, check_sampled
 
 _WHOLE, _LARGE, _REAL, _OTHER = "i", "q", "d", "O"
 """How a value is stored: whole numbers of 32 or of 64 bits, real ones, or what is none, as it is."""
@@ -27,14 +32,14 @@ class _Lists:
     """Lists of numbers of one kind, one after the other."""
 
     def __init__(self, code: str) -> None:
-        self._numbers, self._ends = array(code), array("q", [0])
+        self.numbers, self._ends = array(code), array("q", [0])
 
     def append(self, values: list[Any]) -> None:
-        self._numbers.extend(values)
-        self._ends.append(len(self._numbers))
+        self.numbers.extend(values)
+        self._ends.append(len(self.numbers))
 
     def __getitem__(self, row: int) -> list[Any]:
-        return self._numbers[self._ends[row] : self._ends[row + 1]].tolist()
+        return self.numbers[self._ends[row] : self._ends[row + 1]].tolist()
 
 
 class _Table:
@@ -103,6 +108,28 @@ class Samples:
         if as_key not in self._tables:
             self._tables[as_key] = _Table(shape)
         return self._tables[as_key].add(sample)
+
+    def check(self, name: str) -> None:
+        """Raise `LogError`, which names the file, for samples that no writer of ours makes; make all texts harmless."""
+        for table in self._tables.values():
+            check_keys(name, table.columns)
+            for key, column in table.columns.items():
+                if isinstance(column, list):
+                    column[:] = [harmless(f"{name}: health: {key}", value) for value in column]
+                    values: Iterable[Any] = column
+                elif isinstance(column, _Lists):
+                    values = ([number] for number in _extremes(column.numbers))
+                else:
+                    assert isinstance(column, array)
+                    values = _extremes(column)
+                for value in values:
+                    check_sampled(name, key, value)
+
+
+def _extremes(numbers: array[Any]) -> list[Any]:
+    """The least and the greatest; NaN, if there is one."""
+    column = np.frombuffer(numbers, numbers.typecode)
+    return [column.min().item(), column.max().item()]
 
 
 def _code(value: object) -> str:

@@ -89,7 +89,7 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
     with log.open("wb") as output:
         # A session of its own keeps Ctrl-C away from it; the libraries' deprecation warnings are nobody's business.
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "loadsim.servers.embedded_child"],
+            [sys.executable, "-P", "-W", "ignore", "-m", "loadsim.servers.embedded_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,

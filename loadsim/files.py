@@ -1,0 +1,56 @@
+"""Opening files that somebody else may have made: no device, no pipe that waits for ever, and no more than fits."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from loadsim.errors import ConfigError
+
+MOST_TEXT_BYTES = 1 << 20
+"""The longest text that is read whole. PyYAML reads some 0.2 MB a second."""
+
+_KINDS = {
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+    stat.S_IFDIR: "Is a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class NotAFile(OSError):
+    """Something stands at a path that is no file."""
+
+
+def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
+    """Open a regular file, or a pipe as shells make them, for reading. Raises `OSError`, of which `NotAFile` is one."""
+    try:
+        # Without O_NONBLOCK, the open waits until somebody writes into a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except ValueError:  # NUL or a lone surrogate in the path
+        raise NotAFile(0, "a path that no file can have") from None
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG and not (or_pipe and kind == stat.S_IFIFO):
+        os.close(descriptor)
+        raise NotAFile(0, _KINDS.get(kind, "something else"))
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "rb")
+
+
+def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """Read a text file of at most so many bytes. Raises `ConfigError`, in which it has this name."""
+    try:
+        with open_file(path, or_pipe=True) as file:
+            content = file.read(most_bytes + 1)
+    except OSError as failure:
+        raise ConfigError(f"{name}: expected a file that can be read, found: {failure.strerror}") from None
+    if len(content) > most_bytes:
+        raise ConfigError(f"{name}: expected a file of at most {most_bytes >> 20} MiB, found a larger one")
+    try:
+        return io.TextIOWrapper(io.BytesIO(content), encoding).read()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name}: expected UTF-8 text, found other bytes") from None

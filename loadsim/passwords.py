@@ -1,0 +1,96 @@
+"""Passwords from where they do not show: a file, the environment, or a command that prints one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import stat
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.files import read_text
+
+COMMAND_LIMIT_S = 60.0
+"""Somebody may have to type the password of a password manager."""
+
+_taken: dict[str, str] = {}
+"""What stood in the environment: once it is read, the processes that we start do not have it."""
+
+
+def from_file(path: Path, name: str) -> str:
+    """Return the line in a file. Raises `ConfigError`, in which the file has this name."""
+    return _line(read_text(path, name), name)
+
+
+def from_environment(variable: str, name: str) -> str:
+    """Return a variable of the environment, which is taken out of it. Raises `ConfigError`, which shows no value."""
+    with suppress(KeyError):
+        _taken[variable] = os.environ.pop(variable)
+    if variable not in _taken:
+        raise ConfigError(f"{name}: expected a variable of the environment that is set, found none called {variable}")
+    return _line(_taken[variable], name)
+
+
+def from_command(command: str, name: str) -> str:
+    """Return the line that a command prints, run without a shell. Raises `ConfigError`, which shows nothing of it."""
+    try:
+        words = shlex.split(command)
+        done = subprocess.run(  # noqa: S603 - the user's own
+            words or [""],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=COMMAND_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{name}: expected a password within {COMMAND_LIMIT_S:.0f} s, found none yet") from None
+    except ValueError:
+        raise ConfigError(f"{name}: expected a command, found quotation marks that are not closed") from None
+    except OSError as failure:
+        raise ConfigError(f"{name}: expected a command that can be run, found: {failure.strerror}") from None
+    if done.returncode:
+        status = f"signal {-done.returncode}" if done.returncode < 0 else f"exit status {done.returncode}"
+        raise ConfigError(f"{name}: expected a command that prints the password, found that it failed ({status})")
+    return _line(done.stdout.decode("utf-8", "replace"), name)
+
+
+def _line(text: str, name: str) -> str:
+    line = text.removesuffix("\n").removesuffix("\r")
+    if not line.strip() or not line.isprintable():
+        found = "nothing" if not line.strip() else "several, or other characters"
+        raise ConfigError(f"{name}: expected one line of printable characters, found {found}")
+    return line
+
+
+def open_to_others(path: Path) -> bool:
+    """Return whether somebody else than its owner may read a file."""
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+    return False
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+PASSWORD_SETTING = b"accounts.password="
+
+
+def blot_command_line() -> None:
+    """Overwrite a password among our own arguments, which all users of the machine can see (proc_pid_cmdline(5))."""
+    with suppress(OSError, ValueError):
+        title = Path("/proc/self/cmdline").read_bytes()
+        stat_fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
+        start, end = int(stat_fields[45]), int(stat_fields[46])  # arg_start and arg_end, see proc_pid_stat(5)
+        if end - start != len(title):  # somebody else has changed the title
+            return
+        at = 0
+        for argument in title.split(b"\0"):
+            found = argument.find(PASSWORD_SETTING)
+            if found >= 0:
+                begin = found + len(PASSWORD_SETTING)
+                ctypes.memset(start + at + begin, ord("*"), len(argument) - begin)
+            at += len(argument) + 1

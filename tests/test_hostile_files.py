@@ -1,0 +1,461 @@
+"""Files and settings that nobody would write: read, or refused in one line and exit status 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
+
+from loadsim.cli import BAD_INPUT, main
+from loadsim.client import planning
+from loadsim.client.control import FROM_A_MEMBER, TO_A_MEMBER, decode
+from loadsim.client.snapshot import read_snapshot
+from loadsim.cluster.channel import FROM_A_MACHINE, MachineChannel
+from loadsim.cluster.deal import fit_clients
+from loadsim.cluster.link import Link, lines_in
+from loadsim.cluster.preparation import FROM_A_PREPARER
+from loadsim.cluster.software import software
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import load_scenario
+from loadsim.results.planned_load import PlannedLoad
+from loadsim.results.shapes import Check
+
+Capture = pytest.CaptureFixture[str]
+SOFTWARE = software()
+
+SOUND: dict[str, Any] = {
+    "name": "own",
+    "server": {"imap": {"host": "127.0.0.1", "port": 1}, "smtp": {"host": "127.0.0.1", "port": 2}},
+    "accounts": {"user": "user{index}", "password": "x"},
+    "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+    "run": {"day_length": "20s", "duration": "6s", "warm_up": "1s", "window": "4s"},
+    "lists": {"count": 2, "size": {"min": 1, "average": 2, "max": 3}},
+    "client": {},
+    "weights": {"READ": 1},
+    "criteria": {"score_ms": {"below": 1000}},
+    "limits": {"hits": 1, "generator": {"cpu": 0.5}},
+    "abort_on": {},
+    "cluster": {},
+    "allow_hosts": [],
+}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A working directory of its own, and so much memory and no more."""
+    monkeypatch.chdir(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def refused(reference: str, overrides: tuple[str, ...] = ()) -> str:
+    """The line with which a scenario is refused; '' when it is read."""
+    try:
+        load_scenario(reference, overrides)
+    except ConfigError as refusal:
+        line = str(refusal)
+        assert len(line) < 2000 and "\n" not in line, line
+        assert "expected" in line, line
+        return line
+    return ""
+
+
+def written(text: str | bytes) -> str:
+    """A scenario with this text; its name."""
+    Path("own.yaml").write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return "own.yaml"
+
+
+def with_key(text: str) -> str:
+    """A sound scenario, and this besides."""
+    return yaml.safe_dump({key: value for key, value in SOUND.items() if key not in text}) + text
+
+
+LAUGHS = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+)
+MAPS = "a0: &a0 {x: 1, y: 2}\n" + "".join(
+    f"a{n}: &a{n} {{{', '.join(f'k{k}: *a{n - 1}' for k in range(9))}}}\n" for n in range(1, 12)
+)
+MERGES = "m0: &m0 {a0: 1, b0: 2}\n" + "".join(
+    f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 9)}], a{n}: 1}}\n" for n in range(1, 10)
+)
+
+DOCUMENTS: dict[str, str | bytes] = {
+    "aliases of lists": LAUGHS + "topology: *a11\nserver: embedded\n",
+    "aliases of mappings": MAPS + "server: *a11\ntopology: *a11\n",
+    "aliases in criteria": MAPS + with_key("criteria: *a11\n"),
+    "aliases in weights": MAPS + with_key("weights: *a11\n"),
+    "merge keys of merge keys": MERGES + with_key("client: *m9\n"),
+    "a list in itself": with_key("topology: &a [*a]\n"),
+    "a mapping in itself": with_key("run: &a {day_length: *a}\n"),
+    "criteria in themselves": with_key("criteria: &a {score_ms: *a}\n"),
+    "deep lists": with_key("topology: " + "[" * 5000 + "]" * 5000),
+    "deep mappings": with_key("run: " + "{a: " * 2000 + "}" * 2000),
+    "deep criteria": with_key("criteria: " + "{a: " * 200 + "1" + "}" * 200),
+    "a huge number": with_key("run: {seed: " + "9" * 5000 + "}"),
+    "a number beyond reals": with_key("weights: {READ: " + "9" * 400 + "}"),
+    "a negative number beyond reals": with_key("weights: {READ: -" + "9" * 400 + "}"),
+    "limits beyond reals": with_key("limits: {generator: {cpu: " + "9" * 400 + "}}"),
+    "criteria beyond reals": with_key("criteria: {score_ms: {below: " + "9" * 400 + "}}"),
+    "users beyond reals": with_key("topology: [{profile: loadsim-5.5/light, users: " + "9" * 400 + "}]"),
+    "many users": with_key("topology: [{profile: loadsim-5.5/light, users: 99999999999999}]"),
+    "a long duration": with_key("run: {day_length: " + "9" * 400 + "h}"),
+    "a long share": with_key("limits: {done: '" + "9" * 5000 + "%'}"),
+    "a long size": with_key("lists: {size: {min: " + "9" * 5000 + "}}"),
+    "not a number": with_key("weights: {READ: .nan}"),
+    "infinity": with_key("weights: {READ: .inf}"),
+    "criteria that are not a number": with_key("criteria: {score_ms: {below: .nan}}"),
+    "a date": with_key("name: 2020-01-01"),
+    "an explicit date": with_key("name: !!timestamp 2020-01-01"),
+    "an impossible date": with_key("name: !!timestamp 2020-99-99"),
+    "an empty date": with_key("name: !!timestamp ''"),
+    "an explicit integer": with_key("name: !!int x"),
+    "an empty integer": with_key("name: !!int ''"),
+    "an explicit real": with_key("name: !!float x"),
+    "an explicit boolean": with_key("name: !!bool x"),
+    "binary": with_key("name: !!binary aGVsbG8="),
+    "binary that is none": with_key("name: !!binary '\u00e4'"),
+    "pairs": with_key("run: !!pairs [a: 1]"),
+    "an ordered map": with_key("run: !!omap [a: 1]"),
+    "a set": with_key("run: !!set {a, b}"),
+    "python": with_key("name: !!python/object/apply:os.system ['touch ran']"),
+    "an explicit list": with_key("name: !!seq {}"),
+    "an explicit mapping": with_key("name: !!map []"),
+    "a key twice": with_key("run: {seed: 1, seed: 2}"),
+    "a key twice, once quoted": with_key("run: {seed: 1, 'seed': 2}"),
+    "a key that is a list": with_key("run: {[1, 2]: 3}"),
+    "a key that is a mapping": with_key("run: {{a: 1}: 3}"),
+    "a key that is a number": with_key("run: {1: 3}"),
+    "a key that is null": with_key("run: {~: 3}"),
+    "a key of the document that is a number": with_key("1: 3"),
+    "a key of weights that is a number": with_key("weights: {1: 3}"),
+    "a key of weights that is a list": with_key("weights: {[1]: 3}"),
+    "a key of criteria that is a number": with_key("criteria: {1: {below: 3}}"),
+    "a key of criteria that is null": with_key("criteria: {~: {below: 3}}"),
+    "a key of a limit that is a number": with_key("criteria: {score_ms: {1: 3}}"),
+    "merge keys": with_key("run: {<<: {seed: 1}}"),
+    "a merge of a scalar": with_key("run: {<<: 1}"),
+    "a merge of itself": with_key("run: &a {<<: *a}"),
+    "NUL": with_key('name: "a\\0b"'),
+    "a raw NUL": b"name: a\0b\n",
+    "half a surrogate": with_key('name: "\\ud800"'),
+    "a raw surrogate": with_key("name: \ud800"),
+    "half a surrogate for a profile": with_key('topology: [{profile: "\\ud800.yaml", users: 1}]'),
+    "NUL in a path": with_key('accounts: {csv: "a\\0b"}'),
+    "escapes in a key": with_key('"\\e[2J": 1'),
+    "escapes in a name": with_key('name: "\\e[2J"'),
+    "turned writing": with_key("name: \u202eabc"),
+    "UTF-16": "name: x".encode("utf-16"),
+    "other bytes": b"\xff\xfe\xfd",
+    "nothing": b"",
+    "a scalar": b"x",
+    "a list": b"[1]",
+    "several documents": b"a: 1\n---\nb: 2\n",
+    "a directive": b"%YAML 9.9\n---\na: 1\n",
+    "an alias that is none": b"a: *b\n",
+    "tabs": b"a:\n\t- b\n",
+    "a long key": with_key("? " + "k" * 100_000 + "\n: 1\n"),
+    "a long profile": with_key("topology: [{profile: " + "p" * 100_000 + ", users: 1}]"),
+    "a long host": with_key("server: {imap: {host: " + "h" * 100_000 + "}, smtp: {host: h}}"),
+    "a long list of groups": with_key("topology: [" + "{profile: loadsim-5.5/light, users: 1}," * 200 + "]"),
+    "a profile that is a directory": with_key("topology: [{profile: ./, users: 1}]"),
+    "a profile that is a device": with_key("topology: [{profile: /dev/zero, users: 1}]"),
+    "accounts that are a device": with_key("accounts: {csv: /dev/zero}"),
+    "an authority that is a device": with_key(
+        "server: {imap: {host: 127.0.0.1, tls: starttls, ca_file: /dev/zero}, smtp: {host: 127.0.0.1}}"
+    ),
+}
+
+READ = {"a date", "a merge of itself", "merge keys", "a long list of groups", "turned writing"}
+"""Those of which nothing is wrong, or may be."""
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_odd_documents(name: str) -> None:
+    """An odd scenario is read, or refused in one line; nothing else, and soon."""
+    line = refused(written(DOCUMENTS[name]))
+    assert not Path("ran").exists()
+    assert line or name in READ, "it was read"
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("name", ["aliases of lists", "deep criteria", "escapes in a key", "half a surrogate"])
+def test_the_command_says_one_line(capsys: Capture, name: str) -> None:
+    """As the command says it."""
+    assert main(["plan", written(DOCUMENTS[name])]) == BAD_INPUT
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and said[:-1].isprintable()
+
+
+@pytest.mark.parametrize("kind", ["/dev/zero", "/dev/null", "/dev/tty", ".", "pipe.yaml", "socket.yaml", "large.yaml"])
+def test_what_is_no_file(kind: str) -> None:
+    """Neither devices nor pipes without a writer hold anybody up, and a large file is not read whole."""
+    if kind == "pipe.yaml":
+        os.mkfifo(kind)
+    elif kind == "socket.yaml":
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(kind)
+    elif kind == "large.yaml":
+        with Path(kind).open("wb") as file:
+            file.truncate(100 << 20)
+    assert refused(kind)
+
+
+def test_a_pipe_with_a_writer_is_read() -> None:
+    """As shells make one for <(...)."""
+    text = yaml.safe_dump(SOUND).encode()
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, text)
+        os.close(writing)
+        assert load_scenario(f"/dev/fd/{reading}").users == 2
+    finally:
+        os.close(reading)
+
+
+SETTINGS = [
+    "",
+    "=",
+    "=1",
+    "a",
+    ".=1",
+    "a..b=1",
+    "run.=1",
+    "name.x=1",
+    "name.x.y.z=1",
+    "topology.x=1",
+    "topology.-1=1",
+    "topology.1=1",
+    "topology.0=1",
+    "topology.0.users=x",
+    "topology.0.users.x=1",
+    "topology.\u0660.users=3",
+    "topology.\u00b2.users=3",
+    "topology=[]",
+    "topology=1",
+    "run.seed=" + "9" * 5000,
+    "run.seed=.nan",
+    "run.seed=[" + "[" * 3000,
+    "run=" + "{a: " * 100 + "1" + "}" * 100,
+    ".".join(["run"] * 5000) + "=1",
+    "criteria.score_ms=x",
+    "criteria.score_ms.below=.inf",
+    "criteria.score_ms.below.x=1",
+    "criteria." + "x" * 5000 + "=1",
+    "criteria=1",
+    "criteria=[1]",
+    "weights.READ=.nan",
+    "weights=~",
+    "server=~",
+    "server=[]",
+    "accounts=hunter2",
+    "accounts=~",
+    "name=\ud800",
+    "name=\x00",
+    "\x1b[2J=1",
+    "name=!!binary aGVsbG8=",
+    "name=&a [*a]",
+    "run.day_length=1e400",
+    "allow_hosts.0=x",
+    "allow_hosts=x",
+]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: ascii(setting[:30]))
+def test_odd_settings(setting: str) -> None:
+    """A setting is taken, or refused in one line that shows no password."""
+    line = refused(written(yaml.safe_dump(SOUND)), (setting,))
+    assert (line or setting.isascii() is False) and "hunter2" not in line
+    assert line.isprintable()
+
+
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), 2**63])
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(
+        ["1h", "30%", "22K", "10", "", "-1s", "9" * 400 + "h", "9" * 5000 + "%", "\ud800", "a\0b", "\x1b[2J"]
+    )
+    | st.dates()
+    | st.binary(max_size=4)
+)
+VALUES = st.recursive(
+    ODD,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def paths(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where there is a value."""
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, value in items:
+        yield (*at, key)
+        yield from paths(value, (*at, key))
+
+
+MORE = [("client", key) for key in ("think", "source_addresses", "submission", "tls_resumption")] + [
+    ("abort_on", key) for key in ("failed_share", "lost_users", "sessions_lost", "period")
+]
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(st.tuples(st.sampled_from([*paths(SOUND), *MORE]), VALUES), min_size=1, max_size=3))
+def test_any_document(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
+    """Whatever stands at the keys of a scenario, it is read or refused in one line."""
+    document = json.loads(json.dumps(SOUND))
+    for path, value in changes:
+        place = document
+        for step in path[:-1]:
+            place = (
+                place[step]
+                if isinstance(place, list) and isinstance(step, int) and step < len(place)
+                else (place.get(step) if isinstance(place, dict) else None)
+            )
+        if isinstance(place, dict):
+            place[path[-1]] = value
+    refused(written(yaml.dump(document, allow_unicode=False)))
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(key=st.sampled_from([".".join(map(str, path)) for path in paths(SOUND)]), value=VALUES, more=st.text(max_size=5))
+def test_any_setting(key: str, value: Any, more: str) -> None:
+    """The same of settings."""
+    refused(written(yaml.safe_dump(SOUND)), (f"{key}{more}={yaml.dump(value, default_flow_style=True)}",))
+
+
+# --- lines of control -----------------------------------------------------------------------------------------------
+
+LINES = st.recursive(ODD, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner), max_leaves=5)
+KINDS = st.sampled_from(sorted({**FROM_A_MACHINE, **TO_A_MEMBER, **FROM_A_PREPARER})) | st.text(max_size=5)
+
+
+def line_of(kind: str, about: Any) -> bytes:
+    """A line that says this."""
+    return json.dumps({kind: about}, default=str).encode() + b"\n"
+
+
+@settings(deadline=None, max_examples=500)
+@given(kind=KINDS, about=LINES, table=st.sampled_from([FROM_A_MACHINE, FROM_A_MEMBER, TO_A_MEMBER, FROM_A_PREPARER]))
+def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Mapping[str, Check]) -> None:
+    """Each kind of line, with anything in it, is what it should be, or refused on one line."""
+    try:
+        found, value = decode(line_of(kind, about), table)
+        if found == "snapshot":
+            read_snapshot(value)
+    except ValueError as refusal:
+        assert str(refusal).startswith("control protocol: ") and len(str(refusal)) < 400
+    else:
+        assert found in table
+
+
+@settings(deadline=None, max_examples=300)
+@given(line=st.binary(max_size=30) | st.sampled_from([b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"]))
+def test_any_bytes_are_a_line_or_refused(line: bytes) -> None:
+    """Whatever comes, in lines of control and of links."""
+    for read in (lambda: decode(line, FROM_A_MACHINE), lambda: Link(lambda _: None).receive(line)):
+        with suppress(ValueError):
+            read()
+
+
+@pytest.mark.parametrize("message", [None, 1, 10**12, "x", {"lines": []}, [10**12], ["x"], [None], [[b"x"]]])
+def test_messages_of_a_connection_are_lists_of_lines(message: Any) -> None:
+    """A number is not taken for so many zeros."""
+    with pytest.raises(ValueError, match="expected a list of lines"):
+        lines_in(message)
+
+
+def test_a_machine_that_says_what_is_no_line_of_ours_cuts_its_connection() -> None:
+    """Nothing of it comes to the run."""
+    for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"failed": 1}\n', b'1 {"ready": "x"}\n'):
+        channel = MachineChannel()
+        with pytest.raises(ValueError, match="control protocol: "):
+            channel.link.receive(line)
+        assert channel.ended is None
+
+
+@pytest.mark.parametrize("about", [None, 1, {}, {"software": "other"}, {"software": SOFTWARE, "cores": "x"}])
+def test_a_client_that_describes_itself_oddly_is_refused(about: Any) -> None:
+    """In one line that names it."""
+    with pytest.raises(ConfigError, match=r"^client a: expected "):
+        fit_clients({"a": about})
+
+
+# --- the cache of plans, and files of a run directory ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"[" * 100_000),
+        lambda file: file.write_bytes(b"[]"),
+        lambda file: file.write_text(file.read_text().replace("READ", "RE\\ud800AD").replace("[", "[-1,")),
+        lambda file: file.write_bytes(b'{"software": ' + b"9" * 5000 + b"}"),
+        lambda file: file.chmod(0o666),
+        lambda file: file.parent.chmod(0o777),
+        lambda file: (file.unlink(), os.mkfifo(file, 0o600)),
+        lambda file: (file.unlink(), file.symlink_to("/dev/zero")),
+        lambda file: (file.unlink(), file.mkdir()),
+    ],
+)
+def test_a_plan_in_the_cache_that_may_be_somebody_elses_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], object]
+) -> None:
+    """What is damaged, or what others can write, is not believed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "cache"))
+    scenario = load_scenario(written(yaml.safe_dump(SOUND)))
+    load = PlannedLoad(scenario.duration_s, {"READ": (1, 2)})
+    planning.keep(scenario, "loadsim", load)
+    assert planning.cached(scenario, "loadsim") == load
+    (file,) = planning.cache_directory().glob("*.json")
+    assert file.stat().st_mode & 0o077 == 0 and file.parent.stat().st_mode & 0o077 == 0
+    harm(file)
+    assert planning.cached(scenario, "loadsim") is None
+
+
+def test_odd_events_and_scenarios_of_a_run_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    """A report leaves out what is no event of ours, and shows none of its control characters."""
+    tasks = [LOGGED_ON, done("READ", 1000, 10)]
+    write_sample(Path("run/logs/c1.tlog"), tasks=tasks, mails=DELIVERED)
+    odd = ["", "[", "[]", "1", "[" * 100_000, '{"event": 1}', '{"event": "failures", "times": "x"}', "\x00"]
+    odd += ['{"event": "failures", "times": 1e400}', '{"event": "failure", "at_s": "x"}', '{"event": "x", "at_s": NaN}']
+    odd += ['{"event": "failure", "task": "READ", "outcome": "lost", "kind": "\\u001b[2J", "at_s": 1}']
+    Path("run/events.jsonl").write_text("\n".join(odd), encoding="utf-8")
+    Path("run/scenario.yaml").write_text(LAUGHS, encoding="utf-8")
+    for format_ in ("md", "json", "html"):
+        assert main(["report", "run", "--format", format_]) == 0
+        assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["aliases of mappings", "not a number", "a key of weights that is a number"])
+def test_odd_weights_and_criteria(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Weights and criteria of the command line come through the same door."""
+    log = write_sample(Path("c1.tlog"), tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED)
+    for option in ("--weights", "--criteria"):
+        for file in (written(DOCUMENTS[name]), "/dev/zero"):
+            status = main(["log", "answer", str(log), option, file])
+            said = capsys.readouterr().err
+            assert status in (0, 1, BAD_INPUT, 3) and (status != BAD_INPUT or said.count("\n") == 1)
+            assert status == BAD_INPUT or option == "--criteria"

@@ -1,0 +1,390 @@
+"""Timing logs with right checksums and odd contents: a right answer, or one line and exit status 2."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import tempfile
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hostile_logs import (
+    FACTS,
+    HEADER,
+    MACHINE_FACTS,
+    MACHINE_SAMPLE,
+    ODD,
+    SAMPLE,
+    Change,
+    Parts,
+    changes,
+    nested,
+    paths_in,
+    record,
+    write_engine,
+    write_machine,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from timing_samples import HEADER as SAMPLE_HEADER
+
+from loadsim.cli import BAD_INPUT, main
+from loadsim.errors import LogError
+from loadsim.results import container, log_schema
+from loadsim.results.criteria import OLDER
+from loadsim.results.merge import read_logs
+from loadsim.results.records import NEVER
+from loadsim.results.timinglog import write_log
+
+Capture = pytest.CaptureFixture[str]
+
+FAR = 2**63 - 1
+
+RECORDS: dict[str, Change] = {
+    "due at the end of time": record(container.TASKS, 2, scheduled_us=FAR),
+    "due at the begin of time": record(container.TASKS, 2, scheduled_us=NEVER),
+    "due before the begin of time": record(container.TASKS, 2, scheduled_us=NEVER + 1),
+    "due in a hundred years": record(container.TASKS, 2, scheduled_us=1 << 52),
+    "started at the end of time": record(container.TASKS, 2, started_us=FAR),
+    "ended at the end of time": record(container.TASKS, 2, ended_us=FAR),
+    "ended before it started": record(container.TASKS, 2, ended_us=1),
+    "a hit that never ended": record(container.TASKS, 2, ended_us=NEVER),
+    "a hit that never started": record(container.TASKS, 2, started_us=NEVER),
+    "a failure that never ended": record(container.TASKS, 3, ended_us=NEVER),
+    "a failure that neither started nor ended": record(container.TASKS, 3, ended_us=NEVER, started_us=NEVER),
+    "a span that never ended": record(container.TASKS, 6, ended_us=NEVER),
+    **{
+        f"{field} {late}": record(container.TASKS, 2, **{field: late})
+        for field in ("late_busy_s", "late_down_s", "late_generator_s")
+        for late in (math.nan, math.inf, -math.inf, -1.0, 3e38)
+    },
+    "user outside of the population": record(container.TASKS, 2, user=3),
+    "a user of mail outside of the population": record(container.MAILS, 0, user=2**32 - 1),
+    **{
+        f"{field} out of range": record(kind, 0, **{field: number})
+        for kind, fields in (
+            (container.TASKS, {"task": 65_535, "profile": 99, "protocol": 99, "error": 99, "outcome": 255}),
+            (container.MAILS, {"folder": 99, "event": 99}),
+            (container.COMMANDS, {"command": 99, "outcome": 99}),
+        )
+        for field, number in fields.items()
+    },
+    "mail at the end of time": record(container.MAILS, 1, at_us=FAR),
+    "mail at the begin of time": record(container.MAILS, 1, at_us=NEVER),
+    "mail seen before it was accepted": record(container.MAILS, 1, at_us=-5_000_000),
+    "a message's id with other bytes": record(container.MAILS, 0, message=b"\xff\x1b[2J"),
+    "a message's id with control characters": record(container.MAILS, 0, message=b"\x1b[2J\x07"),
+    "a command at the end of time": record(container.COMMANDS, 0, started_us=FAR),
+    "a command at the begin of time": record(container.COMMANDS, 0, started_us=NEVER),
+    "a command of the longest time": record(container.COMMANDS, 0, took_us=2**32 - 1),
+}
+
+
+def _strings(value: Any) -> Change:
+    def change(parts: Parts) -> None:
+        parts.of(container.STRINGS)[1] = value
+
+    return change
+
+
+def _block(kind: int, payload: Any) -> Change:
+    return lambda parts: parts.blocks.append([kind, payload])
+
+
+OTHERS: dict[str, Change] = {
+    **{f"strings are {odd}": _strings(value) for odd, value in ODD.items()},
+    "strings with control characters": _strings(
+        ["other", "READ\x1b[2J", "medium", "imap", "a\x00", "a", "x", "y", "z"] * 3
+    ),
+    "a string table of 70,000": _strings([f"n{number}" for number in range(70_000)]),
+    "a string of 10 MB": _strings(["x" * 1_000_000] * 3),
+    "many long strings": _strings([f"{number:0900d}" for number in range(40_000)]),
+    "facts are a list of lists": _block(container.FACTS, [[1]]),
+    "facts are a mapping": _block(container.FACTS, {}),
+    "facts without end": _block(container.FACTS, [{"ended": "crashed"}]),
+    "deep facts that nobody knows": _block(container.FACTS, [{"unknown": nested(200)}]),
+    "health of lists": _block(container.HEALTH, [[]]),
+    "deep health that nobody knows": _block(container.HEALTH, [{"unknown": nested(400)}]),
+    "JSON without end": _block(container.FACTS, b"[" * 100_000),
+    "a number of thousands of digits": _block(container.FACTS, b'[{"drain_s": ' + b"9" * 5000 + b"}]"),
+    "the real number 1e400": _block(container.FACTS, b'[{"drain_s": 1e400}]'),
+    "no UTF-8": _block(container.STRINGS, b'["\xff"]'),
+    "a fact twice": _block(container.FACTS, b'[{"lost_users": 1, "lost_users": 0}]'),
+    "a kind that nobody knows": _block(9, b"\x00"),
+    "records that are named": _block(container.TASKS | container.NAMED, b"\x00" * 63),
+    "records cut off": _block(container.TASKS, b"\x00" * 60),
+    "a sample in the past": _block(container.HEALTH, [{**SAMPLE, "at_ns": 0, "lags_from_ns": 0}]),
+    "samples at the same instant": _block(container.HEALTH, [SAMPLE, SAMPLE, SAMPLE]),
+    "samples of a machine among an engine's": _block(container.HEALTH, [MACHINE_SAMPLE]),
+}
+
+
+@pytest.fixture(autouse=True)
+def bounded() -> Iterator[None]:
+    """So much memory, and no more: what takes more fails."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def commands(log: Path, out: Path) -> dict[str, list[str]]:
+    """Each verb that reads logs."""
+    name = str(log)
+    return {
+        "times": ["log", "times", name],
+        "check": ["log", "check", name],
+        "show": ["log", "show", name],
+        "answer": ["log", "answer", name, "--commands", "--json"],
+        "answer by minute": ["log", "answer", name, "--by", "minute"],
+        "answer by group": ["log", "answer", name, "--by", "group"],
+        "truncate": ["log", "truncate", name, "0", "90", "-o", str(out / "cut.tlog")],
+        "merge": ["log", "merge", name, "-o", str(out / "merged.tlog"), "--force"],
+        "report": ["report", name, "--format", "md"],
+        "compare": ["compare", "--base", name, "--new", name],
+        "export": ["log", "export", "csv", name],
+        "export health": ["log", "export", "csv", "--kind", "health", name],
+        "export mails": ["log", "export", "csv", "--kind", "mails", name],
+    }
+
+
+STATUSES = {
+    "check": (0, 1, 2),
+    "compare": (0, 1, 2, 3, 4),
+    "answer": (0, 1, 2, 3),
+    "answer by minute": (0, 1, 2, 3),
+    "answer by group": (0, 1, 2, 3),
+}
+
+
+def obey(capsys: Capture, name: str, words: list[str]) -> int:
+    """Run a command; it must do its work, or refuse in one line."""
+    try:
+        status = main(words)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    out, said = capsys.readouterr()
+    assert status in STATUSES.get(name, (0, 2)), (name, status, said[-2000:])
+    if status == BAD_INPUT:
+        assert said.startswith("loadsim") and said.endswith("\n") and said.count("\n") == 1, said
+        assert said[:-1].isprintable() and len(said) < 600, said
+        assert ": expected " in said and "found" in said, said
+    assert all(line.isprintable() for line in out.splitlines()) or name == "show"
+    assert "\x1b" not in out
+    return status
+
+
+OF_DOCUMENTS = ("times", "answer", "merge", "export health")
+"""Verbs to which documents matter; the others tell what the records are."""
+
+
+def all_verbs(capsys: Capture, log: Path, out: Path, verbs: Sequence[str] = ()) -> dict[str, int]:
+    """The exit status of each verb, or of these, about a log; where that is refused at the door, of one of them."""
+    out.mkdir(exist_ok=True)
+    try:
+        read_logs([log])
+    except LogError:
+        return {"answer": obey(capsys, "answer", commands(log, out)["answer"])}
+    return {name: obey(capsys, name, words) for name, words in commands(log, out).items() if not verbs or name in verbs}
+
+
+def swept(out: Path) -> Path:
+    """A directory without the files of the case before."""
+    for file in out.glob("*") if out.is_dir() else ():
+        file.unlink()
+    return out
+
+
+def test_the_sound_logs_are_believed(capsys: Capture, tmp_path: Path) -> None:
+    """The logs that are changed below are good themselves: alone, together, and merged."""
+    write_engine(tmp_path / "run" / "logs" / "c1.0.tlog")
+    write_machine(tmp_path / "run" / "logs" / "c1.machine.tlog")
+    for log in (tmp_path / "run", tmp_path / "out" / "merged.tlog"):
+        found = all_verbs(capsys, log, swept(tmp_path / "out") if log.is_dir() else tmp_path / "again")
+        assert len(found) > 5 and BAD_INPUT not in (found | {"compare": 0}).values(), (
+            found
+        )  # it refuses a run against itself
+
+
+HERE: dict[str, tuple[str, Callable[[Parts], Any], Any]] = {
+    "header": ("engine", lambda parts: parts.header, SAMPLE_HEADER | HEADER),
+    "facts": ("engine", lambda parts: parts.of(container.FACTS)[1][0], FACTS),
+    "health": ("engine", lambda parts: parts.of(container.HEALTH)[1][0], SAMPLE),
+    "machine facts": ("machine", lambda parts: parts.of(container.FACTS)[1][0], MACHINE_FACTS),
+    "machine health": ("machine", lambda parts: parts.of(container.HEALTH)[1][0], MACHINE_SAMPLE),
+}
+
+
+def _merged(directory: Path) -> Path:
+    """A merged log, of an engine and its machine."""
+    write_engine(directory / "c1.0.tlog")
+    write_machine(directory / "c1.machine.tlog")
+    write_log(read_logs([directory]), directory / "merged.log")
+    return directory / "merged.log"
+
+
+def _keys() -> list[tuple[str, str]]:
+    with tempfile.TemporaryDirectory() as directory:
+        merged = Parts(_merged(Path(directory)))
+    HERE["merged"] = ("merged", lambda parts: parts.header, merged.header)
+    HERE["merged health"] = (
+        "merged",
+        lambda parts: parts.of(container.HEALTH)[1][0],
+        merged.of(container.HEALTH)[1][0],
+    )
+    return [
+        (where, ".".join(map(str, path))) for where, (_, _, document) in HERE.items() for path in paths_in(document)
+    ]
+
+
+def sound(which: str, place: Path) -> Path:
+    """A sound log of an engine or a machine, or of both."""
+    if which == "merged":
+        return _merged(place)
+    return write_engine(place / "c1.0.tlog") if which == "engine" else write_machine(place / "c1.machine.tlog")
+
+
+@pytest.mark.parametrize(("where", "key"), _keys())
+def test_odd_values_in_documents(capsys: Capture, tmp_path: Path, where: str, key: str) -> None:
+    """Each key of each document, missing or with each odd value: a right answer, or one line."""
+    which, choose, document = HERE[where]
+    path = next(path for path in paths_in(document) if ".".join(map(str, path)) == key)
+    place = tmp_path / "sound"
+    log = sound(which, place)
+    for name, change in changes(choose, path).items():
+        parts = Parts(log)
+        change(parts)
+        odd = parts.write(tmp_path / "odd" / "c1.odd.tlog")
+        try:
+            all_verbs(capsys, odd, swept(tmp_path / "out"), OF_DOCUMENTS)
+        except Exception as failure:
+            raise AssertionError(f"{where}: {key} {name}") from failure
+
+
+@pytest.mark.parametrize("name", [*RECORDS, *OTHERS])
+def test_odd_records_and_blocks(capsys: Capture, tmp_path: Path, name: str) -> None:
+    """Records and blocks that no writer of ours makes: a right answer, or one line."""
+    parts = Parts(write_engine(tmp_path / "c1.0.tlog"))
+    (RECORDS | OTHERS)[name](parts)
+    all_verbs(capsys, parts.write(tmp_path / "odd" / "c1.0.tlog"), tmp_path / "out")
+
+
+REFUSED = {
+    "due at the end of time": "scheduled_us: expected an instant within 35 years",
+    "ended before it started": "ended_us: expected an end after the start",
+    "a hit that never ended": "ended_us: expected an end after the start of what came to one, found",
+    "late_generator_s nan": "late_generator_s: expected seconds from 0 to 33554432, found nan",
+    "user outside of the population": "user: expected one of 2, found user 3",
+    "outcome out of range": "outcome: expected a number below",
+    "a message's id with other bytes": "message: expected an id of printable ASCII, found the byte 255",
+    "facts without end": "facts: ended: expected one of completed, early, given up, found 'crashed'",
+    "a fact twice": "expected each key once, found 'lost_users' again",
+    "a string table of 70,000": "names: expected at most 65536, found",
+    "no UTF-8": "expected JSON, found something else",
+    "JSON without end": "expected JSON, found something else",
+}
+
+
+@pytest.mark.parametrize(("name", "says"), REFUSED.items())
+def test_the_line_names_file_key_expected_found(capsys: Capture, tmp_path: Path, name: str, says: str) -> None:
+    """What is refused is named so that somebody can find it."""
+    parts = Parts(write_engine(tmp_path / "c1.0.tlog"))
+    (RECORDS | OTHERS)[name](parts)
+    assert main(["log", "answer", str(parts.write(tmp_path / "odd.tlog"))]) == BAD_INPUT
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'odd.tlog'}: " in said and says in said
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (b"[]", "header: expected a JSON object, found a list"),
+        (b"[" * 5000, "header: expected JSON, found something else"),
+        (b'{"epoch_ns": 1, "epoch_ns": 2}', "header: expected each key once, found 'epoch_ns' again"),
+        (b"{}", "header: epoch_ns: expected a value, found nothing"),
+        (b'{"epoch_ns": 1e400}', "header: epoch_ns: expected a whole number from"),
+        (b'{"epoch_ns": 1, "unknown": ' + b"[" * 50 + b"]" * 50 + b"}", "header: expected at most 16 levels"),
+    ],
+)
+def test_headers_that_are_none(capsys: Capture, tmp_path: Path, header: bytes, says: str) -> None:
+    """A header that is no object, or says something twice, is refused."""
+    log = Parts(write_engine(tmp_path / "c1.0.tlog")).write(tmp_path / "odd.tlog", header)
+    assert main(["log", "check", str(log)]) == BAD_INPUT
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("window", [[0.0, 3e7], [-3e7, 3e7], [90.0, 10.0], [10.0, 10.0]])
+def test_long_windows_take_little_memory(capsys: Capture, tmp_path: Path, window: list[float]) -> None:
+    """A window of a year is answered in as much memory as its records ask for."""
+    parts = Parts(write_engine(tmp_path / "c1.0.tlog", window_s=window, duration_s=None))
+    record(
+        container.TASKS, 2, scheduled_us=20_000_000_000_000 + 80_000_000, started_us=NEVER, ended_us=NEVER, outcome=5
+    )(parts)
+    log = parts.write(tmp_path / "odd.tlog")
+    tracemalloc.start()
+    try:
+        all_verbs(capsys, log, tmp_path / "out")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 27
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["device", "directory", "pipe", "gone", "nul"])
+def test_what_is_no_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) -> None:
+    """Neither a device nor a pipe without a writer holds anybody up."""
+    os.mkfifo(tmp_path / "pipe.tlog")
+    (tmp_path / "directory.tlog").mkdir()
+    names = {"device": "/dev/zero", "pipe": str(tmp_path / "pipe.tlog"), "nul": "a\x00b"}
+    assert main(["log", "answer", names.get(kind, str(tmp_path / f"{kind}.tlog"))]) == BAD_INPUT
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_older_criteria_are_known() -> None:
+    """The check of the header knows the keys of the first logs."""
+    assert OLDER.keys() == log_schema.OLDER_CRITERIA
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(list(ODD.values())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    header=st.dictionaries(st.sampled_from(sorted(SAMPLE_HEADER | HEADER)), VALUES, min_size=1, max_size=3),
+    facts=st.dictionaries(st.sampled_from(sorted(FACTS)), VALUES, max_size=2),
+    sample=st.dictionaries(st.sampled_from(sorted({**SAMPLE, **MACHINE_SAMPLE})), VALUES, max_size=3),
+)
+def test_any_documents(
+    capsys: Capture, tmp_path: Path, header: dict[str, Any], facts: dict[str, Any], sample: dict[str, Any]
+) -> None:
+    """Whatever the documents hold, each verb does its work or refuses in one line."""
+    parts = Parts(write_engine(tmp_path / "sound" / f"{uuid4()}.tlog"))
+    parts.header.update(header)
+    parts.blocks.append([container.FACTS, [facts]])
+    parts.blocks.append([container.HEALTH, [sample]])
+    all_verbs(capsys, parts.write(tmp_path / "odd.tlog"), swept(tmp_path / "out"))
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_records(capsys: Capture, tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever bytes the records hold, each verb does its work or refuses in one line."""
+    parts = Parts(write_engine(tmp_path / "sound" / f"{uuid4()}.tlog"))
+    block = parts.of(data.draw(st.sampled_from([container.TASKS, container.MAILS, container.COMMANDS])))
+    payload = bytearray(block[1])
+    for _ in range(data.draw(st.integers(1, 4))):
+        begin = data.draw(st.integers(0, len(payload) - 8))
+        payload[begin : begin + 8] = data.draw(
+            st.sampled_from([b"\0" * 8, b"\xff" * 8]) | st.binary(min_size=8, max_size=8)
+        )
+    block[1] = bytes(payload)
+    all_verbs(capsys, parts.write(tmp_path / "odd.tlog"), swept(tmp_path / "out"))

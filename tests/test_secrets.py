@@ -1,0 +1,300 @@
+"""Passwords come from where they do not show, and show nowhere: not in arguments, environments, files or errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
+
+from loadsim.cli import BAD_INPUT, main
+from loadsim.errors import ConfigError
+from loadsim.model.accounts import AccountPattern
+from loadsim.model.scenario import Scenario, load_scenario
+
+SECRET = "hunter2-{index}"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(accounts: Any, **changes: Any) -> str:
+    """A scenario with these accounts; its name."""
+    document = {
+        "server": "embedded",
+        "accounts": accounts,
+        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+        "run": {"day_length": "20s", "duration": "6s", "warm_up": "1s", "window": "4s", "ramp_up": "1s"},
+        **changes,
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    return "own.yaml"
+
+
+def password(scenario: Scenario) -> str:
+    """Of user 1."""
+    assert isinstance(scenario.accounts, AccountPattern)
+    return scenario.account(1).password
+
+
+def secret_file(text: str = SECRET + "\n", mode: int = 0o600) -> str:
+    """A file with a password; its name."""
+    Path("secret").write_text(text, encoding="utf-8")
+    Path("secret").chmod(mode)
+    return "secret"
+
+
+# --- where they come from -----------------------------------------------------------------------------------------
+
+
+def test_a_password_from_a_file() -> None:
+    """The file lies beside the scenario; its line end is none of the password's; numbers are filled in."""
+    scenario = load_scenario(written({"user": "user{index}", "password_file": secret_file()}))
+    assert password(scenario) == "hunter2-1"
+    assert "hunter2" not in scenario.to_yaml() and not scenario.exposed
+
+
+def test_a_password_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken out of the environment, so that no process inherits it, and may be asked for again."""
+    monkeypatch.setenv("LOADSIM_TEST_PASSWORD", SECRET)
+    name = written({"user": "user{index}", "password_env": "LOADSIM_TEST_PASSWORD"})
+    assert password(load_scenario(name)) == password(load_scenario(name)) == "hunter2-1"
+    assert "LOADSIM_TEST_PASSWORD" not in os.environ
+
+
+def test_a_password_from_a_command() -> None:
+    """The command is run as it is written, without a shell."""
+    name = written({"user": "user{index}", "password_command": "printf '%s\\n' 'hunter2-{index}'"})
+    assert password(load_scenario(name)) == "hunter2-1"
+
+
+@pytest.mark.parametrize(
+    ("accounts", "says"),
+    [
+        ({"user": "u{index}"}, "expected either csv, or user and password, found only a user"),
+        ({"password_file": "x"}, "expected either csv, or user and password, found only a password"),
+        (
+            {"user": "u{index}", "password_file": "x", "password_env": "Y"},
+            "expected one of password, password_file, password_env, password_command, found password_file and"
+            " password_env",
+        ),
+        ({"csv": "x", "password_env": "Y"}, "expected either csv, or user and password, found both"),
+        (
+            {"user": "u{index}", "password_file": "none"},
+            "own.yaml: accounts.password_file: expected a file that can be read, found: No such file",
+        ),
+        (
+            {"user": "u{index}", "password_file": "/dev/zero"},
+            "accounts.password_file: expected a file that can be read",
+        ),
+        ({"user": "u{index}", "password_file": "two"}, "expected one line of printable characters, found several"),
+        ({"user": "u{index}", "password_file": "empty"}, "expected one line of printable characters, found nothing"),
+        (
+            {"user": "u{index}", "password_env": "LOADSIM_NO_SUCH"},
+            "own.yaml: accounts.password_env: expected a variable of the environment that is set, found none called",
+        ),
+        (
+            {"user": "u{index}", "password_command": "sh -c 'echo hunter2; echo hunter2 >&2; exit 3'"},
+            "own.yaml: accounts.password_command: expected a command that prints the password, found that it failed"
+            " (exit status 3)",
+        ),
+        (
+            {"user": "u{index}", "password_command": "no-such-command"},
+            "expected a command that can be run, found: No such",
+        ),
+        ({"user": "u{index}", "password_command": "echo 'hunter2"}, "quotation marks that are not closed"),
+        ({"user": "u{index}", "password_command": "true"}, "expected one line of printable characters, found nothing"),
+        ({"user": "u{index}", "password_command": ["hunter2"]}, "expected a text"),
+    ],
+)
+def test_no_password_to_be_had(capfd: pytest.CaptureFixture[str], accounts: Any, says: str) -> None:
+    """What is wrong is one line that shows no password, and nothing that the command has printed."""
+    Path("two").write_text("hunter2\nhunter3\n", encoding="utf-8")
+    Path("empty").write_text("\n", encoding="utf-8")
+    assert main(["init", written(accounts)]) == BAD_INPUT
+    out, said = capfd.readouterr()
+    assert says in said and said.count("\n") == 1 and "hunter2" not in said and not out
+
+
+def test_a_setting_takes_the_place_of_the_files_password() -> None:
+    """As for the scenario in a run directory, where it is masked."""
+    name = written({"user": "u{index}", "password": "***"})
+    assert password(load_scenario(name, [f"accounts.password_file={secret_file()}"])) == "hunter2-1"
+    with pytest.raises(ConfigError, match="expected one of password, password_file"):
+        load_scenario(name, ["accounts.password_file=secret", "accounts.password_env=X"])
+
+
+def test_a_plan_needs_no_password(capsys: Capture) -> None:
+    """Nobody logs on: no command is run."""
+    assert main(["plan", written({"user": "u{index}", "password_command": "touch ran"})]) == 0
+    assert not Path("ran").exists()
+
+
+def test_a_report_runs_no_command(capsys: Capture) -> None:
+    """The scenario in a run directory may be somebody else's: a report asks nothing for a password."""
+    run = Path("run")
+    write_sample(run / "logs" / "c1.0.tlog", tasks=[LOGGED_ON, done("READ", 1000, 10)], mails=DELIVERED)
+    Path(written({"user": "u{index}", "password_command": "touch ran"})).rename(run / "scenario.yaml")
+    assert main(["report", "run", "--format", "md"]) == 0
+    assert not Path("ran").exists()
+
+
+# --- who may come to know them --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_file_that_others_can_read(mode: int) -> None:
+    """The warning names the file and what ends it."""
+    (warning,) = load_scenario(written({"user": "u{index}", "password_file": secret_file(mode=mode)})).exposed
+    assert warning == "accounts.password_file: secret: others can read it; chmod 600 ends that"
+
+
+def test_a_table_that_others_can_read() -> None:
+    """The same of a table of accounts."""
+    Path("users.csv").write_text("user,password\na,hunter2\nb,hunter2\n", encoding="utf-8")
+    for mode, warnings in ((0o644, 1), (0o600, 0)):
+        Path("users.csv").chmod(mode)
+        assert len(load_scenario(written({"csv": "users.csv"})).exposed) == warnings
+
+
+def test_a_password_on_the_command_line() -> None:
+    """It works, and is warned of, without showing it."""
+    scenario = load_scenario(written({"user": "u{index}", "password": "x"}), [f"accounts.password={SECRET}"])
+    assert password(scenario) == "hunter2-1"
+    (warning,) = scenario.exposed
+    assert "--set accounts.password: other users can see it" in warning and "hunter2" not in warning
+
+
+REMOTE = {
+    "imap": {"host": "mail.example", "tls": "none"},
+    "smtp": {"host": "mail.example", "tls": "none", "port": 25},
+}
+
+
+@pytest.mark.parametrize(
+    ("imap", "smtp", "found"),
+    [
+        ({}, {}, ["IMAP at mail.example:143", "SMTP at mail.example:25"]),
+        ({"tls": "starttls"}, {}, ["SMTP at mail.example:25"]),
+        ({"tls": "implicit"}, {"tls": "starttls"}, []),
+        ({"tls": "implicit"}, {"auth": False}, []),
+        ({"host": "127.0.0.1"}, {"host": "localhost"}, []),
+    ],
+)
+def test_passwords_in_the_clear(imap: dict[str, Any], smtp: dict[str, Any], found: list[str]) -> None:
+    """Each way without TLS that leads off this machine, and has a password on it."""
+    server = {"imap": REMOTE["imap"] | imap, "smtp": REMOTE["smtp"] | smtp}
+    accounts = {"user": "u{index}", "password": "x"}
+    scenario = load_scenario(written(accounts, server=server, allow_hosts=["mail.example"]))
+    assert list(scenario.in_the_clear) == [f"passwords go to {where} in the clear (tls: none)" for where in found]
+
+
+def test_the_answer_warns_of_passwords_in_the_clear(capsys: Capture) -> None:
+    """What the header says is among the warnings of the verdict."""
+    warning = "passwords go to IMAP at mail.example:143 in the clear (tls: none)"
+    tasks = [LOGGED_ON, done("READ", 1000, 10)]
+    log = write_sample(Path("c1.tlog"), tasks=tasks, mails=DELIVERED, header={"in_the_clear": [warning]})
+    main(["log", "answer", str(log), "--json"])
+    assert json.loads(capsys.readouterr().out)["warnings"][0] == warning
+
+
+def test_the_commands_warn_at_their_start(capsys: Capture) -> None:
+    """On standard error, before anything is done."""
+    server = {"imap": REMOTE["imap"], "smtp": REMOTE["smtp"]}
+    name = written({"user": "u{index}", "password": "x"}, server=server, allow_hosts=["mail.example"])
+    main(["topology", "export", name, "--format", "csv", "--out", "tables"])
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "loadsim: warning: passwords go to IMAP at mail.example:143 in the clear (tls: none)"
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def _descendants(process: int) -> Iterator[int]:
+    with suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield int(child)
+                yield from _descendants(int(child))
+
+
+@pytest.mark.parametrize("way", ["set", "env"])
+def test_a_run_shows_its_password_to_nobody(place: Path, way: str) -> None:
+    """Neither arguments nor environment of any process of it have it, nor any file; all files are the owner's."""
+    accounts = (
+        {"user": "u{index}", "password": "x"} if way == "set" else {"user": "u{index}", "password_env": "PASS_IT"}
+    )
+    name = written(accounts)
+    settings = ["--set", f"accounts.password={SECRET}"] if way == "set" else []
+    (place / "numpy.py").write_text("open('hostile', 'w').close(); raise SystemExit(9)", encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "loadsim", "run", name, "--out", "out", "--engines", "1", *settings]
+    environment = {**os.environ, **({"PASS_IT": SECRET} if way == "env" else {})}
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, umask=0o022)
+    seen: dict[int, str] = {}
+    while running.poll() is None:
+        for process in {running.pid, *_descendants(running.pid)}:
+            with suppress(OSError):
+                shown = Path(f"/proc/{process}/cmdline").read_bytes()
+                if process != running.pid:
+                    shown += Path(f"/proc/{process}/environ").read_bytes()
+                seen[process] = shown.decode("utf-8", "replace")  # the last that was seen of each
+        time.sleep(0.02)
+    assert running.stderr is not None
+    said = running.stderr.read().decode()
+    running.stderr.close()
+    assert running.returncode in (0, 1, 3), said
+    assert len(seen) >= 3, seen  # ourselves, the server, an engine
+    assert not [process for process, shown in seen.items() if "hunter2" in shown]
+    assert "hunter2" not in said and not Path("hostile").exists()
+    assert ("--set accounts.password: other users can see it" in said) == (way == "set")
+    for path in [Path("out"), *Path("out").rglob("*")]:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert not mode & 0o077, (path, oct(mode))
+        assert path.is_dir() or b"hunter2" not in path.read_bytes(), path
+
+
+def test_outputs_that_were_asked_for_keep_to_the_umask(place: Path) -> None:
+    """A report to a path of the user's is as readable as their other files."""
+    tasks = [LOGGED_ON, done("READ", 1000, 10)]
+    write_sample(Path("run/logs/c1.tlog"), tasks=tasks, mails=DELIVERED)
+    before = os.umask(0o022)
+    try:
+        assert main(["report", "run", "--format", "md", "-o", "page.md"]) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(Path("page.md").stat().st_mode) == 0o644
+
+
+def test_every_python_child_is_started_safely() -> None:
+    """With -P: the working directory may hold anybody's modules."""
+    source = Path(__file__).parent.parent / "loadsim"
+    starts = [
+        line.strip()
+        for path in source.rglob("*.py")
+        for line in path.read_text(encoding="utf-8").replace("\n            ", " ").splitlines()
+        if "sys.executable" in line and "-m" in line
+    ]
+    assert len(starts) >= 6
+    assert all('"-P"' in line for line in starts), starts
+
+
+def test_an_unknown_error_shows_no_password() -> None:
+    """A setting that is no text is not shown."""
+    with pytest.raises(ConfigError) as refusal:
+        load_scenario(written({"user": "u{index}", "password": "x"}), ["accounts.password=[hunter2]"])
+    assert "hunter2" not in str(refusal.value)
