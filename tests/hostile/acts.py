@@ -22,7 +22,7 @@ PACE_S = 0.005
 """A flood is 64 KiB each 5 ms: 13 MB/s."""
 
 
-class Over(Exception):  # noqa: N818
+class Over(Exception):
     """The act has ended the connection."""
 
 
@@ -40,7 +40,8 @@ class Fault:
     """One fault: its name, one sentence for the table, and its strikes.
 
     `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies` says that
-    the server claims to have taken mail that it drops. `connection` is the scenario's, for SMTP.
+    the server claims to have taken mail that it drops. Unless it `heals` in time, it strikes to the end of the run.
+    `connection` is the scenario's, for SMTP.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Fault:
     hides: tuple[bytes, ...] = ()
     tls: bool = False
     lies: bool = False
+    heals: bool = True
     connection: str = "kept"
 
 

@@ -27,7 +27,12 @@ class Link(ABC):
     """One client's connection to the server, with a fault that may strike while `active()`."""
 
     def __init__(
-        self, client: Client, server: socket.socket, fault: Fault | None, active: Callable[[], bool], tls: ssl.SSLContext
+        self,
+        client: Client,
+        server: socket.socket,
+        fault: Fault | None,
+        active: Callable[[], bool],
+        tls: ssl.SSLContext,
     ) -> None:
         self._client_socket = client
         self._server_socket = server
