@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 
 Act = Callable[["Link", bytes, bytes], Awaitable[None]]
 
+PROVISIONING = "init, clean"
+"""The third driver of IMAP: the commands that prepare mailboxes and clean them."""
+
+_NEVER_SENT = {
+    "imap": {"CREATE", "STATUS", "DELETE"},
+    "aioimaplib": {"SEARCH", "STARTTLS", "CREATE", "STATUS", "DELETE"},
+    PROVISIONING: {"IDLE", "DONE", "COPY|MOVE"},
+}
+"""Commands that a driver never sends."""
+
 PIECE_BYTES = 1 << 16
 PACE_S = 0.005
 """A flood is 64 KiB each 5 ms: 13 MB/s."""
@@ -52,6 +62,10 @@ class Fault:
     lies: bool = False
     heals: bool = True
     connection: str = "kept"
+
+    def concerns(self, driver: str) -> bool:
+        """Return False if the driver never sends the command at which this strikes."""
+        return self.strikes[0].at not in _NEVER_SENT.get(driver, ())
 
 
 def says(text: bytes) -> Act:

@@ -9,12 +9,13 @@ import asyncio
 import gc
 import io
 import logging
+import math
 import signal
 import socket
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -28,10 +29,14 @@ from virtual_runs import Tape, contents, quiet, scenario_of
 from loadsim.client.engine import Engine
 from loadsim.client.events import Events
 from loadsim.client.modules import open_module
-from loadsim.model.ports import Account, ClientModule, Endpoint, Observer, Services, Session
+from loadsim.errors import ConfigError
+from loadsim.model.ports import INBOX, Account, ClientModule, Endpoint, Observer, Services, Session
+from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, own_folders
 from loadsim.results.logwriter import TimingLogWriter
 from loadsim.results.timinglog import read_log
+from loadsim.topology.clean import clean
+from loadsim.topology.initialise import initialise
 
 from .acts import Fault
 from .links import ImapLink, Link, SmtpLink
@@ -53,16 +58,23 @@ CPU_LIMIT_S = 60.0
 MEMORY_LIMIT_MIB = 200
 """What one run may take at most beyond what the process had."""
 
+VISIT_LIMIT_S = 600.0
+"""Two mailboxes are initialised or cleaned in this time, or an error says why not."""
+
+DONE = "done"
+PASSWORD = "secret-word"
+HUMAN = b"From: mother@home.test\r\nSubject: lunch\r\nX-Human: yes\r\n\r\nAt noon?\r\n"
+
 IMAP_PORT, SMTP_PORT, BAD_IMAP_PORT, BAD_SMTP_PORT = 143, 587, 10143, 10587
 
 PROFILE = quiet(
-    new_mail={"per_day": 4, "recipients": 2, "list_chance": "0%"},
-    process_inbox={"per_day": 6},
-    browse={"per_day": 4},
-    schedule={"per_day": 3},
+    new_mail={"per_day": 3, "recipients": 2, "list_chance": "0%"},
+    process_inbox={"per_day": 5},
+    browse={"per_day": 2},
+    schedule={"per_day": 2},
     after_reading={"reply": "5%", "reply_all": "2%", "forward": "10%", "move": "25%", "copy": "25%", "delete": "25%"},
     messages={"ups1K": 1, "ups10Kat": 1},
-    start_state={"folders": 2},
+    start_state={"inbox": 2, "folders": 2, "messages_per_folder": 2},
 )
 
 
@@ -90,6 +102,12 @@ class Outcome:
             if task["user"] in VICTIMS and task["outcome"] not in ("ok", "skipped"):
                 kinds.setdefault(task["outcome"], set()).add(task["error"])
         return kinds
+
+    def cell(self) -> str:
+        """What the table says: each outcome with its kinds."""
+        kinds = self.recorded()
+        cells = (f"{name}: {', '.join(sorted(filter(None, kinds[name])))}".rstrip(": ") for name in sorted(kinds))
+        return "; ".join(cells).replace("|", "\\|") or "nothing"
 
     def problems(self, fault: Fault | None) -> list[str]:
         """All that should not be."""
@@ -132,7 +150,9 @@ class Shared:
 class Middle:
     """All connections of a run."""
 
-    def __init__(self, server: Server, fault: Fault | None, imap: bool, loop: Loop, outcome: Outcome) -> None:
+    def __init__(
+        self, server: Server, fault: Fault | None, imap: bool, loop: Loop, outcome: Outcome | Provisioned
+    ) -> None:
         self._server = server
         self._fault = fault
         self._imap = imap
@@ -262,12 +282,108 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
     return outcome
 
 
+@dataclass
+class Provisioned:
+    """How `initialise` and `clean` ended through a fault: "done", or the one line of their error."""
+
+    initialised: str = ""
+    cleaned: str = ""
+    memory_mib: int = 0
+    struck: int = 0
+    noise: list[str] = field(default_factory=list)
+
+    ended = "completed"
+
+    def cell(self) -> str:
+        """What the table says."""
+        ends = {"init": self.initialised, "clean": self.cleaned}
+        return ", ".join(f"{name}: {'done' if end == DONE else 'error'}" for name, end in ends.items())
+
+    def problems(self, fault: Fault) -> list[str]:
+        """All that should not be."""
+        found = list(self.noise)
+        if not self.struck:
+            found.append("the fault never struck")
+        for line in (self.initialised, self.cleaned):
+            if not line.isprintable() or len(line) > 700 or PASSWORD in line:
+                found.append(f"not one clear line: {line[:200]!r}")
+        if self.memory_mib > MEMORY_LIMIT_MIB:
+            found.append(f"{self.memory_mib} MiB of memory, more than {MEMORY_LIMIT_MIB}")
+        return found
+
+
+def provision(fault: Fault) -> Provisioned:
+    """Initialise two mailboxes and clean them, each through the fault, then again without it.
+
+    A human's message in each mailbox has to be there at the end, and nothing of loadsim's.
+    """
+    found = Provisioned()
+    scenario = _provisioned()
+    workload = Workload(scenario)
+    accounts = [scenario.account(number) for number in (1, 2)]
+    own = Endpoint(HOST, IMAP_PORT, tls="none", ca_file=str(tls_files()[0]), sources=(HOST,))
+    bad = replace(own, port=BAD_IMAP_PORT, tls="starttls" if fault.tls else "none")
+
+    async def through(endpoint: Endpoint, what: Callable[[Services], Coroutine[Any, Any, Any]]) -> str:
+        try:
+            async with asyncio.timeout(VISIT_LIMIT_S):
+                await what(Services(endpoint, endpoint, LIMIT_S))
+        except ConfigError as error:
+            return str(error)
+        except TimeoutError:
+            found.noise.append(f"{what.__name__}: no end after {VISIT_LIMIT_S:.0f} s")
+            return "no end"
+        except Exception as error:  # noqa: BLE001 - any of them is what we look for
+            found.noise.append(f"{what.__name__}: {_leaves(error)}")
+            return "lost"
+        return DONE
+
+    async def initialising(services: Services) -> None:
+        await initialise(workload, services, "auto", lambda *_: None)
+
+    async def cleaning(services: Services) -> None:
+        await clean(scenario, services, False, lambda *_: None)
+
+    async def main(loop: Loop) -> None:
+        server = await serve(accounts, ())
+        middle = Middle(server, fault, True, loop, found)
+        with network(middle.listening()):
+            try:
+                middle.heals_s = math.inf
+                found.initialised = await through(bad, initialising)
+                middle.heals_s = 0.0
+                if (again := await through(own, initialising)) != DONE:
+                    found.noise.append(f"initialised again: {again}")
+                for account in accounts:
+                    await server.put(account, INBOX, HUMAN)
+                middle.heals_s = math.inf
+                found.cleaned = await through(bad, cleaning)
+                middle.heals_s = 0.0
+                if (again := await through(own, cleaning)) != DONE:
+                    found.noise.append(f"cleaned again: {again}")
+                for account in accounts:
+                    left = await server.messages(account)
+                    if left != [HUMAN]:
+                        found.noise.append(f"{account.login}: {len(left)} messages left, {left.count(HUMAN)} a human's")
+            finally:
+                await middle.close()
+
+    with _guarded(found):
+        try:
+            _, complaints = run(main)
+            found.noise += complaints
+        except (Exception, Stuck) as error:  # noqa: BLE001 - any of them is what we look for
+            found.noise.append(f"the command was lost: {_leaves(error)}")
+        gc.collect()
+    return found
+
+
 class Stuck(BaseException):
     """The run uses up its CPU time."""
 
 
 @contextmanager
-def _guarded(outcome: Outcome) -> Iterator[None]:
+def _guarded(outcome: Outcome | Provisioned) -> Iterator[None]:
     """Bound the CPU time, measure the memory, collect all that is printed or logged as an error."""
 
     def stuck(*_: Any) -> None:
@@ -282,7 +398,6 @@ def _guarded(outcome: Outcome) -> Iterator[None]:
     printed = io.StringIO()
     keep = Keep(logging.ERROR)
     logging.getLogger().addHandler(keep)
-    gc.collect()
     base_kib = _forget_peak()
     signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S, 2.0)
     unraisable, sys.unraisablehook = (
@@ -321,6 +436,15 @@ def _leaves(error: BaseException) -> str:
 
 
 @cache
-def _scenario() -> Any:
+def _scenario() -> Scenario:
     place = Path(tempfile.mkdtemp(prefix="loadsim-hostile-"))
-    return scenario_of(place, (PROFILE, USERS), day=f"{DAY_S:g}s")
+    return scenario_of(
+        place, (PROFILE, USERS), day=f"{DAY_S:g}s", accounts={"user": "user{index}", "password": PASSWORD}
+    )
+
+
+@cache
+def _provisioned() -> Scenario:
+    place = Path(tempfile.mkdtemp(prefix="loadsim-hostile-"))
+    topology = [{"profile": str(place / "profile0.yaml"), "users": 2, "protocol": "imap"}]
+    return scenario_of(place, (PROFILE, 2), topology=topology, accounts={"user": "user{index}", "password": PASSWORD})

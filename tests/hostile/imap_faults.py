@@ -226,6 +226,14 @@ IMAP_FAULTS = (
     _fault("SEARCH long", "finds 200,000 messages", "SEARCH", says(b"* SEARCH" + b"".join(b" %d" % n for n in range(1, 200_001)) + b"\r\n%t OK done\r\n"), hides=SIMPLE),
     _fault("SEARCH odd", "finds abc, -1 and 10^24", "SEARCH", says(b"* SEARCH abc -1 1" + b"0" * 24 + b"\r\n%t OK done\r\n"), hides=SIMPLE),
     _fault("EXPUNGE resets", "resets at EXPUNGE", "EXPUNGE", resets(), hides=SIMPLE),
+    # --- what only init and clean do ---
+    _fault("CREATE refused", "refuses CREATE, each time with another response code", "CREATE", _codes()),
+    _fault("CREATE hangs", "never answers CREATE", "CREATE", hangs()),
+    _fault("STATUS alone", "answers STATUS with OK alone", "STATUS", says(b"%t OK done\r\n")),
+    _fault("STATUS without MESSAGES", "counts no messages", "STATUS", edits(rb"MESSAGES \d+ ?", b"")),
+    _fault("STATUS of 80 bits", "counts 10^24 messages", "STATUS", edits(rb"MESSAGES \d+", b"MESSAGES 1" + b"0" * 24)),
+    _fault("DELETE refused", "refuses DELETE", "DELETE", says(b"%t NO [INUSE] no\r\n")),
+    _fault("DELETE resets", "resets at DELETE", "DELETE", resets()),
     # --- LOGOUT ---
     _fault("LOGOUT hangs", "never answers LOGOUT", "LOGOUT", hangs(), heals=False),
     _fault("LOGOUT closed", "closes at LOGOUT", "LOGOUT", closes(), heals=False),

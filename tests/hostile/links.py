@@ -23,6 +23,10 @@ Ended = (Over, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverru
 """Ways in which one side of a connection ends; `ValueError` is a line that is too long."""
 
 
+class Leaked(Exception):
+    """A client that was told to use STARTTLS authenticated in the clear."""
+
+
 class Link(ABC):
     """One client's connection to the server, with a fault that may strike while `active()`."""
 
@@ -40,15 +44,17 @@ class Link(ABC):
         self._active = active
         self._tls = tls
         self.struck = 0
+        self._secured = fault is None or not fault.tls
 
     async def run(self, near: socket.socket) -> None:
         """Forward in both directions until one side ends or the fault says so; `near` is our end of the client's."""
         self._loop = asyncio.get_running_loop()
-        client = asyncio.StreamReader(LONGEST_LINE)
-        # With a callback, the protocol counts as a server's: only so does `start_tls` take the server's part.
-        protocol = asyncio.StreamReaderProtocol(client, lambda *_: None)
-        transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, near)
-        self.client, self.to_client = client, asyncio.StreamWriter(transport, protocol, client, self._loop)
+        self.client = asyncio.StreamReader(LONGEST_LINE)
+        # The writer of a callback is a server's: only that one's `start_tls` takes the server's part.
+        connected: asyncio.Future[asyncio.StreamWriter] = self._loop.create_future()
+        protocol = asyncio.StreamReaderProtocol(self.client, lambda _, writer: connected.set_result(writer))
+        await self._loop.connect_accepted_socket(lambda: protocol, near)
+        self.to_client = await connected
         self.server, self.to_server = await asyncio.open_connection(sock=self._server_socket, limit=LONGEST_LINE)
         pumps = {self._loop.create_task(pump()) for pump in (self._commands, self._answers)}
         try:
@@ -97,6 +103,11 @@ class Link(ABC):
     async def _secure(self) -> None:
         """Take the server's part in a TLS handshake; the server behind us stays in the clear."""
         await self.to_client.start_tls(self._tls)
+        self._secured = True
+
+    def _check_secured(self, name: str) -> None:
+        if name == "AUTH" and not self._secured:
+            raise Leaked
 
     @abstractmethod
     async def _commands(self) -> None:
@@ -123,6 +134,7 @@ class ImapLink(Link):
             elif found is not None:
                 tag, name = found[1], found[2].decode().upper()
                 name = "AUTH" if name in ("AUTHENTICATE", "LOGIN") else name
+                self._check_secured(name)
                 if name == "STARTTLS":
                     await self._answered(name, tag + b" OK begin\r\n", tag)
                     await self._secure()
@@ -197,6 +209,7 @@ class SmtpLink(Link):
         while line := await self.client.readline():
             name = "AUTH" if self._challenged else line[:4].strip().decode("latin-1").upper()
             self._challenged = False
+            self._check_secured(name)
             if name == "STAR":
                 name = "STARTTLS"
                 await self._settle()
@@ -235,7 +248,7 @@ class SmtpLink(Link):
             self._challenged = reply.startswith(b"334")
             self._go_ahead = reply.startswith(b"354")
             if self._fault is not None and self._fault.tls and name == "EHLO":
-                reply = reply.replace(b"250-", b"250-STARTTLS\r\n250-", 1)
+                reply = reply.replace(b"\r\n", b"\r\n250-STARTTLS\r\n", 1)
             if name == "EHLO" and self._fault is not None:
                 for hidden in self._fault.hides:
                     reply = reply.replace(b"250-" + hidden + b"\r\n", b"")

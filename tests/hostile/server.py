@@ -6,14 +6,16 @@ import asyncio
 import re
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import cache
+from typing import Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from proxyprotocol.result import ProxyResultUnknown
 from proxyprotocol.sock import SocketInfo
 from pymap.backend.dict import Identity
 from pymap.imap import IMAPServer
+from pymap.parsing.message import AppendMessage
 
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account
@@ -52,7 +54,25 @@ class Server:
 
     def __init__(self, config: embedded_child.Config, login: embedded_child.Login, delivery: Delivery) -> None:
         self._imap = IMAPServer(login, config)
+        self._login = login
         self.delivery = delivery
+
+    async def put(self, account: Account, folder: str, message: bytes) -> None:
+        """Put a message into a folder, as any other program might."""
+        async with self._session(account) as mailbox:
+            await mailbox.append_messages(folder, [AppendMessage(message, embedded_child.now())])
+
+    async def messages(self, account: Account) -> list[bytes]:
+        """All messages of an account."""
+        found = []
+        async with self._session(account) as mailbox:
+            for entry in (await mailbox.mailbox_set.list_mailboxes()).list():
+                folder = await mailbox.mailbox_set.get_mailbox(entry.name)
+                found += [bytes(message._content) for message in folder._messages.values()]
+        return found
+
+    def _session(self, account: Account) -> AbstractAsyncContextManager[Any]:
+        return Identity(account.login, self._login, None, frozenset()).new_session()
 
     async def imap(self, sock: socket.socket) -> None:
         """Serve one IMAP connection to its end. What pymap raises about a broken one is its own affair."""
