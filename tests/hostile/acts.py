@@ -100,7 +100,7 @@ def edits(pattern: bytes, text: bytes) -> Act:
     compiled = re.compile(pattern)
 
     async def act(link: Link, answer: bytes, tag: bytes) -> None:
-        await link.send(compiled.sub(lambda _: text, answer))
+        await link.change(answer, compiled.sub(lambda _: text, answer))
 
     return act
 

@@ -52,8 +52,8 @@ HEALED_S = 90.0
 LIMIT_S = 10.0
 """The time limit of each command."""
 
-CPU_LIMIT_S = 60.0
-"""A run that takes longer than this is stuck; the usual one takes half a second."""
+CPU_LIMIT_S = 15.0
+"""A run that takes more is stuck; the usual one takes half a second."""
 
 MEMORY_LIMIT_MIB = 200
 """What one run may take at most beyond what the process had."""

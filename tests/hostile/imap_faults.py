@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING
 
 from .acts import (
@@ -64,33 +65,48 @@ def _codes() -> Act:
     return act
 
 
-def _header(field: bytes) -> Act:
-    """Put this field in front of every message's header, its literal's length corrected."""
+_ENVELOPE = {
+    b"Subject": re.compile(rb'(ENVELOPE \("[^"]*") "[^"]*"'),
+    b"From": re.compile(rb'(ENVELOPE \("[^"]*" "[^"]*" \(\()"[^"]*"'),
+}
+"""Where an ENVELOPE has the Subject, and the sender's name."""
+
+
+def _mail(name: bytes, value: bytes) -> Act:
+    """Give each message this field, in ENVELOPE and in front of its header."""
+    field = name + b": " + value + b"\r\n"
+    literal = b" {%d}\r\n%b" % (len(value), value)
 
     async def act(link: Link, answer: bytes, tag: bytes) -> None:
-        out, rest = b"", answer
-        while True:
-            line, end, rest = rest.partition(b"\r\n")
-            if not end:
-                break
-            head, brace, size = line.rpartition(b"{")
-            if brace and b"HEADER" in line and size.endswith(b"}"):
+        changed, rest = b"", answer
+        while rest:
+            line, _, rest = rest.partition(b"\r\n")
+            if name in _ENVELOPE:
+                line = _ENVELOPE[name].sub(lambda found: found[1] + literal, line)
+            head, _, size = line.rpartition(b"{")
+            if size[:-1].isdigit() and size.endswith(b"}"):
                 length = int(size[:-1])
-                out += head + b"{%d}\r\n" % (length + len(field)) + field + rest[:length]
+                more = field if b"HEADER" in head else b""
+                changed += head + b"{%d}\r\n" % (length + len(more)) + more + rest[:length]
                 rest = rest[length:]
             else:
-                out += line + end
-        await link.send(out)
+                changed += line + b"\r\n"
+        await link.change(answer, changed)
 
     return act
 
 
+_STRUCTURE = rb"BODYSTRUCTURE \(.*\)(?= UID \d+\)\r\n)"
+
+
 def _structure(name: bytes) -> Act:
-    """Give the first part of every structure this attachment's name."""
-    parameters = b'("charset" "us-ascii" "name*" "%s" "filename*" "%s")' % (name, name)
-    one = b'("TEXT" "PLAIN" %s NIL NIL "7BIT" 10 1)' % parameters
-    other = b'("APPLICATION" "PDF" %s NIL NIL "BASE64" 100 NIL ("ATTACHMENT" %s))' % (parameters, parameters)
-    return edits(rb"BODYSTRUCTURE \(.*\)\)\r\n", b'BODYSTRUCTURE (%s%s "MIXED"))\r\n' % (one, other))
+    """Give each message an attachment of this name (RFC 2231)."""
+    text = b'("TEXT" "PLAIN" ("CHARSET" "us-ascii") NIL NIL "7BIT" 10 1)'
+    odd = b'("APPLICATION" "PDF" ("NAME*" "%b") NIL NIL "BASE64" 100 NIL ("ATTACHMENT" ("FILENAME*" "%b")))' % (
+        name,
+        name,
+    )
+    return edits(_STRUCTURE, b'BODYSTRUCTURE (%b%b "MIXED")' % (text, odd))
 
 
 def _fault(name: str, about: str, at: str, act: Act, **more: object) -> Fault:
@@ -185,16 +201,16 @@ IMAP_FAULTS = (
     _fault("vanished", "lets all messages vanish", "FETCH", ahead(b"* VANISHED 1:4294967295\r\n")),
     _fault("EXPUNGE of none", "expunges message 0 and one that is not there", "FETCH", ahead(b"* 0 EXPUNGE\r\n* 99999999 EXPUNGE\r\n")),
     # --- what mail contains ---
-    _fault("Subject of 60 KB", "has encoded words of 60 KB for a Subject", "FETCH", _header(b"Subject: " + BOMB * 850 + b"\r\n")),
-    _fault("Subject folded", "has a Subject of 20,000 lines", "FETCH", _header(b"Subject: a\r\n" + b" =?utf-8?q?x?=\r\n" * 20_000)),
-    _fault("Subject with a bad charset", "has charset utf\\xa38 in a Subject", "FETCH", _header(b"Subject: =?utf\xa38?b?w6Q=?=\r\n")),
-    _fault("Subject undefined", "has charsets undefined, punycode, idna in a Subject", "FETCH", _header(b"Subject: =?undefined?q?a?= =?punycode?q?=ff?= =?idna?q?=ff?= =?hex?q?x?=\r\n")),
-    _fault("addresses of 60 KB", "has 10,000 nested comments for a sender", "FETCH", _header(b"From: " + b"(" * 10_000 + b"a@b\r\n")),
-    _fault("evidence false", "has an X-LoadSim of numbers that no record holds", "FETCH", _header(b"X-LoadSim: run=run-1; from=99999999999999999999; id=n; kind=x; sent=-1; body=\r\n")),
+    _fault("Subject of 60 KB", "has encoded words of 60 KB for a Subject", "FETCH", _mail(b"Subject", b"" + BOMB * 850)),
+    _fault("Subject folded", "has a Subject of 20,000 lines", "FETCH", _mail(b"Subject", b"a" + b"\r\n =?utf-8?q?x?=" * 20_000)),
+    _fault("Subject with a bad charset", "has charset utf\\xa38 in a Subject", "FETCH", _mail(b"Subject", b"=?utf\xa38?b?w6Q=?=")),
+    _fault("Subject undefined", "has charsets undefined, punycode, idna in a Subject", "FETCH", _mail(b"Subject", b"=?undefined?q?a?= =?punycode?q?=ff?= =?idna?q?=ff?= =?hex?q?x?=")),
+    _fault("addresses of 60 KB", "has 10,000 nested comments for a sender", "FETCH", _mail(b"From", b"" + b"(" * 10_000 + b"a@b")),
+    _fault("evidence false", "has an X-LoadSim of numbers that no record holds", "FETCH", _mail(b"X-LoadSim", b"run=run-1; from=99999999999999999999; id=n; kind=x; sent=-1; body=")),
     _fault("filename idna", "has a file name in charset idna", "FETCH", _structure(b"idna''abc")),
     _fault("filename undefined", "has a file name in charset undefined", "FETCH", _structure(b"undefined''abc%ff")),
     _fault("filename punycode", "has a file name in charset punycode", "FETCH", _structure(b"punycode''%ff%ff")),
-    _fault("structure odd", "has a structure of NILs", "FETCH", edits(rb"BODYSTRUCTURE \(.*\)\)\r\n", b"BODYSTRUCTURE (NIL NIL NIL))\r\n")),
+    _fault("structure odd", "has a structure of NILs", "FETCH", edits(_STRUCTURE, b"BODYSTRUCTURE (NIL NIL NIL)")),
     # --- IDLE ---
     _fault("IDLE hangs", "never agrees to IDLE", "IDLE", hangs()),
     _fault("IDLE refused", "refuses IDLE", "IDLE", says(b"%t NO no\r\n")),

@@ -77,6 +77,11 @@ class Link(ABC):
         if self.to_client.is_closing():
             raise Over
 
+    async def change(self, answer: bytes, changed: bytes) -> None:
+        """Send the answer as it was changed; one that was not changed does not count as struck."""
+        self.struck -= answer == changed
+        await self.send(changed)
+
     def reset(self) -> None:
         """Let the client see a reset."""
         self._client_socket.broken = True
