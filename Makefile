@@ -1,10 +1,11 @@
 # run: see loadsim work, on a mail server that is started for it.  test: everything that proves it.  check: style, types, layers.
+# hostile: run each fault of a mail server by itself, and write the tables of docs/explanation/reliability.md.
 # bench: what loadsim costs on this machine; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 
-.PHONY: run test check format bench clean-venv
+.PHONY: run test check format hostile bench clean-venv
 
 run: $(VENV)/.installed
 	$(BIN)/loadsim run quickstart
@@ -22,6 +23,9 @@ check: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+hostile: $(VENV)/.installed-dev
+	PYTHONPATH=tests $(BIN)/python -m hostile --write
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH)

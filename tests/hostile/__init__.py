@@ -8,5 +8,5 @@
     cases       one engine run with one fault, and what has to hold of it
     page        the table in docs/explanation/reliability.md
 
-`PYTHONPATH=tests python -m hostile --write` runs each fault by itself and writes the table.
+`make hostile` runs each fault by itself and writes the tables.
 """

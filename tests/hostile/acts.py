@@ -50,8 +50,8 @@ class Fault:
     """One fault: its name, one sentence for the table, and its strikes.
 
     `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies` says that
-    the server claims to have taken mail that it drops. Unless it `heals` in time, it strikes to the end of the run.
-    `connection` is the scenario's, for SMTP.
+    the server claims to have taken mail that it drops. Unless it `heals` in time, it strikes to the end of the run, but
+    `most` times. `connection` is the scenario's, for SMTP.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Fault:
     tls: bool = False
     lies: bool = False
     heals: bool = True
+    most: int = 1000
     connection: str = "kept"
 
     def concerns(self, driver: str) -> bool:

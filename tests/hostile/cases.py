@@ -55,8 +55,8 @@ LIMIT_S = 10.0
 CPU_LIMIT_S = 15.0
 """A run that takes more is stuck; the usual one takes half a second."""
 
-MEMORY_LIMIT_MIB = 200
-"""What one run may take at most beyond what the process had."""
+MEMORY_LIMIT_MIB = 320
+"""What one run may take at most beyond what the process had: two answers of 128 MiB at once, and 64 MiB."""
 
 VISIT_LIMIT_S = 600.0
 """Two mailboxes are initialised or cleaned in this time, or an error says why not."""
@@ -184,7 +184,12 @@ class Middle:
             task.add_done_callback(self._done)
 
     def _sick(self) -> bool:
-        return self._loop.time() < self.heals_s or (self._fault is not None and not self._fault.heals)
+        if self._fault is None or self._struck() >= self._fault.most:
+            return False
+        return self._loop.time() < self.heals_s or not self._fault.heals
+
+    def _struck(self) -> int:
+        return sum(link.struck for link in self._links)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -193,7 +198,7 @@ class Middle:
 
     async def close(self) -> None:
         """Close what is open."""
-        self._outcome.struck = sum(link.struck for link in self._links)
+        self._outcome.struck = self._struck()
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -51,13 +51,13 @@ SMTP_FAULTS = (
     _fault("greeting 000", "greets with code 000", "GREETING", says(b"000 hello\r\n")),
     _fault("greeting of IMAP", "greets as an IMAP server", "GREETING", says(b"* OK ready\r\n")),
     _fault("greeting of two codes", "changes the code within its greeting", "GREETING", says(b"220-a\r\n554 b\r\n")),
-    _fault("greeting endless", "sends greeting lines without end", "GREETING", floods(b"220-and so on\r\n")),
-    _fault("greeting of one line", "sends a line without end", "GREETING", floods(b"x", b"220 ")),
+    _fault("greeting endless", "sends greeting lines without end", "GREETING", floods(b"220-and so on\r\n"), most=2),
+    _fault("greeting of one line", "sends a line without end", "GREETING", floods(b"x", b"220 "), most=2),
     _fault("greeting of NULs", "sends NUL bytes", "GREETING", says(b"\0" * 4096 + b"\r\n")),
     # --- EHLO ---
     _fault("EHLO refused", "refuses EHLO and HELO", "EHLO|HELO", says(b"500 what\r\n")),
     _fault("EHLO hangs", "never answers EHLO", "EHLO", hangs()),
-    _fault("EHLO endless", "names extensions without end", "EHLO", floods(ENDLESS)),
+    _fault("EHLO endless", "names extensions without end", "EHLO", floods(ENDLESS), most=2),
     _fault("EHLO of 20,000 lines", "names 20,000 extensions", "EHLO", ahead(ENDLESS * 20_000)),
     _fault("SIZE odd", "sends SIZE abc", "EHLO", edits(rb"SIZE \d+", b"SIZE abc")),
     _fault("SIZE of 80 bits", "sends SIZE 10^24", "EHLO", edits(rb"SIZE \d+", b"SIZE 1" + b"0" * 24)),
@@ -65,7 +65,7 @@ SMTP_FAULTS = (
     _fault("EHLO surplus", "answers EHLO twice", "EHLO", behind(b"250 again\r\n")),
     # --- AUTH ---
     _fault("AUTH refused", "refuses the log-on", "AUTH", says(b"535 5.7.8 no\r\n")),
-    _fault("AUTH challenged", "sends challenges without end", "AUTH", floods(b"334 \r\n")),
+    _fault("AUTH challenged", "sends challenges without end", "AUTH", floods(b"334 \r\n"), most=2),
     _fault("AUTH hangs", "never answers AUTH", "AUTH", hangs()),
     _fault("AUTH 000", "answers AUTH with code 000", "AUTH", says(b"000 in\r\n")),
     # --- MAIL, RCPT ---
@@ -107,7 +107,7 @@ SMTP_FAULTS = (
     _end("end of two codes", "changes the code within its answer", says(b"250-fine\r\n554 no\r\n")),
     _end("end unfinished", "closes within its answer", cuts(99, b"250-fine\r\n")),
     _end("end cut", "closes within a line of its answer", cuts(6, b"250 fine\r\n")),
-    _end("end endless", "answers with lines without end", floods(ENDLESS)),
+    _end("end endless", "answers with lines without end", floods(ENDLESS), most=2),
     _end("end and 250", "refuses, then accepts", says(b"554 no\r\n250 fine\r\n")),
     _end("mail lost", "accepts the message and drops it", says(b"250 fine\r\n"), lies=True),
     Fault("end accepted, then 421", "accepts the message, then ends the connection", (Strike(".", behind(b"421 bye\r\n")),)),
@@ -116,7 +116,7 @@ SMTP_FAULTS = (
     Fault("RSET refused", "refuses recipients and RSET", (Strike("RCPT", says(b"550 no\r\n")), Strike("RSET", says(b"500 no\r\n")))),
     _fault("QUIT hangs", "never answers QUIT", "QUIT", hangs(), connection="per-message"),
     _fault("QUIT closed", "closes at QUIT", "QUIT", closes(), connection="per-message"),
-    _fault("QUIT floods", "answers QUIT with lines without end", "QUIT", floods(b"221-bye\r\n"), connection="per-message"),
+    _fault("QUIT floods", "answers QUIT with lines without end", "QUIT", floods(b"221-bye\r\n"), connection="per-message", most=2),
     _fault("QUIT garbage", "answers QUIT with all byte values", "QUIT", says(GARBAGE), connection="per-message"),
     # --- STARTTLS ---
     Fault("STARTTLS missing", "does not offer STARTTLS", (Strike("EHLO", edits(rb"250-STARTTLS\r\n", b"")),), tls=True),

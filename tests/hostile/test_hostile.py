@@ -33,7 +33,7 @@ def test_a_fault_stays_with_its_victims(table: Table, fault: Fault, driver: str)
     problems = outcome.problems(fault)
     assert problems == [], f"{table.title}, {fault.name}, {driver}: {problems}"
     cells = read(table.title)[fault.name]
-    assert cells[1 + table.drivers.index(driver)] == outcome.cell(), "PYTHONPATH=tests python -m hostile --write"
+    assert cells[1 + table.drivers.index(driver)] == outcome.cell(), "make hostile"
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.title)
