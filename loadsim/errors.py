@@ -82,5 +82,11 @@ class ServerSilent(TaskFailed):
     outcome = "timeout"
 
 
+class GeneratorFailed(TaskFailed):
+    """The generator itself failed: a shortage of files, ports or memory, or an error in loadsim."""
+
+    outcome = "generator"
+
+
 class RunInvalid(LoadSimError):
     """The run came to its end, but its score must not be quoted."""

@@ -14,9 +14,10 @@ from imap_script import PATIENCE_S, Ear, Peer, Script, SkippingLoop, certificate
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.commands import Literal
-from loadsim.protocols.imap.connection import Answer, Connection
+from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.logon import log_on
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response
+from loadsim.protocols.imap.under_way import Answer
 from loadsim.protocols.tls import tls_context
 
 LIMIT_S = PATIENCE_S / 3
@@ -517,11 +518,12 @@ def test_a_cancelled_call_leaves_the_session_in_step() -> None:
 
     async def run() -> None:
         async with playing(script) as endpoint:
-            connection = await Client().connect(endpoint)
+            client = Client()
+            connection = await client.connect(endpoint)
             slow = connection.send("UID FETCH", b"1", b"UID")
             slow.cancel()
-            answer = await connection.send("NOOP")
-            assert Exists(9) in answer.data
+            await connection.send("NOOP")
+            assert Exists(9) in client.heard
             connection.close()
             await connection.wait_closed()
 

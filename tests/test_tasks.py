@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
 from loadsim.client.activities import process_inbox
@@ -363,6 +366,47 @@ def test_an_announcement_too_many_dates_nothing() -> None:
     assert stamps(inbox, announced=2) == []
     inbox.announce(1, 40)
     assert stamps(inbox, "b", announced=1) == [("b", 40)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.just("announce"), st.integers(1, 5)) | st.tuples(st.just("list"), st.integers(0, 8)), max_size=30
+    )
+)
+def test_announcements_date_each_message_as_if_it_were_announced_alone(events: list[tuple[str, int]]) -> None:
+    """Counts with an instant give the stamps that an instant for each message would."""
+    inbox = Inbox("run-1", 2, None)
+    each: list[int] = []
+    for now_ns, (event, messages) in enumerate(events):
+        if event == "announce":
+            inbox.announce(messages, now_ns)
+            each += [now_ns] * messages
+        else:
+            each = each[max(0, len(each) - messages) :]
+            expected, each = each[:messages], each[messages:]
+            expected += [now_ns] * (messages - len(expected))
+            assert inbox.stamps(messages, inbox.announced, now_ns) == expected
+        assert inbox.announced == len(each)
+
+
+def test_announcements_take_no_memory_by_their_size_or_number() -> None:
+    """Billions of messages, and a million announcements: a few kilobytes, and no stamp too early."""
+    inbox = Inbox("run-1", 2, None)
+    tracemalloc.start()
+    try:
+        inbox.announce(4_294_967_295, 1)
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+        for at_ns in range(2, 1_000_002):
+            inbox.announce(1, at_ns)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert inbox.announced == 4_295_967_295
+    assert inbox.stamps(2, inbox.announced, 9_999_999) == [1_000_001] * 2
+    inbox.announce(4_294_967_295, 5)
+    assert inbox.stamps(1, inbox.announced, 9) == [5]
+    assert inbox.announced == 0
 
 
 def test_foreign_mail_uses_up_its_announcement() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from loadsim.model.evidence import INITIAL_RUN, Evidence
 from loadsim.model.ports import Header, MessageRef
+
+MOST_ANNOUNCEMENTS = 4096
+"""Of different instants that are kept apart; a user lists new mail after the first."""
 
 
 class Unread(NamedTuple):
@@ -28,16 +32,22 @@ class Inbox:
         self._users = users
         self._limit = limit
         self._lying: dict[MessageRef, Header] = {}  # oldest first
-        self._announced: list[int] = []  # when each message was announced that was not listed since
+        self._announced: deque[tuple[int, int]] = deque()  # messages not listed since, and when: earliest first
 
     @property
     def announced(self) -> int:
         """How many messages the server has announced that were not listed since."""
-        return len(self._announced)
+        return sum([messages for messages, _ in self._announced])
 
     def announce(self, messages: int, at_ns: int) -> None:
-        """The server has announced so many new messages."""
-        self._announced.extend([at_ns] * messages)
+        """The server has announced so many new messages.
+
+        However many they are, they take the memory of one. Beyond `MOST_ANNOUNCEMENTS` the last two are joined, at the
+        later instant: no delivery looks earlier than it was.
+        """
+        if len(self._announced) == MOST_ANNOUNCEMENTS:
+            messages += self._announced.pop()[0]
+        self._announced.append((messages, at_ns))
 
     def forget_announced(self) -> None:
         """The session is over: what was announced in it is found after the next log-on."""
@@ -76,12 +86,22 @@ class Inbox:
         """
         if announced is None:
             return [now_ns] * listed
-        waiting = self._announced
         if announced > listed:
-            del waiting[: announced - listed]
-        known = waiting[:listed]
-        del waiting[:listed]
+            self._take(announced - listed)
+        known = [at_ns for messages, at_ns in self._take(listed) for _ in range(messages)]
         return known + [now_ns] * (listed - len(known))
+
+    def _take(self, messages: int) -> list[tuple[int, int]]:
+        """Remove the earliest announcements of so many messages, and return them."""
+        taken = []
+        while messages and self._announced:
+            held, at_ns = self._announced.popleft()
+            if held > messages:
+                self._announced.appendleft((held - messages, at_ns))
+                held = messages
+            taken.append((held, at_ns))
+            messages -= held
+        return taken
 
     def gone(self, headers: Iterable[Header]) -> None:
         """These messages are no longer in the Inbox (or never were)."""

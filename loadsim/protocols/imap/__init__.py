@@ -1,9 +1,10 @@
 """The client module `imap`: loadsim's own IMAP client, submission as the scenario says, the calendar as a folder.
 
     names, commands        names and arguments into bytes
-    responses              what a server can say
+    sets, responses        what a server can say
     values, grammar        one whole response into its value
     wire                   the stream into responses
+    under_way, codes       a command and its answer; the codes that failures are counted by
     connection             a socket, the commands under way, time limits
     logon                  greeting, TLS, authentication, capabilities
     arrivals, session      the open folder and its news, over lost and new connections

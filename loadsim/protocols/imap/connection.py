@@ -1,8 +1,12 @@
 """One IMAP connection on asyncio: commands out, each in one write; answers in, to whoever waits for them.
 
-Commands may be sent while others are under way. All untagged data goes to every command under way, since the
-protocol does not say whose they are (RFC 9051 section 5.5): who asked picks what was asked for. What a connection
-holds back is only what follows a literal or an IDLE that the server has not said "+" to.
+Commands may be sent while others are under way. Untagged data goes to every command under way that may have asked for
+data of its kind, since the protocol does not say whose they are (RFC 9051 section 5.5): who asked picks what was asked
+for. Other data is heard and not kept. What a connection holds back is only what follows a literal or an IDLE that the
+server has not said "+" to.
+
+Every command ends within its time limit, with an answer or a `TaskFailed`: whatever is raised while an answer is
+taken in ends the connection, and with it each command under way.
 
 A long answer is taken in bit by bit, with the loop's other work in between: what one user gets does not delay another.
 
@@ -16,16 +20,18 @@ import asyncio
 import math
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
-from typing import NamedTuple, cast
+from typing import cast
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
 from loadsim.protocols.failures import again, failing_as
+from loadsim.protocols.imap.codes import registered
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
+from loadsim.protocols.imap.under_way import Answer, Command
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.tls import handshakes_of, remember
@@ -39,38 +45,15 @@ SHORT_BYTES = 4096
 FULL_BYTES = 65536
 """With a piece of this and more, the transport may have the next one ready in the same turn."""
 
+LARGEST_ANSWER_BYTES = 192 << 20
+"""Of memory that may be taken by all that arrives while one command is under way: three of the largest literals, or
+50,000 headers with evidence. Above it the session ends: a server can send 933 MB within eight seconds."""
 
-class Answer(NamedTuple):
-    """The tagged end of a command that succeeded, and all untagged data that came while it was under way."""
+LINE_WEIGHT = 4
+"""A byte outside of literals counts as this many: flags, addresses and parts take ten times the memory, text once."""
 
-    tagged: Tagged
-    data: list[Response]
-
-
-class _Command:
-    """A command under way, or waiting to be sent."""
-
-    __slots__ = ("data", "deadline_s", "future", "name", "pieces", "resets", "sent_bytes", "since_ns", "tag", "then")
-
-    def __init__(
-        self,
-        name: str,
-        tag: str,
-        pieces: list[bytes],
-        future: asyncio.Future[Answer] | None,
-        then: Callable[[Answer], None] | None,
-        resets: bool,
-    ) -> None:
-        self.name = name
-        self.tag = tag
-        self.pieces = pieces  # not written yet; each but the first waits for a continuation
-        self.future = future  # None: nobody waits
-        self.then = then
-        self.resets = resets
-        self.data: list[Response] = []
-        self.deadline_s = 0.0
-        self.since_ns = 0
-        self.sent_bytes = 0
+RESPONSE_BYTES = 256
+"""Each response counts for this besides its own bytes, as short ones take more memory than they show."""
 
 
 class Connection(asyncio.Protocol):
@@ -81,6 +64,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_account",
+        "_arrived",
         "_awaiting",
         "_broken",
         "_bye",
@@ -88,6 +72,7 @@ class Connection(asyncio.Protocol):
         "_counted_bytes",
         "_gone",
         "_greeting",
+        "_guard",
         "_heard",
         "_held_back",
         "_idling",
@@ -98,6 +83,7 @@ class Connection(asyncio.Protocol):
         "_observer",
         "_rest",
         "_sealed",
+        "_taken",
         "_timer",
         "_transport",
         "_under_way",
@@ -127,19 +113,22 @@ class Connection(asyncio.Protocol):
         self._broken = broken
         self._account = account
         self._wire = Wire()
+        self._guard = _Guard(self._fail)
         self._greeting: asyncio.Future[Condition] | None = self._loop.create_future()
         self._gone = False  # the socket is closed ...
         self._closed: asyncio.Future[None] | None = None  # ... or else this is for whoever waits for it
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: dict[str, _Command] = {}
-        self._held_back: list[_Command] = []
-        self._awaiting: _Command | None = None  # the one that may go on after "+"
-        self._idling: _Command | None = None  # an IDLE that was said "+" to
+        self._under_way: dict[str, Command] = {}
+        self._held_back: list[Command] = []
+        self._awaiting: Command | None = None  # the one that may go on after "+"
+        self._idling: Command | None = None  # an IDLE that was said "+" to
         self._last_tag = 0
         self._counted_bytes = 0  # of what arrived: those that a command was charged with
         self._bye: str | None = None
         self._leaving = False
+        self._taken = 0  # untagged responses so far
+        self._arrived: deque[bytes] = deque()  # what the wire has not been fed
         self._rest: Iterator[Response] | None = None  # what has arrived and waits for its turn
         self._sealed = False  # the server agreed to STARTTLS: it must not say more in the clear
 
@@ -281,17 +270,18 @@ class Connection(asyncio.Protocol):
         pieces = encode(tag.encode(), name.encode(), arguments, self.free_literal_bytes)
         if after is not None:
             pieces.append(after + b"\r\n")
-        command = _Command(name, tag, pieces, future, then, resets)
+        command = Command(name, tag, pieces, future, then, resets)
         if self._awaiting is None:
             self._begin(command)
         else:
             self._held_back.append(command)
 
-    def _begin(self, command: _Command) -> None:
+    def _begin(self, command: Command) -> None:
         line = command.pieces.pop(0)
         command.since_ns = since_ns = self._observer.now()
         command.deadline_s = self._loop.time() + self._limit_s
         command.sent_bytes = len(line)
+        command.since_burden = self._burden
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
         if self._idling is not None:
@@ -340,7 +330,7 @@ class Connection(asyncio.Protocol):
         """Called by asyncio; a protocol error ends this connection and no other."""
         if self.failure is not None:
             return
-        try:
+        with self._guard:
             if len(data) <= SHORT_BYTES and self._rest is None:
                 for response in self._wire.feed(data):
                     self._take(response)
@@ -348,12 +338,30 @@ class Connection(asyncio.Protocol):
                         return
                 if self._sealed:
                     self._unseal()
-            elif self._rest is None:
-                self._take_some(iter(self._wire.feed(data)), full=len(data) >= FULL_BYTES)
-            else:  # some transports still had something when they were told to pause
-                self._rest = chain(self._rest, _later(self._wire, data))
-        except ProtocolError as error:
-            self._fail(error)
+            else:
+                self._arrived.append(data)
+                if self._rest is None:  # else a transport still had something when it was told to pause
+                    self._take_some(self._responses(), full=len(data) >= FULL_BYTES)
+            self._check_burden()
+
+    def _responses(self) -> Iterator[Response]:
+        """The responses in what has arrived, and in what arrives until they are used up."""
+        while self._arrived:
+            yield from self._wire.feed(self._arrived.popleft())
+
+    @property
+    def _burden(self) -> int:
+        """All that has arrived, about by the memory that it takes."""
+        literal_bytes = self._wire.taken_literal_bytes
+        line_bytes = self._wire.taken_bytes - literal_bytes
+        return literal_bytes + line_bytes * LINE_WEIGHT + self._taken * RESPONSE_BYTES
+
+    def _check_burden(self) -> None:
+        """The command that was sent first has seen the most of it."""
+        for command in self._under_way.values():
+            if self._burden - command.since_burden > LARGEST_ANSWER_BYTES:
+                raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
+            break
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
         """Take in so many of the responses; go on in the loop's next turn if there are more, or may be.
@@ -377,6 +385,7 @@ class Connection(asyncio.Protocol):
                 if paused and not self._transport.is_closing():
                     self._transport.resume_reading()
                 return
+            responses = self._responses()  # this one is used up; more may arrive before the next turn
         self._rest = responses
         if not paused:
             self._transport.pause_reading()
@@ -385,10 +394,9 @@ class Connection(asyncio.Protocol):
     def _go_on_taking(self) -> None:
         rest, self._rest = self._rest, None
         if rest is not None and self.failure is None:
-            try:
+            with self._guard:
                 self._take_some(rest, paused=True)
-            except ProtocolError as error:
-                self._fail(error)
+                self._check_burden()
 
     def _unseal(self) -> None:
         """The server has said OK to STARTTLS; behind that it said nothing."""
@@ -412,11 +420,9 @@ class Connection(asyncio.Protocol):
     def _take_rest(self) -> None:
         """What came before the end of the connection is taken in before it."""
         rest, self._rest = self._rest, None
-        try:
+        with self._guard:
             while rest is not None and self.failure is None and (response := next(rest, None)) is not None:
                 self._take(response)
-        except ProtocolError as error:
-            self._fail(error)
 
     def _take(self, response: Response) -> None:
         if self._sealed:
@@ -429,11 +435,19 @@ class Connection(asyncio.Protocol):
         elif self._greeting is not None and not self._greeting.done():
             self._greet(response)
         else:
+            self._taken += 1
             for command in self._under_way.values():
-                command.data.append(response)
-            if isinstance(response, Condition) and response.status == "BYE":
-                self._bye = self._blot(response.text)
+                if kind in command.wanted:
+                    command.data.append(response)
+            if kind is Condition and cast(Condition, response).status == "BYE":
+                self._take_bye(cast(Condition, response))
             self._heard(response)
+
+    def _take_bye(self, response: Condition) -> None:
+        """Send nothing more; and do not wait for the end of a server that says so and stays."""
+        self._bye = self._blot(response.text)
+        if all(command is self._idling for command in self._under_way.values()):
+            self._fail(ServerLost("BYE", self._bye))
 
     def _greet(self, response: Response) -> None:
         assert self._greeting is not None
@@ -445,36 +459,42 @@ class Connection(asyncio.Protocol):
             self._greeting.set_result(response)
 
     def _end(self, tagged: Tagged) -> None:
-        command = self._under_way.pop(tagged.tag, None)
+        """A command has ended. It stays under way until nothing of its answer can be found malformed any more."""
+        command = self._under_way.get(tagged.tag)
         if command is None:
             raise ProtocolError("IMAP tag", "an answer to no command under way")
         if command is self._idling:
-            self._under_way[tagged.tag] = command
             raise ProtocolError("IMAP IDLE", "the server ended it by itself")
-        if command is self._awaiting:
-            self._awaiting = None
         done = tagged.status == "OK"
-        if done and command.pieces:
-            raise ProtocolError("IMAP literal", "OK to a command that was not complete")
-        self._report(command, "ok" if done else "refused")
+        if command is self._awaiting:
+            if done:
+                kind = "IMAP IDLE" if command.name == "IDLE" else "IMAP literal"
+                raise ProtocolError(kind, "OK to a command that was not complete")
+            self._awaiting = None
+        answer = Answer(tagged, command.data)
+        if done and command.then is not None:
+            command.then(answer)
+        del self._under_way[tagged.tag]
         if command.resets:
             for later in self._under_way.values():
                 later.data.clear()
-        if done:
-            answer = Answer(tagged, command.data)
-            if command.name == "STARTTLS":
-                self._sealed = True
-                assert self._transport is not None
-                self._transport.pause_reading()
-            if command.then is not None:
-                command.then(answer)
-            if command.future is not None and not command.future.done():
-                command.future.set_result(answer)
-        elif command.future is None and command.name != "DONE":
+                later.since_burden = self._burden
+        if done and command.name == "STARTTLS":
+            self._sealed = True
+            assert self._transport is not None
+            self._transport.pause_reading()
+        future = command.future
+        if future is not None and not future.done():
+            if done:
+                future.set_result(answer)
+            else:
+                future.set_exception(self._refusal(command, tagged))
+        self._report(command, "ok" if done else "refused")
+        if future is None and not done and command.name != "DONE":
             self._fail(self._refusal(command, tagged))
-        elif command.future is not None and not command.future.done():
-            command.future.set_exception(self._refusal(command, tagged))
-        if self._held_back:
+        elif self._bye is not None and not self._under_way and command.name != "LOGOUT":
+            self._fail(ServerLost("BYE", self._bye))
+        elif self._held_back:
             self._go_on()
 
     def _continue(self) -> None:
@@ -485,7 +505,6 @@ class Connection(asyncio.Protocol):
             self._awaiting = None
             self._report(command, "ok")
             self._idling, command.name, command.deadline_s = command, "DONE", math.inf
-            command.data = []
             if command.future is not None and not command.future.done():
                 command.future.set_result(Answer(Tagged(command.tag, "OK", None, ""), []))
         else:
@@ -499,15 +518,16 @@ class Connection(asyncio.Protocol):
 
     # --- ends ---
 
-    def _report(self, command: _Command, outcome: str) -> None:
+    def _report(self, command: Command, outcome: str) -> None:
         received = self._wire.taken_bytes - self._counted_bytes
         self._counted_bytes = self._wire.taken_bytes
         self._observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
 
-    def _refusal(self, command: _Command, tagged: Tagged) -> ServerRefused:
+    def _refusal(self, command: Command, tagged: Tagged) -> ServerRefused:
         code = f"[{tagged.code.name}] " if tagged.code else ""
         return ServerRefused(
-            self._blot(f"{tagged.status} {code}{command.name}"), self._blot(f"{tagged.status} {code}{tagged.text}")
+            f"{tagged.status} {registered(tagged.code)}{command.name}",
+            self._blot(f"{tagged.status} {code}{tagged.text}"),
         )
 
     def _blot(self, said: str) -> str:
@@ -525,23 +545,39 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         if self._greeting is not None and not self._greeting.done():
             self._greeting.set_exception(again(failure))
-        commands = list(self._under_way.values())
-        self._under_way.clear()
-        for command in commands:
-            if command is not self._idling:
-                self._report(command, failure.outcome)
-        self._awaiting = self._idling = None
+        commands, idling = list(self._under_way.values()), self._idling
         for command in (*commands, *self._held_back):
             if command.future is not None and not command.future.done():
                 command.future.set_exception(again(failure))
+        self._under_way.clear()
         self._held_back.clear()
+        self._arrived.clear()
+        self._awaiting = self._idling = None
+        for command in commands:
+            if command is not idling:
+                self._report(command, failure.outcome)
         if not self._leaving:
             self._broken(failure)
 
 
-def _later(wire: Wire, data: bytes) -> Iterator[Response]:
-    """Feed the wire when what it was fed before is used up."""
-    yield from wire.feed(data)
+class _Guard:
+    """Ends a connection with what is raised within: an error in loadsim ends this session only, and counts as ours."""
+
+    __slots__ = ("_fail",)
+
+    def __init__(self, fail: Callable[[TaskFailed], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if isinstance(error, Exception):
+            self._fail(
+                error if isinstance(error, TaskFailed) else GeneratorFailed("internal error", type(error).__name__)
+            )
+            return True
+        return False
 
 
 def _injected() -> ProtocolError:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+from loadsim.errors import ProtocolError
 from loadsim.protocols.imap.names import decode_name
 from loadsim.protocols.imap.responses import (
     Address,
@@ -29,13 +30,26 @@ from loadsim.protocols.imap.responses import (
     Search,
     Tagged,
 )
-from loadsim.protocols.imap.values import Value, body_of, decoded, envelope_of, malformed
+from loadsim.protocols.imap.sets import NumberSet
+from loadsim.protocols.imap.values import DEEPEST, LARGEST_NUMBER64, Value, body_of, decoded, envelope_of, malformed
 
-DEEPEST = 64
-"""Parentheses within parentheses; a message whose structure is deeper than this was made to hurt."""
+LARGEST_NUMBER = 2**32 - 1
+"""Of message numbers, UIDs and UIDVALIDITY (RFC 9051 section 9, nz-number)."""
 
-MOST_NUMBERS = 1_000_000
-"""Numbers in one set: "1:4294967295" is short to write and long to hold."""
+MOST_MESSAGES = 10_000_000
+"""In a folder: no simulated user has as many, and a server that claims more is not believed."""
+
+MOST_RANGES = 100_000
+"""In one set of numbers; a command of ours names at most a few hundred (`commands.LONGEST_SET_BYTES`)."""
+
+MOST_TOKENS = 100_000
+"""In one value: less than a tenth of a second's work. A message to 10,000 people has 70,000."""
+
+MOST_SECTIONS = 1000
+"""Of one message in one answer; we ask for one."""
+
+LONGEST_WORDS_BYTES = 16384
+"""Of an answer of names and flags: CAPABILITY, LIST, STATUS, FLAGS. Dovecot's longest mailbox name has 4096 bytes."""
 
 LONGEST_KNOWN_BYTES = 200
 """Of an answer to LIST that is remembered, with some hundred others, to be recognised for the next user."""
@@ -86,20 +100,28 @@ def parse(raw: bytes) -> Response | None:
     )
 
 
-def numbers_of(numbers: str) -> list[int]:
-    """The numbers of a set such as "4,7:9" in the order it gives them (RFC 9051 section 9, sequence-set)."""
-    if len(numbers) <= 10 and numbers.isascii() and numbers.isdigit():
-        return [int(numbers)]
-    if not _SET.fullmatch(numbers):
-        raise malformed("a set of numbers", "numbers and ranges", 0)
-    found: list[int] = []
+def numbers_of(numbers: str) -> NumberSet:
+    """The set that is written "4,7:9" (RFC 9051 section 9, sequence-set, without "*")."""
+    if not _SET.fullmatch(numbers) or numbers.count(",") >= MOST_RANGES:
+        raise malformed("a set of numbers", f"at most {MOST_RANGES} numbers and ranges", 0)
+    ranges = []
     for piece in numbers.split(","):
         first, _, last = piece.partition(":")
-        low, high = sorted((int(first), int(last or first)))
-        if len(found) + high - low >= MOST_NUMBERS:
-            raise malformed("a set of numbers", f"at most {MOST_NUMBERS} numbers", 0)
-        found.extend(range(low, high + 1))
-    return found
+        ranges.append((number_of(first), number_of(last or first)))
+    return NumberSet.of(ranges)
+
+
+def number_of(digits: str) -> int:
+    """A number from 1 to 4294967295 (RFC 9051 section 9, nz-number)."""
+    if len(digits) <= 10 and digits.isascii() and digits.isdigit():
+        return _within(int(digits), 1, LARGEST_NUMBER, "a number")
+    raise malformed("a number", "digits", 0)
+
+
+def _within(number: int, least: int, most: int, where: str) -> int:
+    if least <= number <= most:
+        return number
+    raise malformed(where, f"a number from {least} to {most}", 2)
 
 
 def _untagged(raw: bytes) -> Response | None:
@@ -113,8 +135,10 @@ def _untagged(raw: bytes) -> Response | None:
         if name == b"FETCH":
             return _fetch(raw, at, number)
         if name == b"EXISTS":
+            if number > MOST_MESSAGES:
+                raise ProtocolError("IMAP EXISTS", f"more than {MOST_MESSAGES} messages")
             return Exists(number)
-        return Expunged(number) if name == b"EXPUNGE" else None
+        return Expunged(_within(number, 1, LARGEST_NUMBER, "EXPUNGE")) if name == b"EXPUNGE" else None
     if name in _CONDITIONS:
         code, text = _response_text(raw, at)
         return Condition(decoded(name), code, text)
@@ -131,7 +155,13 @@ def _response_text(raw: bytes, at: int) -> tuple[Code | None, str]:
 
 
 def _capability(raw: bytes, at: int) -> Capability:
+    _check_words(raw, "CAPABILITY")
     return Capability(_names(raw[at:]))
+
+
+def _check_words(raw: bytes, where: str) -> None:
+    if len(raw) > LONGEST_WORDS_BYTES:
+        raise malformed(where, f"at most {LONGEST_WORDS_BYTES} bytes", LONGEST_WORDS_BYTES)
 
 
 @lru_cache(maxsize=8)
@@ -146,6 +176,7 @@ def _list(raw: bytes, at: int) -> ListEntry:
 
 
 def _entry(raw: bytes, at: int) -> ListEntry:
+    _check_words(raw, "LIST")
     attributes, at = _value(raw, at)
     delimiter, at = _value(raw, at)
     name, at = _value(raw, at)
@@ -162,12 +193,13 @@ _known_entry = lru_cache(maxsize=512)(_entry)
 
 
 def _status(raw: bytes, at: int) -> MailboxStatus:
+    _check_words(raw, "STATUS")
     name, at = _value(raw, at)
     pairs, at = _value(raw, at)
     if not isinstance(name, bytes) or not isinstance(pairs, list) or len(pairs) % 2:
         raise malformed("STATUS", "a name and pairs", at)
     items = {
-        decoded(key).upper(): int(value)
+        decoded(key).upper(): _within(int(value), 0, LARGEST_NUMBER64, "STATUS")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True)
         if isinstance(key, bytes) and isinstance(value, bytes) and _NUMBER.fullmatch(value)
     }
@@ -177,9 +209,10 @@ def _status(raw: bytes, at: int) -> MailboxStatus:
 def _search(raw: bytes, at: int) -> Search:
     # RFC 7162 lets "(MODSEQ n)" follow; it is no result.
     words = raw[at:].partition(b"(")[0].split()
-    if not all(word.isdigit() and len(word) <= 19 for word in words):
+    if not all(word.isdigit() and len(word) <= 10 for word in words):
         raise malformed("SEARCH", "numbers", at)
-    return Search(tuple(map(int, words)))
+    numbers = [_within(int(word), 1, LARGEST_NUMBER, "SEARCH") for word in words]
+    return Search(NumberSet.of([(number, number) for number in numbers]))
 
 
 def _esearch(raw: bytes, at: int) -> Search:
@@ -189,11 +222,12 @@ def _esearch(raw: bytes, at: int) -> Search:
         if isinstance(value, bytes) and value.upper() == b"ALL":
             value, at = _value(raw, at)
             numbers = decoded(value) if isinstance(value, bytes) else "?"
-    return Search(tuple(numbers_of(numbers)) if numbers else ())
+    return Search(numbers_of(numbers) if numbers else NumberSet(()))
 
 
 def _fetch(raw: bytes, at: int, number: int) -> Fetched:
     """`* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
+    _within(number, 1, LARGEST_NUMBER, "FETCH")
     uid = size_bytes = flags = envelope = structure = None
     sections: dict[str, bytes | bytearray | None] = {}
     if raw[at : at + 1] != b"(":
@@ -205,15 +239,17 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
         name = name.upper()
         if of is not None:
             sections[decoded(of).upper()], at = _string(raw, at)
+            if len(sections) > MOST_SECTIONS:
+                raise malformed("FETCH", f"at most {MOST_SECTIONS} sections", at)
         elif name == b"UID":
-            uid, at = _number(raw, at)
+            uid, at = _number(raw, at, 1, LARGEST_NUMBER)
         elif name == b"FLAGS":
             listed = _FLAGS.match(raw, at)
-            if listed is None:
-                raise malformed("FETCH", "flags", at)
+            if listed is None or listed.end() - at > LONGEST_WORDS_BYTES:
+                raise malformed("FETCH", f"flags of at most {LONGEST_WORDS_BYTES} bytes", at)
             flags, at = frozenset(decoded(listed[1]).split()), listed.end()
         elif name == b"RFC822.SIZE":
-            size_bytes, at = _number(raw, at)
+            size_bytes, at = _number(raw, at, 0, LARGEST_NUMBER64)
         elif name == b"ENVELOPE":
             plain = _PLAIN_ENVELOPE.match(raw, at)
             if plain is not None:
@@ -241,16 +277,17 @@ def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:
     after = _AFTER_SECTION.match(raw, end)
     if after is None:
         return None
-    uid = before or after[1]
+    found = before or after[1]
+    uid = None if found is None else _within(int(found), 1, LARGEST_NUMBER, "FETCH")
     sections: dict[str, bytes | bytearray | None] = {decoded(name).upper(): raw[begin:end]}
-    return Fetched(int(number), None if uid is None else int(uid), None, None, None, None, sections)
+    return Fetched(_within(int(number), 1, LARGEST_NUMBER, "FETCH"), uid, None, None, None, None, sections)
 
 
-def _number(raw: bytes, at: int) -> tuple[int, int]:
+def _number(raw: bytes, at: int, least: int, most: int) -> tuple[int, int]:
     match = _NUMBER.match(raw, at)
     if match is None:
         raise malformed("FETCH", "a number", at)
-    return int(match[1]), match.end()
+    return _within(int(match[1]), least, most, "FETCH"), match.end()
 
 
 def _string(raw: bytes, at: int) -> tuple[bytes | bytearray | None, int]:
@@ -289,7 +326,10 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
     outer: list[list[Value]] = []
     value: Value
     token = _TOKEN.match
-    while (match := token(raw, at)) is not None:
+    for _ in range(MOST_TOKENS):
+        match = token(raw, at)
+        if match is None:
+            break
         kind, at = match.lastindex, match.end()
         if kind == _ON_QUOTED:
             value = match[1]
@@ -318,7 +358,7 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
         if inner is None:
             return value, at
         inner.append(value)
-    raise malformed("a value", "a string, an atom, NIL or a list", at)
+    raise malformed("a value", f"at most {MOST_TOKENS} strings, atoms, NILs and {DEEPEST} lists within lists", at)
 
 
 def _plain_envelope(match: re.Match[bytes]) -> Envelope:

@@ -10,8 +10,8 @@ from loadsim.errors import ServerRefused
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import INBOX, Flag, Header, Part, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
-from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Answer, Connection
-from loadsim.protocols.imap.grammar import numbers_of
+from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
+from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
     HEADER_ITEMS,
     LISTING_ITEMS,
@@ -30,6 +30,8 @@ from loadsim.protocols.imap.responses import (
     Search,
 )
 from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.sets import NumberSet
+from loadsim.protocols.imap.under_way import Answer
 
 APPENDS_UNDER_WAY = 16
 FOLDERS_UNDER_WAY = 4
@@ -53,8 +55,11 @@ class Listed(NamedTuple):
     evidence: Evidence | None
 
 
+FOLDER_STATUS = ("MESSAGES", "UIDNEXT", "UNSEEN")
+
+
 class FolderStatus(NamedTuple):
-    """What STATUS says of a folder."""
+    """What STATUS says of a folder: the items of `FOLDER_STATUS`."""
 
     messages: int
     uid_next: int
@@ -232,11 +237,12 @@ class ImapMailbox:
         """STATUS (RFC 9051 section 6.3.11)."""
         folder = _canonical(folder)
         with self.session as connection:
-            answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES UIDNEXT UNSEEN)")
+            answer = await connection.send("STATUS", mailbox(folder), b"(%b)" % " ".join(FOLDER_STATUS).encode())
         for response in answer.data:
             if isinstance(response, MailboxStatus) and _canonical(response.name) == folder:
-                items = response.items
-                return FolderStatus(items.get("MESSAGES", 0), items.get("UIDNEXT", 0), items.get("UNSEEN", 0))
+                numbers = [response.items.get(name) for name in FOLDER_STATUS]
+                if None not in numbers:
+                    return FolderStatus._make(numbers)
         raise ServerRefused("STATUS without data", folder)
 
     async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
@@ -352,15 +358,16 @@ class ImapMailbox:
 
         COPYUID tells what was copied (RFC 4315; MOVE says it in an untagged OK). Without it, `evident` decides.
         """
-        copied: set[int] = set()
-        told = False
+        copied: list[NumberSet] = []
         for answer in answers:
             for response in (answer.tagged, *answer.data):
                 code = response.code if isinstance(response, Condition) or response is answer.tagged else None
                 if code is not None and code.name == "COPYUID":
-                    told = True
-                    copied.update(numbers_of(code.arguments.split(" ")[1] if code.arguments.count(" ") == 2 else ""))
-        if not copied.issuperset(uids) if told else not evident:
+                    copied.append(numbers_of(code.arguments.split(" ")[1] if code.arguments.count(" ") == 2 else ""))
+        if copied:
+            whole = NumberSet.union(copied)
+            evident = all(uid in whole for uid in uids)
+        if not evident:
             raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
 
     async def _check_expungeable(self, connection: Connection, uids: Sequence[int]) -> None:
@@ -368,9 +375,10 @@ class ImapMailbox:
         if "UIDPLUS" in self.session.offered:
             return
         answer = await connection.send("UID SEARCH", b"DELETED")
-        marked = {number for found in answer.data if isinstance(found, Search) for number in found.numbers}
-        if not marked <= set(uids):
-            raise ServerRefused("EXPUNGE would delete others", f"{len(marked - set(uids))} messages marked by others")
+        marked = NumberSet.union(found.numbers for found in answer.data if isinstance(found, Search))
+        others = marked.size - sum(uid in marked for uid in set(uids))
+        if others:
+            raise ServerRefused("EXPUNGE would delete others", f"{others} messages marked by others")
 
     async def _expunge(self, connection: Connection, uids: Sequence[int]) -> None:
         await self._over_sets(connection, "UID STORE", uids, b"+FLAGS.SILENT", b"(\\Deleted)")
@@ -435,6 +443,6 @@ def _appended(folder: str, answer: Answer, messages: int) -> Sequence[Ref | None
     if code is not None and code.name == "APPENDUID":
         validity, _, uids = code.arguments.partition(" ")
         found = numbers_of(uids)
-        if len(found) == messages:
-            return [Ref(folder, numbers_of(validity)[0], uid) for uid in found]
+        if found.size == messages:
+            return [Ref(folder, number_of(validity), uid) for uid in found]
     return [None] * messages

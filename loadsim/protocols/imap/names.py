@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import re
 
-_ENCODED = re.compile(r"&([^-]*)-")
+_ENCODED = re.compile(r"&([^&-]*+)-")
 _NOT_DIRECT = re.compile(r"&|[^\x20-\x7e]+")
 
 

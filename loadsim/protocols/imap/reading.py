@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from binascii import a2b_base64, a2b_qp
 from collections.abc import Hashable, Iterator, Mapping
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
+from encodings import normalize_encoding
+from encodings.aliases import aliases
+from itertools import groupby, islice
+from operator import itemgetter
 from sys import intern
 from urllib.parse import unquote_to_bytes
 
@@ -15,6 +19,15 @@ from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 EVIDENCE_ITEM = f"BODY.PEEK[HEADER.FIELDS ({HEADER.upper()})]".encode()
 HEADER_ITEMS = b"(UID FLAGS RFC822.SIZE ENVELOPE " + EVIDENCE_ITEM + b")"
 LISTING_ITEMS = b"(UID FLAGS " + EVIDENCE_ITEM + b")"
+
+LONGEST_TEXT_BYTES = 1000
+"""Of a subject, a file's name or a section with evidence; a line of mail has at most 998 (RFC 5322 section 2.1.1)."""
+
+MOST_ADDRESSES = 1000
+"""Of a message's recipients that are kept; loadsim's own messages have a few dozen."""
+
+_CODECS = frozenset({*aliases.values(), "koi8_u", "cp874", "cp720", "utf_8_sig"})
+_ENCODED_WORD = re.compile(rb"=\?([!->@-~]{1,40}+)\?([bBqQ])\?([^?]*+)\?=")
 
 
 def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
@@ -27,7 +40,7 @@ def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
         seen=any(flag.lower() == "\\seen" for flag in fetched.flags or ()),
         size_bytes=fetched.size_bytes or 0,
         sender=next(_addresses(envelope.sent_by), ""),
-        to=tuple(_addresses(envelope.to)),
+        to=tuple(islice(_addresses(envelope.to), MOST_ADDRESSES)),
         subject=text_of(envelope.subject),
         message_id=text_of(envelope.message_id),
         evidence=evidence_of(fetched),
@@ -38,6 +51,8 @@ def evidence_of(fetched: Fetched) -> Evidence | None:
     """What the message's X-LoadSim header says; None when it has none, or somebody else's."""
     for name, section in fetched.sections.items():
         if section and name.startswith("HEADER.FIELDS"):
+            if len(section) > LONGEST_TEXT_BYTES:
+                return None
             field, _, value = section.decode("utf-8", "replace").strip().partition(":")
             return Evidence.parse(value) if field.strip().upper() == HEADER.upper() else None
     return None
@@ -54,7 +69,7 @@ def structure_of(body: Leaf | Multipart) -> Structure:
     The text is the first text/plain part that is no attachment, else the first text/html. Everything else is
     attached or embedded, but for the other forms of the text in a multipart/alternative.
     """
-    leaves = list(_leaves(body, ""))
+    leaves = list(_leaves(body))
     shown = next(
         (
             leaf
@@ -75,16 +90,33 @@ def structure_of(body: Leaf | Multipart) -> Structure:
 
 
 def text_of(raw: bytes | None) -> str:
-    """A header's text, its encoded words (RFC 2047) decoded where their character set is known."""
+    """A header's text, its encoded words (RFC 2047) decoded where their character set is known.
+
+    Above `LONGEST_TEXT_BYTES` it is cut, and nothing in it is decoded.
+    """
     if raw is None:
         return ""
-    text = raw.decode("utf-8", "replace")
-    if "=?" not in text:
-        return text
-    try:
-        return str(make_header(decode_header(text)))
-    except (HeaderParseError, LookupError, ValueError):
-        return text
+    if b"=?" not in raw or len(raw) > LONGEST_TEXT_BYTES:
+        return raw[:LONGEST_TEXT_BYTES].decode("utf-8", "replace")
+    pieces: list[tuple[bytes, bytes]] = []  # a character set, and bytes in it
+    end, after_word = 0, False
+    for word in _ENCODED_WORD.finditer(raw):
+        charset, how, encoded = word.groups()
+        try:
+            data = a2b_base64(encoded + b"===") if how in b"bB" else a2b_qp(encoded, header=True)
+        except ValueError:
+            continue
+        if _codec(charset) is None:
+            continue
+        between = raw[end : word.start()]
+        if not after_word or between.strip():  # white space between two encoded words is not shown
+            pieces.append((b"", between))
+        pieces.append((charset.lower(), data))
+        end, after_word = word.end(), True
+    pieces.append((b"", raw[end:]))
+    # Some programs cut a character in two: what follows each other in one character set is decoded together.
+    together = groupby(pieces, itemgetter(0))
+    return "".join([_decoded(b"".join([data for _, data in run]), charset) for charset, run in together])
 
 
 def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
@@ -94,13 +126,20 @@ def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
             yield intern(f"{address.mailbox.decode('utf-8', 'replace')}@{address.host.decode('utf-8', 'replace')}")
 
 
-def _leaves(body: Leaf | Multipart, name: str, alternative: bool = False) -> Iterator[tuple[str, Leaf, bool]]:
-    """The leaves with their part numbers (RFC 9051 section 6.4.5.1): a body without parts is its own part 1."""
-    if isinstance(body, Leaf):
-        yield name or "1", body, alternative
-        return
-    for number, part in enumerate(body.parts, 1):
-        yield from _leaves(part, f"{name}.{number}" if name else str(number), body.subtype == "alternative")
+def _leaves(body: Leaf | Multipart) -> Iterator[tuple[str, Leaf, bool]]:
+    """The leaves with their part numbers (RFC 9051 section 6.4.5.1): a body without parts is its own part 1.
+
+    Without recursion, as the depth is the sender's choice.
+    """
+    waiting: list[tuple[str, Leaf | Multipart, bool]] = [("", body, False)]
+    while waiting:
+        name, part, alternative = waiting.pop()
+        if isinstance(part, Leaf):
+            yield name or "1", part, alternative
+            continue
+        within, alternative = f"{name}." if name else "", part.subtype == "alternative"
+        numbered = [(f"{within}{number}", each, alternative) for number, each in enumerate(part.parts, 1)]
+        waiting += reversed(numbered)
 
 
 def _part(name: str, leaf: Leaf) -> Part:
@@ -118,31 +157,47 @@ def _parameter(parameters: Mapping[str, bytes], name: str) -> str | None:
         return _extended(parameters[f"{name}*"])
     pieces: list[bytes] = []
     encoded = False
-    while True:
+    length = 0
+    while length <= LONGEST_TEXT_BYTES:
         key = f"{name}*{len(pieces)}"
         if f"{key}*" in parameters:
             piece = parameters[f"{key}*"]
             encoded = encoded or not pieces
-            pieces.append(piece if not pieces else unquote_to_bytes(piece))
+            pieces.append(piece if not pieces else unquote_to_bytes(piece[:LONGEST_TEXT_BYTES]))
         elif key in parameters:
             pieces.append(parameters[key])
         else:
             break
+        length += len(pieces[-1]) or 1
     if not pieces:
         return None
     if encoded:
-        charset, _, first = pieces[0].rpartition(b"'")
+        charset, _, first = pieces[0][:LONGEST_TEXT_BYTES].rpartition(b"'")
         return _decoded(unquote_to_bytes(first) + b"".join(pieces[1:]), charset)
     return _decoded(b"".join(pieces), b"utf-8")
 
 
 def _extended(value: bytes) -> str:
-    charset, _, encoded = value.rpartition(b"'")
+    charset, _, encoded = value[:LONGEST_TEXT_BYTES].rpartition(b"'")
     return _decoded(unquote_to_bytes(encoded), charset)
 
 
 def _decoded(raw: bytes, charset: bytes) -> str:
+    """The text in a character set, or else in UTF-8, up to the longest; one that UTF-8 can hold."""
+    raw = raw[:LONGEST_TEXT_BYTES]
     try:
-        return raw.decode(charset.partition(b"'")[0].decode("ascii", "replace") or "utf-8", "replace")
-    except LookupError:
-        return raw.decode("utf-8", "replace")
+        text = raw.decode(_codec(charset) or "utf-8", "replace")
+    except (LookupError, ValueError):  # it encodes no text, or does not know of replacing
+        text = raw.decode("utf-8", "replace")
+    return text.encode("utf-8", "replace").decode()  # UTF-7 makes halves of pairs
+
+
+def _codec(charset: bytes) -> str | None:
+    """The codec of a character set, which may have a language behind it ("utf-8*en", "utf-8'en"); None if unknown.
+
+    Python's own look-up keeps each name it does not know, and knows codecs that no mail may use.
+    """
+    name = re.split(rb"[*']", charset, maxsplit=1)[0].decode("ascii", "replace")
+    normal = normalize_encoding(name).lower()
+    codec = aliases.get(normal, normal)
+    return codec if codec in _CODECS else None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from loadsim.protocols.imap.sets import NumberSet
+
 
 class Cut(bytes):
     """A response as it came, but for its largest literals, which are in `beside`, by the place where each would begin.
@@ -73,7 +75,7 @@ class MailboxStatus(NamedTuple):
 class Search(NamedTuple):
     """What SEARCH found, from a SEARCH or an ESEARCH response (RFC 3501 7.2.5, RFC 9051 section 7.3.3)."""
 
-    numbers: tuple[int, ...]
+    numbers: NumberSet
 
 
 class Exists(NamedTuple):

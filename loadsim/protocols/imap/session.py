@@ -12,10 +12,11 @@ from loadsim.model.ports import INBOX, Account, Endpoint, Observer
 from loadsim.protocols.failures import again
 from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.commands import mailbox
-from loadsim.protocols.imap.connection import Answer, Connection
-from loadsim.protocols.imap.grammar import numbers_of
+from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.grammar import number_of
 from loadsim.protocols.imap.logon import log_on
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Response
+from loadsim.protocols.imap.under_way import Answer
 
 POLL_S = 30.0
 """How often to ask for news where the server does not know IDLE."""
@@ -195,9 +196,9 @@ class ImapSession:
                 count = response.messages
             elif isinstance(response, Condition) and response.code is not None:
                 if response.code.name == "UIDVALIDITY":
-                    validity = numbers_of(response.code.arguments)[0]
+                    validity = number_of(response.code.arguments)
                 elif response.code.name == "UIDNEXT":
-                    uid_next = numbers_of(response.code.arguments)[0]
+                    uid_next = number_of(response.code.arguments)
         known = self.validity.get(folder)
         self.validity[folder] = validity
         if known is not None and known != validity:

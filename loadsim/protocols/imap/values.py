@@ -12,6 +12,12 @@ from loadsim.protocols.imap.responses import Address, Envelope, Leaf, Multipart
 Value: TypeAlias = "bytes | list[Value] | None"
 """What stands in a response: a string or an atom, NIL, or a list in parentheses."""
 
+DEEPEST = 200
+"""Lists within lists. Dovecot reads 100 levels of parts; what is deeper was made to hurt."""
+
+LARGEST_NUMBER64 = 2**63 - 1
+"""Of sizes and modification sequences (RFC 9051 section 9, number64)."""
+
 _FIELD_PARAMETER = re.compile(rb';[ \t]*+([^=;\s"]++)=(?:"([^"]*+)"|([^;\s"]++))')
 _SIZE = re.compile(rb"\d{1,19}")
 _MESSAGES = frozenset({"message/rfc822", "message/global"})
@@ -60,8 +66,10 @@ def _addresses(value: Value, at: int) -> tuple[Address, ...]:
     return tuple(found)
 
 
-def body_of(value: Value, at: int) -> Leaf | Multipart:
-    """A BODYSTRUCTURE that ended at byte `at`; its depth was limited when it was read (RFC 9051 section 9, body)."""
+def body_of(value: Value, at: int, within: int = 0) -> Leaf | Multipart:
+    """A BODYSTRUCTURE that ended at byte `at`, of a part within so many others (RFC 9051 section 9, body)."""
+    if within > DEEPEST:
+        raise malformed("BODYSTRUCTURE", f"at most {DEEPEST} parts within parts", at)
     if not isinstance(value, list) or not value:
         raise malformed("BODYSTRUCTURE", "a list", at)
     if isinstance(value[0], list):
@@ -69,13 +77,13 @@ def body_of(value: Value, at: int) -> Leaf | Multipart:
         for each in value:
             if not isinstance(each, list):
                 break
-            parts.append(body_of(each, at))
+            parts.append(body_of(each, at, within + 1))
         subtype = value[len(parts)] if len(parts) < len(value) else b"mixed"
         return Multipart(_word(subtype, at), tuple(parts))
     if len(value) < 7:
         raise malformed("BODYSTRUCTURE", "seven fields of a part", at)
     size = value[6]
-    if not isinstance(size, bytes) or not _SIZE.fullmatch(size):
+    if not isinstance(size, bytes) or not _SIZE.fullmatch(size) or int(size) > LARGEST_NUMBER64:
         raise malformed("BODYSTRUCTURE", "a size", at)
     content_type = f"{_word(value[0], at)}/{_word(value[1], at)}"
     # The extensions: MD5, disposition, ... They come after the lines of a text part, and after the envelope, body

@@ -1,0 +1,58 @@
+"""Sets of message numbers, kept as ranges: "1:4294967295" takes no more memory than "1"."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from loadsim.errors import ProtocolError
+
+MOST_LISTED = 100_000
+"""Numbers of one set that are looked at one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSet:
+    """Numbers as ranges (first, last) that ascend and neither touch nor overlap. Make one with `of`."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[int, int]]) -> NumberSet:
+        """The set of all numbers in these ranges, in any order and with either end first."""
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted([(min(each), max(each)) for each in ranges]):
+            if merged and first <= merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+            else:
+                merged.append((first, last))
+        return cls(tuple(merged))
+
+    @classmethod
+    def union(cls, sets: Iterable[NumberSet]) -> NumberSet:
+        """The set of all numbers in any of these sets."""
+        return cls.of([each for numbers in sets for each in numbers.ranges])
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are. Not `len`, from which `list` concludes how much memory it needs."""
+        return sum([last - first + 1 for first, last in self.ranges])
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self.ranges, number, key=lambda each: each[0]) - 1
+        return at >= 0 and number <= self.ranges[at][1]
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers, ascending. Raises `ProtocolError` if there are more than anyone asked for."""
+        if self.size > MOST_LISTED:
+            raise ProtocolError("IMAP set of numbers", f"more than {MOST_LISTED} numbers")
+        for first, last in self.ranges:
+            yield from range(first, last + 1)
+
+    def __getitem__(self, at: int) -> int:
+        for first, last in self.ranges:
+            if 0 <= at <= last - first:
+                return first + at
+            at -= last - first + 1
+        raise IndexError(at)

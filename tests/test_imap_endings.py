@@ -1,0 +1,701 @@
+"""Every IMAP command ends within its limit, with an answer or a documented failure, whatever a server sends.
+
+In virtual time, on a transport without a network: a command that never ends leaves the loop nothing to wait for, and
+the loop says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import tracemalloc
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from imap_script import Ear
+
+from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part
+from loadsim.protocols.imap import connection as connections
+from loadsim.protocols.imap.commands import Literal
+from loadsim.protocols.imap.connection import LARGEST_ANSWER_BYTES, Connection
+from loadsim.protocols.imap.mailbox import ImapMailbox, Ref
+from loadsim.protocols.imap.responses import Response
+from loadsim.protocols.imap.session import ImapSession
+from loadsim.protocols.imap.under_way import Answer
+from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES
+
+LIMIT_S = 30.0
+ACCOUNT = Account(1, "user1", "user1@sim.test", "secret")
+REF = Ref(INBOX, 7, 5)
+Said = Sequence[tuple[float, bytes]]
+"""What a server sends: after how many seconds (from the piece before), and which bytes.
+
+TAG is that of the last command, IDLER that of the last IDLE.
+"""
+
+
+class Line:
+    """A transport to a server that answers each write with the next of its reactions, and then with silence."""
+
+    def __init__(self, protocol: asyncio.Protocol, react: Callable[[bytes], Said]) -> None:
+        self._protocol = protocol
+        self._react = react
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+        self._paused = False
+        self._waiting: list[bytes] = []
+        self._tag = self._idler = b"t0"
+        self._at_s = 0.0
+
+    def write(self, data: bytes) -> None:
+        """Take a command, or a part of one; plan what the server does then."""
+        if tags := re.findall(rb"^(t\d+) ", data, re.MULTILINE):
+            self._tag = tags[-1]
+            if b" IDLE" in data:
+                self._idler = self._tag
+        self.plan(self._react(data))
+
+    def plan(self, said: Said) -> None:
+        """Let the server send this, one piece after the other."""
+        for delay_s, piece in said:
+            self._at_s = max(self._at_s, self._loop.time()) + delay_s
+            self._loop.call_at(self._at_s, self._arrive, self._addressed(piece))
+
+    def _addressed(self, piece: bytes) -> bytes:
+        return piece.replace(b"TAG", self._tag).replace(b"IDLER", self._idler)
+
+    def _arrive(self, data: bytes) -> None:
+        self._waiting.append(data)
+        while self._waiting and not self._paused and not self._closing:
+            self._protocol.data_received(self._waiting.pop(0))
+
+    def close(self) -> None:
+        """Close; the protocol is told in the loop's next turn."""
+        if not self._closing:
+            self._closing = True
+            self._loop.call_soon(self._protocol.connection_lost, None)
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._loop.call_soon(self._arrive, b"")
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run in virtual time; fails if anything was told to asyncio's exception handler."""
+    told: list[dict[str, Any]] = []
+
+    async def watched(_: LoopClock) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        try:
+            await main()
+        finally:
+            gc.collect(1)  # a failure that nobody looked at is told when it is collected
+
+    run_virtual(watched)
+    assert told == []
+
+
+def connected(
+    react: Callable[[bytes], Said], heard: Callable[[Response], None] = lambda _: None
+) -> tuple[Connection, Line, Ear]:
+    """A connection behind its greeting."""
+    ear = Ear()
+    connection = Connection(ACCOUNT, ear, LIMIT_S, heard, lambda _: None)
+    connection._greeting = None
+    line = Line(connection, react)
+    connection.connection_made(line)  # type: ignore[arg-type]
+    return connection, line, ear
+
+
+async def ending(call: asyncio.Future[Answer]) -> tuple[Answer | TaskFailed, float]:
+    """How a command ended, and after how many seconds."""
+    loop = asyncio.get_running_loop()
+    since_s = loop.time()
+    try:
+        found: Answer | TaskFailed = await call
+    except TaskFailed as failure:
+        found = failure
+    return found, round(loop.time() - since_s, 6)
+
+
+def fails(said: Said, name: str, *arguments: bytes | Literal, **named: Any) -> TaskFailed:
+    """How a command fails on a server that answers each write with this; within its limit, and reported."""
+    found: list[TaskFailed] = []
+
+    async def main() -> None:
+        connection, _, ear = connected(lambda _: said)
+        failure, took_s = await ending(connection.send(name, *arguments, **named))
+        assert isinstance(failure, TaskFailed)
+        assert took_s <= LIMIT_S
+        assert [(command, outcome) for command, outcome, _, _ in ear.commands] == [(f"IMAP {name}", failure.outcome)]
+        assert not connection._under_way
+        found.append(failure)
+        connection.abort()
+        await connection.wait_closed()
+
+    run(main)
+    return found[0]
+
+
+def raising(error: Exception) -> Callable[[object], None]:
+    """A callback with an error in it."""
+
+    def callback(_: object) -> None:
+        raise error
+
+    return callback
+
+
+# --- one fault each ---
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "arguments", "kind"),
+    [
+        (b"TAG OK\r\n", "APPEND", (b"x", Literal(b"abc")), "IMAP literal"),
+        (b"TAG OK\r\n", "IDLE", (), "IMAP IDLE"),
+        (b"TAG PERHAPS\r\n", "NOOP", (), "IMAP syntax"),
+        (b"TAG\r\n", "NOOP", (), "IMAP syntax"),
+        (b"TAGx OK\r\n", "NOOP", (), "IMAP tag"),
+        (b"+ go\r\n", "NOOP", (), "IMAP continuation"),
+        (b"* 4294967295 EXISTS\r\nTAG OK\r\n", "NOOP", (), "IMAP EXISTS"),
+        (b"* 1 FETCH (BODY[1] {4294967295}\r\n", "UID FETCH", (b"1",), "IMAP literal too large"),
+        (b"* OK " + b"x" * (2 << 20), "NOOP", (), "IMAP line too long"),
+        (b"* BYE gone\r\nTAG OK\r\n", "NOOP", (), ""),
+    ],
+)
+def test_a_malformed_answer_fails_the_command(said: bytes, name: str, arguments: tuple[Any, ...], kind: str) -> None:
+    """At once, and with a protocol error; a BYE behind which a server stays ends the session with the last answer."""
+    if kind:
+        failure = fails([(0, said)], name, *arguments)
+        assert isinstance(failure, ProtocolError)
+        assert failure.kind == kind
+        return
+
+    async def main() -> None:
+        connection, _, _ = connected(lambda _: [(0, said)])
+        assert isinstance((await ending(connection.send(name, *arguments)))[0], Answer)
+        assert isinstance(connection.failure, ServerLost)
+        assert str(connection.failure) == "BYE: gone"
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "code", [b"UIDVALIDITY abc", b"UIDVALIDITY", b"UIDNEXT -1", b"UIDNEXT 4294967296", b"UIDVALIDITY 0"]
+)
+def test_numbers_of_a_select_that_are_none_fail_it(code: bytes) -> None:
+    """The caller is told, and the session is over: what the folder's numbers mean is not known."""
+
+    async def main() -> None:
+        ear = Ear()
+        session = ImapSession(Endpoint("sim.test", 1), None, ACCOUNT, ear, LIMIT_S)
+        connection, _, _ = connected(lambda _: [(0, b"* OK [%b] x\r\nTAG OK\r\n" % code)])
+        session.connection = connection
+        with pytest.raises(ProtocolError):
+            await ImapMailbox(session).open(INBOX)
+        assert isinstance(connection.failure, ProtocolError)
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), RecursionError(), MemoryError(), KeyError("x")], ids=repr)
+def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> None:
+    """In what is called at a command's end, or for each response: this session ends, and asyncio is told nothing."""
+    failure = fails([(0, b"TAG OK\r\n")], "NOOP", then=raising(error))
+    assert isinstance(failure, GeneratorFailed)
+    assert str(failure) == f"internal error: {type(error).__name__}"
+
+    async def main() -> None:
+        connection, _, _ = connected(lambda _: [(0, b"* 1 EXISTS\r\nTAG OK\r\n")], heard=raising(error))
+        assert isinstance((await ending(connection.send("NOOP")))[0], GeneratorFailed)
+
+    run(main)
+
+
+@pytest.mark.parametrize("piece", [b"", b"* OK still here\r\n", b"* 1 EXISTS\r\n"])
+def test_what_trickles_does_not_extend_the_limit(piece: bytes) -> None:
+    """A byte of the answer, or a whole response, each second less than the limit: the limit is the command's."""
+    for stream in (b"TAG OK in the end, at long last\r\n", b"* 1 FETCH (BODY[1] {99999}\r\n" + b"x" * 99):
+        said = [(LIMIT_S - 1, piece or stream[at : at + 1]) for at in range(len(stream))]
+        failure = fails([(0, b"* OK\r\n"), *said], "NOOP")
+        assert isinstance(failure, ServerSilent)
+
+
+def test_a_continuation_does_not_extend_the_limit() -> None:
+    """A server that asks for literal after literal just within the limit: the command's own limit counts."""
+    failure = fails([(LIMIT_S - 1, b"+ go\r\n")], "APPEND", *[Literal(b"x")] * 20)
+    assert isinstance(failure, ServerSilent)
+
+
+def test_bye_without_a_close_ends_a_session_that_waits_for_nothing() -> None:
+    """While idling as well as between commands."""
+
+    async def main() -> None:
+        for idling in (True, False):
+            connection, line, _ = connected(lambda _: [(0, b"+ idling\r\n")])
+            if idling:
+                await connection.idle()
+            line.plan([(1, b"* BYE good night\r\n")])
+            await asyncio.sleep(2)
+            assert isinstance(connection.failure, ServerLost)
+            assert str(connection.failure) == "BYE: good night"
+
+    run(main)
+
+
+FLOODS = [
+    b"* 1 FETCH (FLAGS ())\r\n",
+    b'* LIST () "/" x\r\n',
+    b"* 5 EXISTS\r\n",
+    b"* 1 EXPUNGE\r\n",
+    b"* NO really\r\n",
+    b"* OK [ALERT] x\r\n",
+    b"* X-UNKNOWN\r\n",
+    b"* SEARCH 1 2 3\r\n",
+    b"* STATUS INBOX (MESSAGES 1)\r\n",
+    b"* CAPABILITY IMAP4rev1\r\n",
+]
+
+
+@pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
+def test_a_flood_ends_the_session(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than any answer is: a protocol error, long before the time limit, whatever it consists of."""
+    monkeypatch.setattr(connections, "LARGEST_ANSWER_BYTES", 1 << 18)
+    block = line * (4000 // len(line))
+    for name in ("NOOP", "UID FETCH", "LIST"):
+        failure = fails([(0, block)] * 100, name)
+        assert isinstance(failure, ProtocolError)
+        assert failure.kind == "IMAP answer too large"
+
+
+@pytest.mark.parametrize("line", FLOODS, ids=lambda line: line[:12].decode())
+def test_what_nobody_asked_for_is_not_kept(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the session idles, and between commands: however much comes, the connection holds nothing of it."""
+    monkeypatch.setattr(connections, "LARGEST_ANSWER_BYTES", 1 << 40)
+
+    async def main() -> None:
+        for idling in (True, False):
+            connection, transport, _ = connected(lambda _: [(0, b"+ idling\r\n")])
+            if idling:
+                await connection.idle()
+            transport.plan([(0.1, line * (4000 // len(line)))] * 50)
+            await asyncio.sleep(60)
+            assert connection.failure is None
+            assert not any(command.data for command in connection._under_way.values())
+            assert connection._wire.held_bytes == 0
+            connection.abort()
+
+    run(main)
+
+
+def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
+    """Of all that comes, each command under way gets its own kinds."""
+
+    async def main() -> None:
+        connection, line, _ = connected(lambda _: [])
+        calls = [connection.send(name) for name in ("UID FETCH", "LIST", "NOOP", "UID SEARCH", "CAPABILITY", "STATUS")]
+        line.plan([(0, b"".join(FLOODS) + b"".join(b"t%d OK\r\n" % tag for tag in range(1, 7)))])
+        answers = await asyncio.gather(*calls)
+        assert [[type(each).__name__ for each in answer.data] for answer in answers] == [
+            ["Fetched"],
+            ["ListEntry"],
+            [],
+            ["Search"],
+            ["Capability"],
+            ["MailboxStatus"],
+        ]
+        connection.abort()
+
+    run(main)
+
+
+def test_the_largest_attachment_and_listing_are_no_flood() -> None:
+    """The limit is above what is legitimate: 50,000 headers, or the largest literal."""
+    header = b'* 50000 FETCH (UID 50000 FLAGS (\\Seen) RFC822.SIZE 12345 ENVELOPE ("%b" "%b" %b)' % (
+        b"Mon, 7 Feb 1994 21:52:25 -0800",
+        b"s" * 100,
+        b" ".join([b'(("A User" NIL "user12345" "example.test"))'] * 6 + [b'NIL "<%b>"' % (b"i" * 60)]),
+    )
+    stream = header + b" BODY[HEADER.FIELDS (X-LOADSIM)] {250}\r\n" + b"X" * 250 + b")\r\n"
+
+    async def main() -> None:
+        connection, _, _ = connected(lambda _: [])
+        call = connection.send("UID FETCH")
+        connection.data_received(stream)
+        assert connection.failure is None
+        assert 0 < 50_000 * connection._burden < LARGEST_ANSWER_BYTES
+        before = connection._burden
+        attachment = b"* 1 FETCH (BODY[1] {%d}\r\n%b)\r\n" % (LARGEST_LITERAL_BYTES, bytes(LARGEST_LITERAL_BYTES))
+        connection.data_received(attachment)
+        assert LARGEST_LITERAL_BYTES < connection._burden - before < LARGEST_ANSWER_BYTES // 2
+        connection.data_received(b"t1 OK\r\n")
+        assert len((await call).data) == 2
+        connection.abort()
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (b"NO [OVERQUOTA] full", "NO [OVERQUOTA] NOOP"),
+        (b"NO [overquota] full", "NO [OVERQUOTA] NOOP"),
+        (b"BAD [CLIENTBUG] you", "BAD [CLIENTBUG] NOOP"),
+        (b"NO [X-12345] chosen", "NO [other] NOOP"),
+        (b"no [%b] chosen" % (b"A" * 5000), "NO [other] NOOP"),
+        (b"NO [NOT A CODE] chosen", "NO [other] NOOP"),
+        (b"NO [] none", "NO NOOP"),
+        (b"NO plainly", "NO NOOP"),
+        (b"BAD", "BAD NOOP"),
+    ],
+)
+def test_kinds_of_failures_are_counted(text: bytes, kind: str) -> None:
+    """A server chooses among registered codes only; its own words stay in the line."""
+    failure = fails([(0, b"TAG " + text + b"\r\n")], "NOOP")
+    assert isinstance(failure, ServerRefused)
+    assert failure.kind == kind
+    assert len(failure.line) <= 200
+
+
+def test_a_thousand_codes_are_one_kind() -> None:
+    """However many a server invents."""
+    kinds = set()
+
+    async def main() -> None:
+        numbers = iter(range(10**6))
+        connection, _, _ = connected(lambda _: [(0, b"TAG NO [CODE%d] x\r\n" % next(numbers))])
+        for _ in range(1000):
+            failure, _ = await ending(connection.send("NOOP"))
+            assert isinstance(failure, ServerRefused)
+            kinds.add(failure.kind)
+        connection.abort()
+
+    run(main)
+    assert kinds == {"NO [other] NOOP"}
+
+
+# --- what the port makes of it ---
+
+
+def in_inbox(answers: Sequence[bytes], offered: set[str]) -> tuple[ImapMailbox, Connection]:
+    """A mailbox with the Inbox open, on a server with these answers to its commands."""
+    left = iter(answers)
+    session = ImapSession(Endpoint("sim.test", 143), None, ACCOUNT, Ear(), LIMIT_S)
+    connection, _, _ = connected(lambda _: [(0, next(left))])
+    session.connection, session.offered = connection, frozenset(offered)
+    session.open, session.validity[INBOX], session.count = INBOX, 7, 3
+    return ImapMailbox(session), connection
+
+
+def peak_bytes(
+    call: Callable[[ImapMailbox], Coroutine[Any, Any, object]], answers: Sequence[bytes], *offered: str
+) -> int:
+    """The most memory that a call takes, which may be refused."""
+    peak = 0
+
+    async def main() -> None:
+        nonlocal peak
+        box, _ = in_inbox(answers, set(offered))
+        tracemalloc.start()
+        try:
+            with suppress(ServerRefused):
+                await call(box)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        box.abandon()
+        await asyncio.sleep(1)
+
+    run(main)
+    return peak
+
+
+def test_sets_in_answers_are_not_expanded() -> None:
+    """COPYUID of a million messages, and hundreds of sets of a million: kilobytes."""
+    copied = b"TAG OK [COPYUID 7 1:999999 1:999999] done\r\n"
+    assert peak_bytes(lambda box: box.copy([REF], "Sent"), [copied], "UIDPLUS") < 100_000
+    found = b"* ESEARCH" + b" ALL 1:999999" * 60 + b"\r\n* ESEARCH ALL 1:4294967295\r\nTAG OK\r\n"
+    assert peak_bytes(lambda box: box.expunge([REF]), [found]) < 100_000
+
+
+def test_sets_in_answers_are_judged() -> None:
+    """What was copied must hold all that was to be; what others marked must not be expunged with it."""
+
+    async def main() -> None:
+        refs = [Ref(INBOX, 7, uid) for uid in (5, 6, 9)]
+        for code, done in (
+            (b"5:6,9", True),
+            (b"9,6,5", True),
+            (b"1:4294967295", True),
+            (b"5:6", False),
+            (b"10", False),
+        ):
+            box, _ = in_inbox([b"TAG OK [COPYUID 7 %b 1:3] done\r\n" % code], {"UIDPLUS"})
+            if done:
+                await box.copy(refs, "Sent")
+            else:
+                with pytest.raises(ServerRefused, match="UID COPY without effect"):
+                    await box.copy(refs, "Sent")
+        for found, others in (
+            (b"SEARCH 5 6", 0),
+            (b"ESEARCH ALL 5:6,9", 0),
+            (b"SEARCH 5 7 8", 2),
+            (b"ESEARCH ALL 1:9", 6),
+        ):
+            box, _ = in_inbox([b"* %b\r\nTAG OK\r\n" % found, b"TAG OK\r\n", b"TAG OK\r\n"], set())
+            if others:
+                with pytest.raises(ServerRefused, match=f"{others} messages marked by others"):
+                    await box.expunge(refs)
+            else:
+                await box.expunge(refs)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "items", [b"", b"UIDNEXT 9 UNSEEN 0", b"MESSAGES 1 UNSEEN 0", b"MESSAGES NIL UIDNEXT 9 UNSEEN 0"]
+)
+def test_a_status_without_what_was_asked_for_is_refused(items: bytes) -> None:
+    """A folder of which nothing is told does not count as empty: empty ones may be deleted."""
+
+    async def main() -> None:
+        box, _ = in_inbox([b"* STATUS INBOX (%b)\r\nTAG OK\r\n" % items], set())
+        with pytest.raises(ServerRefused, match="STATUS without data"):
+            await box.status(INBOX)
+
+    run(main)
+
+
+def test_uids_may_repeat_and_decrease() -> None:
+    """The headers come once each, in the order of their UIDs; what was listed before does not come again."""
+
+    def header(uid: int) -> bytes:
+        return b"* 1 FETCH (UID %d ENVELOPE (NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL))\r\n" % uid
+
+    async def main() -> None:
+        uids = (9, 4, 4294967295, 4, 7, 1)
+        said = b"".join(map(header, uids)) + b"TAG OK\r\n"
+        box, _ = in_inbox([said, said], set())
+        found = [each.ref for each in await box.headers(INBOX, None)]
+        assert found == [Ref(INBOX, 7, uid) for uid in sorted(set(uids))]
+        assert list(await box.arrived()) == []
+
+    run(main)
+
+
+# --- whatever comes ---
+
+LINES = [
+    b"TAG OK done",
+    b"TAG OK [READ-WRITE] done",
+    b"TAG NO [NONEXISTENT] no",
+    b"TAG NO [X-1] no",
+    b"TAG BAD what",
+    b"TAG OK [APPENDUID 7 5] done",
+    b"TAG OK [APPENDUID x y] done",
+    b"TAG OK [COPYUID 7 1:999999 1:999999] done",
+    b"TAG OK [COPYUID 7 1 2] done",
+    b"TAG OK [UIDVALIDITY abc] done",
+    b"t1 OK done",
+    b"t2 OK done",
+    b"t4294967295 OK done",
+    b"+ go on",
+    b"+",
+    b"* BYE gone",
+    b"* OK [UIDVALIDITY 7] x",
+    b"* OK [UIDVALIDITY 8] x",
+    b"* OK [UIDVALIDITY abc] x",
+    b"* OK [UIDNEXT 9] x",
+    b"* OK [UIDNEXT 4294967296] x",
+    b"* 3 EXISTS",
+    b"* 9999999 EXISTS",
+    b"* 4294967295 EXISTS",
+    b"* 1 EXPUNGE",
+    b"* VANISHED 1:4294967295",
+    b"* SEARCH 1 2 3",
+    b"* ESEARCH (TAG x) ALL 1:4294967295",
+    b'* LIST () "/" INBOX',
+    b'* LIST (\\Noselect) NIL "&AOQ-&"',
+    b"* CAPABILITY IMAP4rev1 IDLE MOVE UIDPLUS LITERAL+ MULTIAPPEND AUTH=PLAIN SASL-IR",
+    b"* CAPABILITY IMAP4rev1 LOGINDISABLED",
+    b"* CAPABILITY IMAP4rev2",
+    b"* STATUS INBOX (MESSAGES 1 UIDNEXT 9 UNSEEN 0)",
+    b"* STATUS INBOX (MESSAGES 1)",
+    b'* 1 FETCH (UID 5 FLAGS () RFC822.SIZE 9 ENVELOPE (NIL "=?idna?b?w6Q=?=" NIL NIL NIL NIL NIL NIL NIL NIL)'
+    b' BODY[HEADER.FIELDS (X-LOADSIM)] "")',
+    b"* 2 FETCH (UID 4 BODY[1] {3}\r\nabc)",
+    b"* 2 FETCH (UID 5 BODY[1] {30}\r\nabc)",
+    b"* 1 FETCH (UID 5 BODY[1] NIL)",
+    b"* 1 FETCH (UID 5 BODY[1] {4294967295}",
+    b'* 1 FETCH (UID 5 BODYSTRUCTURE ("text" "plain" ("name*" "idna\'\'x") NIL NIL "7bit" 3 1))',
+    b"* 1 FETCH (UID 5 BODYSTRUCTURE " + b"(" * 300,
+    b"* PREAUTH hello",
+    b"",
+    b"* ",
+    b'* 1 FETCH (BODY[1] "never closed',
+]
+
+HONEST: Sequence[tuple[bytes, bytes]] = [
+    (rb"CAPABILITY", b"* CAPABILITY IMAP4rev1 IDLE UIDPLUS LITERAL+ AUTH=PLAIN SASL-IR\r\nTAG OK\r\n"),
+    (rb"SELECT", b"* 1 EXISTS\r\n* OK [UIDVALIDITY 7] x\r\n* OK [UIDNEXT 6] x\r\nTAG OK\r\n"),
+    (rb"BODYSTRUCTURE", b'* 1 FETCH (UID 5 BODYSTRUCTURE ("text" "plain" NIL NIL NIL "7bit" 3 1))\r\nTAG OK\r\n'),
+    (rb"BODY.PEEK\[1\]", b"* 1 FETCH (UID 5 BODY[1] {3}\r\nabc)\r\nTAG OK\r\n"),
+    (
+        rb"FETCH",
+        b"* 1 FETCH (UID 5 FLAGS () RFC822.SIZE 9 ENVELOPE (NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL))\r\nTAG OK\r\n",
+    ),
+    (rb"IDLE", b"+ idling\r\n"),
+    (rb"STATUS", b"* STATUS INBOX (MESSAGES 1 UIDNEXT 6 UNSEEN 0)\r\nTAG OK\r\n"),
+    (rb"\{\d+\}\r\n\Z", b"+ go on\r\n"),
+]
+
+
+def honest(data: bytes) -> bytes:
+    """What a server that is in order answers."""
+    ended = b"IDLER OK\r\n" if data.startswith(b"DONE\r\n") else b""
+    return ended + next((said for pattern, said in HONEST if re.search(pattern, data)), b"TAG OK\r\n")
+
+
+@st.composite
+def reactions(draw: st.DrawFn) -> Said | None:
+    """What a server sends after a write: the honest answer (None), or plausible lines with faults, cut anywhere."""
+    if draw(st.integers(0, 2)):
+        return None
+    stream = bytearray(b"".join(line + b"\r\n" for line in draw(st.lists(st.sampled_from(LINES), max_size=5))))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(stream)))
+        stream[at : at + draw(st.integers(0, 3))] = draw(
+            st.binary(max_size=4) | st.sampled_from([b"(", b")", b'"', b"{9}\r\n", b"\r\n", b"TAG OK\r\n", b"\xff"])
+        )
+    edges = sorted({0, len(stream), *draw(st.lists(st.integers(0, len(stream)), max_size=4))})
+    delays = st.sampled_from([0.0, 0.0, 0.0, 0.5, LIMIT_S - 1, LIMIT_S + 1])
+    return [(draw(delays), bytes(stream[a:b])) for a, b in pairwise(edges)]
+
+
+def playing(script: Sequence[Said | None]) -> Callable[[bytes], Said]:
+    """A server with a reaction to each write; honest when the script has ended."""
+    left: Iterator[Said | None] = iter(script)
+
+    def react(data: bytes) -> Said:
+        said = next(left, None)
+        return [(0.1, honest(data))] if said is None else said
+
+    return react
+
+
+SENT: Sequence[tuple[str, tuple[bytes | Literal, ...]]] = [
+    ("NOOP", ()),
+    ("UID FETCH", (b"1", b"UID")),
+    ("APPEND", (b"x", Literal(b"abc"), Literal(b"def"))),
+    ("IDLE", ()),
+    ("LIST", (b'""', b"*")),
+]
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(reactions(), max_size=8), st.lists(st.sampled_from(SENT), min_size=1, max_size=5))
+def test_every_command_ends(script: list[Said | None], sent: list[tuple[str, tuple[bytes | Literal, ...]]]) -> None:
+    """Each within its own limit from when it is sent: at most one limit for each that it has to wait for."""
+
+    async def main() -> None:
+        connection, _, ear = connected(playing(script))
+        calls = []
+        for name, arguments in sent:
+            try:
+                calls.append(connection.send(name, *arguments))
+            except ServerLost:
+                break
+            await asyncio.sleep(0.05)
+        for place, (found, took_s) in enumerate(await asyncio.gather(*map(ending, calls)), 1):
+            assert isinstance(found, Answer | TaskFailed)
+            assert not isinstance(found, GeneratorFailed)
+            assert took_s <= LIMIT_S * place
+        connection.abort()
+        await connection.wait_closed()
+        assert not connection._under_way
+        assert not connection._held_back
+        assert len(ear.commands) >= len(calls) - len(sent)
+
+    run(main)
+
+
+CALLS: Sequence[Callable[[ImapMailbox], Coroutine[Any, Any, object]]] = [
+    lambda box: box.folders(),
+    lambda box: box.open("Sent"),
+    lambda box: box.open(INBOX),
+    lambda box: box.headers(INBOX, 5),
+    lambda box: box.arrived(),
+    lambda box: box.watch(),
+    lambda box: box.structure(REF),
+    lambda box: box.part(REF, Part("1", "text/plain", 3)),
+    lambda box: box.flag([REF], Flag.SEEN),
+    lambda box: box.move([REF], "Sent"),
+    lambda box: box.copy([REF], "Sent"),
+    lambda box: box.append("Sent", b"abc", [Flag.SEEN]),
+    lambda box: box.append_many("Sent", [(b"abc", ()), (b"def", ())]),
+    lambda box: box.expunge([REF]),
+    lambda box: box.status(INBOX),
+    lambda box: box.listing([INBOX, "Sent"]),
+    lambda box: box.log_on(),
+    lambda box: box.log_off(),
+    lambda box: asyncio.sleep(LIMIT_S * 2),
+]
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    greeting=reactions(),
+    script=st.lists(reactions(), max_size=20),
+    calls=st.lists(st.sampled_from(range(len(CALLS))), min_size=1, max_size=6),
+)
+def test_every_call_ends(
+    monkeypatch: pytest.MonkeyPatch, greeting: Said | None, script: list[Said | None], calls: list[int]
+) -> None:
+    """A mailbox on such a server: each call returns or raises a `TaskFailed`, within a limit for each command."""
+
+    async def connect(make: Callable[[], asyncio.Protocol], *_: object) -> None:
+        protocol = make()
+        line = Line(protocol, playing(script))
+        protocol.connection_made(line)  # type: ignore[arg-type]
+        line.plan([(0.1, b"* OK [CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR] hi\r\n")] if greeting is None else greeting)
+
+    async def main() -> None:
+        ear = Ear()
+        box = ImapMailbox(ImapSession(Endpoint("sim.test", 143), None, ACCOUNT, ear, LIMIT_S))
+        loop = asyncio.get_running_loop()
+        for call in (CALLS.index(CALLS[-3]), *calls):
+            before, since_s = len(ear.commands), loop.time()
+            try:
+                await CALLS[call](box)
+            except TaskFailed as failure:
+                assert not isinstance(failure, GeneratorFailed)
+                assert len(failure.kind) < 60
+                if failure.outcome != "refused":
+                    box.abandon()
+            assert round(loop.time() - since_s, 6) <= LIMIT_S * (len(ear.commands) - before + 2)
+        assert not any(isinstance(lost, GeneratorFailed) for lost in ear.losses)
+        box.abandon()
+        await asyncio.sleep(LIMIT_S)
+
+    monkeypatch.setattr(connections, "connect", connect)
+    run(main)

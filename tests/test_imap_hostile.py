@@ -1,0 +1,327 @@
+"""What a hostile server or e-mail does to the IMAP driver: a documented failure, in bounded time and memory."""
+
+from __future__ import annotations
+
+import encodings
+import sys
+import tracemalloc
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadsim.errors import ProtocolError
+from loadsim.protocols.imap.grammar import LONGEST_WORDS_BYTES, MOST_MESSAGES, MOST_TOKENS, numbers_of, parse
+from loadsim.protocols.imap.reading import LONGEST_TEXT_BYTES, evidence_of, structure_of, text_of
+from loadsim.protocols.imap.responses import Exists, Fetched, Leaf, MailboxStatus, Multipart, Search
+from loadsim.protocols.imap.sets import MOST_LISTED, NumberSet
+from loadsim.protocols.imap.values import DEEPEST, Value, body_of
+from loadsim.protocols.imap.wire import Wire
+
+ODD_CHARSETS = (
+    "idna",
+    "punycode",
+    "undefined",
+    "unicode_escape",
+    "raw_unicode_escape",
+    "base64",
+    "rot13",
+    "bz2",
+    "zip",
+    "hex",
+    "uu",
+    "mbcs",
+    "utf-7",
+    "utf\xa38",
+    "no-such-charset",
+    "a\0b",
+    "..",
+    "x" * 300,
+    "",
+)
+"""Names that a codec's look-up knows but no mail may use, and names that make it raise."""
+
+
+class Steps:
+    """Counts the calls of functions, those in C included: a measure of work that no busy machine changes."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __enter__(self) -> Steps:
+        sys.setprofile(self._step)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _step(self, _frame: object, event: str, _about: object) -> None:
+        self.taken += event in ("call", "c_call")
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that this takes at a time."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def refused(work: Callable[[], object]) -> None:
+    """Do what must end in a `ProtocolError`."""
+    with pytest.raises(ProtocolError):
+        work()
+
+
+# --- what an e-mail contains ---
+
+
+@pytest.mark.parametrize("charset", ODD_CHARSETS)
+@pytest.mark.parametrize("how", ["=?{}?b?w6Q=?=", "=?{}?q?=C3=A4+2AA-?=", "=?{}*en?q?x?="])
+def test_a_subject_of_any_charset_has_a_text(charset: str, how: str) -> None:
+    """No charset that a subject names raises; the text can be written as UTF-8."""
+    assert text_of(how.format(charset).encode()).encode()
+
+
+@pytest.mark.parametrize("charset", ODD_CHARSETS)
+def test_a_filename_of_any_charset_has_a_text(charset: str) -> None:
+    """No charset that a file's name names raises; the text can be written as UTF-8."""
+    for parameters in (
+        {"filename*": charset.encode() + b"''%C3%A4bc+2AA-"},
+        {"filename*0*": charset.encode() + b"'en'abc", "filename*1*": b"%00%ff"},
+        {"name*": b"%FF'" + charset.encode() + b"'x"},
+    ):
+        structure = structure_of(Leaf("image/png", parameters, "base64", 9, "attachment", parameters))
+        (part,) = structure.attachments
+        assert part.filename is not None
+        assert part.filename.encode()
+
+
+def test_an_unknown_charset_leaves_no_trace() -> None:
+    """Python remembers each name that it looked up in vain: a server must not fill that memory."""
+    text_of(b"=?x-warm-up?q?x?=")
+    before = len(encodings._cache)  # type: ignore[attr-defined]
+    for number in range(50):
+        text_of(b"=?x-unknown-%d?q?x?=" % number)
+    assert len(encodings._cache) == before  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"=?utf-8?b?w6Q=?=", "ä"),
+        (b"=?UTF-8*de?B?w6Q?=", "ä"),
+        (b"=?iso-8859-1?q?a_=E4?= b", "a ä b"),
+        (b"a  =?utf-8?q?b?=\t=?utf-8?q?c?=  d", "a  bc  d"),
+        (b"=?utf-8?b?ww?= =?utf-8?b?pA==?=", "ä"),
+        (b"=?utf-8?q?=C3?= =?utf-8?q?=A4?=", "ä"),
+        (b"=?no-such-charset?q?x?= =?utf-8?q?y?=", "=?no-such-charset?q?x?= y"),
+        (b"=?koi8-u?q?=C1?=", "а"),
+        (b"=?utf-8?b?A?= =?=?=?", "=?utf-8?b?A?= =?=?=?"),
+    ],
+)
+def test_encoded_words_are_decoded(raw: bytes, text: str) -> None:
+    """RFC 2047: the words, the white space between them, and what is none of them."""
+    assert text_of(raw) == text
+
+
+def test_a_long_text_is_cut_and_not_decoded() -> None:
+    """Above the limit encoded words stay as they are; what remains is short."""
+    word = b"=?utf-8?q?x?= "
+    exact = word + b"y" * (LONGEST_TEXT_BYTES - len(word))
+    assert text_of(exact).startswith("x ")
+    assert text_of(exact + b"y") == exact.decode()
+    names = {f"filename*{number}*": b"utf-8''abc%20" for number in range(2000)}
+    (part,) = structure_of(Leaf("image/png", {}, "base64", 9, "attachment", names)).attachments
+    assert part.filename is not None
+    assert 100 < len(part.filename) <= LONGEST_TEXT_BYTES
+
+
+@pytest.mark.parametrize("piece", [b"=?", b"=?=?utf-8?q?", b"=?utf-8?q?=41?= ", b"=?x?b?", b"?=", b"=?utf-8?b?w6Q=?="])
+def test_the_work_for_a_subject_does_not_grow_with_it(piece: bytes) -> None:
+    """A subject of 60 KB is no more work than one of 1 KB."""
+    with Steps() as short:
+        text_of((piece * 1000)[:LONGEST_TEXT_BYTES])
+    with Steps() as long:
+        text_of(piece * (60_000 // len(piece)))
+    assert long.taken <= short.taken < 5000
+
+
+def test_only_a_short_section_is_looked_into_for_evidence() -> None:
+    """Our header has fewer than 200 characters: what is much longer is not ours, and not taken apart."""
+    section = b"X-LoadSim: run=r; from=1; id=n1.1; kind=k; sent=5; body=b"
+    for data, ours in ((section, True), (section + b";" * 5_000_000, False)):
+        fetched = Fetched(1, 1, None, None, None, None, {"HEADER.FIELDS (X-LOADSIM)": data})
+        with Steps() as steps:
+            assert (evidence_of(fetched) is not None) is ours
+        assert steps.taken < 100
+
+
+def nested(depth: int) -> Value:
+    """A multipart within a multipart, and so on."""
+    value: Value = [b"text", b"plain", None, None, None, b"7bit", b"1", b"1"]
+    for _ in range(depth):
+        value = [value, b"mixed"]
+    return value
+
+
+def test_deep_structures_raise_no_recursion_error() -> None:
+    """Neither when they are read nor when they are gone through; what Dovecot makes (100 levels) is read."""
+    leaf = b'("text" "plain" NIL NIL NIL "7bit" 1 1)'
+    for depth in (DEEPEST * 2, 10_000, 100_000):
+        with pytest.raises(ProtocolError):
+            parse(b"* 1 FETCH (BODYSTRUCTURE " + b"(" * depth + leaf + b' "mixed")' * depth + b")")
+        with pytest.raises(ProtocolError):
+            body_of(nested(depth), 0)
+        body: Leaf | Multipart = Leaf("text/plain", {}, "7bit", 1, None, {})
+        for _ in range(min(depth, 10_000)):
+            body = Multipart("mixed", (body,))
+        assert structure_of(body).text is not None
+        for part in (b"", b"x"):  # an atom on each level, or none
+            with pytest.raises(ProtocolError):
+                parse(b"* 1 FETCH (X " + (b"(" + part) * depth + b")" * depth + b")")
+    found = parse(b"* 1 FETCH (BODYSTRUCTURE " + b"(" * 100 + leaf + b' "mixed")' * 100 + b")")
+    assert isinstance(found, Fetched)
+    assert found.structure is not None
+    text = structure_of(found.structure).text
+    assert text is not None
+    assert text.name == ".".join(["1"] * 100)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=80), st.sampled_from(ODD_CHARSETS).map(str.encode) | st.binary(max_size=20))
+def test_any_filename_and_subject_has_a_text(raw: bytes, charset: bytes) -> None:
+    """Random bytes under any name: a text that UTF-8 can hold."""
+    for parameters in ({"filename*": charset + b"''" + raw}, {"filename": b"=?" + charset + b"?q?" + raw + b"?="}):
+        (part,) = structure_of(Leaf("image/png", {}, "base64", 9, "attachment", parameters)).attachments
+        assert part.filename is not None
+        assert part.filename.encode() is not None
+
+
+# --- a few bytes that ask for much ---
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"* %d EXISTS" % (MOST_MESSAGES + 1),
+        b"* 4294967295 EXISTS",
+        b"* 9999999999 EXISTS",
+        b"* -1 EXISTS",
+        b"* 0 EXPUNGE",
+        b"* 4294967296 EXPUNGE",
+        b"* 0 FETCH (UID 1)",
+        b"* 4294967296 FETCH (UID 1)",
+        b"* 1 FETCH (UID 0)",
+        b"* 1 FETCH (UID -1)",
+        b"* 1 FETCH (UID 4294967296)",
+        b"* 1 FETCH (RFC822.SIZE 9223372036854775808)",
+        b"* 0 FETCH (BODY[1] {1}\r\nx)",
+        b"* 1 FETCH (UID 4294967296 BODY[1] {1}\r\nx)",
+        b"* 1 FETCH (BODY[1] {2}\r\nx)",
+        b"* 1 FETCH (BODY[1] ~{999999999999999}\r\nx)",
+        b'* 1 FETCH (BODY[1] "never closed)',
+        b"* 1 FETCH (BODY[1] {-1}\r\nx)",
+        b'* 1 FETCH (BODYSTRUCTURE ("a" "b" NIL NIL NIL "7bit" 9223372036854775808))',
+        b"* 1 FETCH (BODYSTRUCTURE (NIL NIL NIL NIL NIL NIL NIL))",
+        b"* 1 FETCH (BODYSTRUCTURE NIL)",
+        b"* 1 FETCH (ENVELOPE NIL)",
+        b"* 1 FETCH (FLAGS NIL)",
+        b"* 1 FETCH (FLAGS (" + b"ab " * LONGEST_WORDS_BYTES + b"))",
+        b"* 1 FETCH (" + b"".join(b"BODY[%d] NIL " % number for number in range(2000)) + b")",
+        b"* 1 FETCH (X (" + b"NIL " * MOST_TOKENS + b"))",
+        b"* 1 FETCH (X (" + b"()" * MOST_TOKENS + b"))",
+        b"* SEARCH 4294967296",
+        b"* SEARCH 0",
+        b"* ESEARCH ALL 0",
+        b"* ESEARCH ALL 1:*",
+        b"* ESEARCH ALL 1:4294967296",
+        b"* ESEARCH ALL " + b"1," * 400_000 + b"1",
+        b"* STATUS INBOX (MESSAGES 9223372036854775808)",
+        b"* STATUS INBOX (" + b"MESSAGES 1 " * LONGEST_WORDS_BYTES + b")",
+        b"* STATUS NIL (MESSAGES 1)",
+        b"* LIST NIL NIL NIL",
+        b'* LIST () "/" "' + b"x" * LONGEST_WORDS_BYTES + b'"',
+        b"* LIST (" + b"\\x " * LONGEST_WORDS_BYTES + b') "/" x',
+        b"* CAPABILITY" + b" X1" * LONGEST_WORDS_BYTES,
+    ],
+    ids=lambda raw: raw[:40].decode(),
+)
+def test_what_the_protocol_or_sense_forbids_is_refused(raw: bytes) -> None:
+    """Numbers out of bounds, NIL where a value must stand, words without end: the protocol error and no more."""
+    refused(lambda: parse(raw))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"* %d EXISTS" % MOST_MESSAGES,
+        b"* 1 FETCH (UID 4294967295 RFC822.SIZE 9223372036854775807)",
+        b"* ESEARCH ALL 1:4294967295",
+        b"* ESEARCH" + b" ALL 1:999999" * 60,
+        b"* OK [COPYUID 1 1:999999 1:999999] done",
+        b"* VANISHED (EARLIER) 1:4294967295",
+        b"* STATUS INBOX (MESSAGES 4294967295 HIGHESTMODSEQ 9223372036854775807)",
+    ],
+    ids=lambda raw: raw[:40].decode(),
+)
+def test_a_few_bytes_take_little_memory(raw: bytes) -> None:
+    """Ranges are not expanded, however large."""
+    parse(raw)
+    assert peak_bytes(lambda: parse(raw)) < 20_000
+
+
+@pytest.mark.parametrize("mark", [b"{4294967295}", b"~{4294967295}", b"{999999999999999}", b"{67108865}"])
+def test_a_literal_too_large_is_refused_when_it_is_announced(mark: bytes) -> None:
+    """Without waiting for it, and without memory for it; what the limit allows takes memory as it arrives."""
+    assert peak_bytes(lambda: refused(lambda: list(Wire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n")))) < 50_000
+    wire = Wire()
+    assert peak_bytes(lambda: list(wire.feed(b"* 1 FETCH (BODY[1] {67108864}\r\nabc"))) < 50_000
+
+
+def test_an_empty_literal_is_a_text() -> None:
+    """In each of its spellings."""
+    for mark in (b"{0}", b"{0+}", b"~{0}"):
+        (found,) = Wire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n)\r\n")
+        assert isinstance(found, Fetched)
+        assert found.sections == {"1": b""}
+
+
+pairs = st.tuples(st.integers(1, 60), st.integers(1, 60))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(pairs, min_size=1, max_size=12))
+def test_a_set_of_ranges_is_the_set_of_its_numbers(ranges: Sequence[tuple[int, int]]) -> None:
+    """It has the same members, size and order as the numbers written out."""
+    numbers = {number for pair in ranges for number in range(min(pair), max(pair) + 1)}
+    found = numbers_of(",".join(f"{first}:{last}" for first, last in ranges))
+    assert list(found) == [found[at] for at in range(found.size)] == sorted(numbers)
+    assert [number in found for number in range(70)] == [number in numbers for number in range(70)]
+    assert found == NumberSet.union(NumberSet.of([pair]) for pair in ranges)
+    assert all(later[0] > earlier[1] + 1 for earlier, later in pairwise(found.ranges))
+    with pytest.raises(IndexError):
+        found[found.size]
+
+
+def test_a_large_set_is_not_gone_through() -> None:
+    """Its size and members cost nothing; to go through it is refused."""
+    everything = numbers_of("1:4294967295")
+    assert everything.size == 4_294_967_295
+    assert 4_294_967_295 in everything
+    assert 0 not in everything
+    refused(lambda: list(everything))
+    assert len(list(numbers_of(f"1:{MOST_LISTED}"))) == MOST_LISTED
+
+
+def test_what_is_allowed_is_read() -> None:
+    """The largest numbers of the protocol, where they make sense."""
+    assert parse(b"* 10000000 EXISTS") == Exists(10_000_000)
+    assert parse(b"* ESEARCH UID ALL 4294967295") == Search(NumberSet(((4_294_967_295, 4_294_967_295),)))
+    status = parse(b"* STATUS INBOX (HIGHESTMODSEQ 9223372036854775807)")
+    assert isinstance(status, MailboxStatus)
+    assert status.items == {"HIGHESTMODSEQ": 9_223_372_036_854_775_807}
