@@ -1,7 +1,8 @@
 """One connection through aioimaplib: commands within a limit, an end that is noticed at once, and no traces after it.
 
-The library is left as it is. Around it stand a time limit and a race with the loss of the connection (its callers
-would wait for ever), an ear for what it loses, and the cancelling of the tasks that it leaves behind.
+The library is left as it is. In front of it stands a reader that bounds what it gets (`framing`); around it a time
+limit and a race with the loss of the connection (its callers would wait for ever), an ear for what it loses, and the
+cancelling of the tasks that it leaves behind.
 """
 
 from __future__ import annotations
@@ -9,21 +10,43 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from aioimaplib import aioimaplib as library
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint, Observer
+from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connecting import connect
+from loadsim.protocols.failures import again
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
+_REGISTERED = re.compile(
+    "ALERT|ALREADYEXISTS|APPENDUID|AUTHENTICATIONFAILED|AUTHORIZATIONFAILED|BADCHARSET|CANNOT|CAPABILITY|CLIENTBUG|CLOSED"
+    "|CONTACTADMIN|COPYUID|CORRUPTION|EXPIRED|EXPUNGEISSUED|HASCHILDREN|HIGHESTMODSEQ|INPROGRESS|INUSE|LIMIT|MAILBOXID"
+    "|MODIFIED|NOMODSEQ|NONEXISTENT|NOPERM|NOTSAVED|OVERQUOTA|PARSE|PERMANENTFLAGS|PRIVACYREQUIRED|READ-ONLY|READ-WRITE"
+    "|REFERRAL|SERVERBUG|TEMPFAIL|TOOBIG|TRYCREATE|UIDNEXT|UIDNOTSTICKY|UIDVALIDITY|UNAVAILABLE|UNKNOWN-CTE|UNSEEN|USEATTR",
+    re.IGNORECASE,
+)
+"""Response codes under which refusals are counted; a server may invent any number of others."""
+
 _LIBRARY_ERRORS = (library.AioImapException, RecursionError, LookupError, TypeError, ValueError, AttributeError)
 """What the library raises of itself when a server says what it does not expect."""
 
 T = TypeVar("T")
+
+
+class _FetchCommand(library.FetchCommand):
+    """The library's FETCH, which knows that each response comes whole.
+
+    The library counts parentheses in all lines of the answer again with each line.
+    """
+
+    def wait_data(self) -> bool:
+        return self.wait_literal_data()
 
 
 class _Protocol(library.IMAP4ClientProtocol):
@@ -34,36 +57,70 @@ class _Protocol(library.IMAP4ClientProtocol):
     def __init__(self, broke: Callable[[Exception | None], None], heard: Callable[[bytes], None]) -> None:
         super().__init__(asyncio.get_running_loop(), broke)
         self.sent_bytes = self.received_bytes = 0
-        self.defect = ""
+        self.failure: TaskFailed | None = None
+        self._framing = Framing()
+        self._greeted = False
         self._heard = heard
 
     def data_received(self, data: bytes) -> None:
+        if self.failure is not None:
+            return
         self.received_bytes += len(data)
-        try:
-            super().data_received(data)
-        except _LIBRARY_ERRORS as error:
-            self._break_off(error)
+        with self._breaking_off():
+            for response in self._framing.feed(data):
+                self._take(response)
 
     def send(self, line: str, scrub: str | None = None) -> None:
         self.sent_bytes += len(line.encode()) + 2
+        self._framing.begin(line)
         super().send(line, cast(str, scrub))
 
+    async def fetch(
+        self, message_set: str, message_parts: str, by_uid: bool = False, timeout: float | None = None
+    ) -> library.Response:
+        prefix = "UID" if by_uid else ""
+        return await self.execute(_FetchCommand(self.new_tag(), message_set, message_parts, prefix=prefix))
+
     async def welcome(self, command: bytes) -> None:
-        if _BYE.match(command):
-            self._heard(command)
-            self.transport.abort()
-            return
-        try:
-            await super().welcome(command)
-        except _LIBRARY_ERRORS as error:
-            self._break_off(error)
+        with self._breaking_off():
+            if _BYE.match(command):
+                self._heard(command)
+                self.transport.abort()
+            else:
+                await super().welcome(command)
+
+    def _take(self, response: bytes) -> None:
+        if self.state == library.CONNECTED:
+            if self._greeted:  # the library would take each line for another greeting
+                return
+            self._greeted = True
+        super().data_received(response)
+        while not self.idle_queue.empty():
+            self.idle_queue.get_nowait()  # heard already
 
     def _untagged_response(self, line: bytes) -> library.Command:
-        self._heard(line)  # the library loses EXISTS and EXPUNGE while it waits for the answer to a FETCH
+        # The library loses EXISTS and EXPUNGE while it waits for the answer to a FETCH.
+        try:
+            self._heard(line)
+        except TaskFailed:
+            raise
+        except Exception as error:  # noqa: BLE001  the observer is ours, not the library's
+            raise GeneratorFailed("internal error", type(error).__name__) from None
         return super()._untagged_response(line)
 
-    def _break_off(self, error: Exception) -> None:
-        self.defect = type(error).__name__  # its text may quote the command, and so the password
+    @contextmanager
+    def _breaking_off(self) -> Iterator[None]:
+        """End the connection on whatever is raised within; asyncio would only log it, and callers wait."""
+        try:
+            yield
+        except TaskFailed as failure:
+            self._break_off(failure)
+        except Exception as error:  # noqa: BLE001  the library meets malformed data with any exception
+            # Its text may quote the command, and so the password.
+            self._break_off(ProtocolError("aioimaplib gave up", type(error).__name__))
+
+    def _break_off(self, failure: TaskFailed) -> None:
+        self.failure = failure
         self.transport.abort()
 
 
@@ -136,8 +193,7 @@ class Connection:
     def check(self) -> None:
         """Raise what ended the connection, if it is over."""
         if self._lost.done():
-            failure = self._lost.result()
-            raise type(failure)(failure.kind, failure.line)
+            raise again(self._lost.result())
 
     async def run(self, name: str, command: Awaitable[T], more_bytes: int = 0) -> T:
         """Await one command of the library; report it, and raise what a port may raise. Returns its response.
@@ -176,9 +232,6 @@ class Connection:
             return
         self.client.idle_done()
         await self.run("DONE", idling, more_bytes=len("DONE\r\n"))
-        pushed = self.protocol.idle_queue
-        while not pushed.empty():
-            pushed.get_nowait()  # heard already
 
     @property
     def lost(self) -> bool:
@@ -210,6 +263,8 @@ class Connection:
         finally:
             self._waiting = False
             if not task.done():
+                # First the library's other tasks: one that waits for its lock cannot be cancelled while they hold it.
+                self.close()
                 task.cancel()
                 await asyncio.wait({task})
             error = None if task.cancelled() else task.exception()  # looked at, or asyncio complains
@@ -220,6 +275,8 @@ class Connection:
             raise _not_connected(error) from None
         if isinstance(error, _LIBRARY_ERRORS):
             raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {name}") from None
+        if error is not None:
+            raise GeneratorFailed("internal error", type(error).__name__) from None
         return task.result()
 
     def _refusal(self, name: str, response: object) -> ServerRefused | None:
@@ -227,17 +284,20 @@ class Connection:
         if not isinstance(response, library.Response) or response.result == "OK":
             return None
         text = self._clean(bytes(response.lines[-1]).decode("utf-8", "replace") if response.lines else "")
+        if response.result not in ("NO", "BAD"):
+            raise ProtocolError("no such answer", f"{response.result} {text}")
         code = _CODE.match(text)
-        named = f"{response.result} [{code[1]}] {name}" if code else f"{response.result} {name}"
+        named = f"{response.result} {name}"
+        if code:
+            named = f"{response.result} [{code[1] if _REGISTERED.fullmatch(code[1]) else 'other'}] {name}"
         return ServerRefused(named, f"{response.result} {text}")
 
     def _connection_lost(self, error: Exception | None) -> None:
         if self._lost.done():
             return
-        defect = self.protocol.defect
         failure: TaskFailed
-        if defect:
-            failure = ProtocolError("aioimaplib gave up", defect)
+        if self.protocol.failure is not None:
+            failure = self.protocol.failure
         elif self._bye is not None:
             failure = ServerLost("BYE", self._bye)
         else:

@@ -10,25 +10,24 @@ from typing import cast
 
 from aioimaplib import aioimaplib as library
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, MessageRef, Observer, Part, Structure
 from loadsim.protocols.aioimaplib.connection import Connection
 from loadsim.protocols.aioimaplib.reading import HEADER_FIELDS, header_of, parsed
+from loadsim.protocols.failures import again
 from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
-from loadsim.protocols.imap.grammar import numbers_of
 from loadsim.protocols.imap.mailbox import Ref
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 from loadsim.protocols.tls import remember
 
 MESSAGES_PER_COMMAND = 25
-"""The library recurses once per line of a reply, within the interpreter's limit of 1,000, and its time is quadratic
-in the lines of a FETCH; a message's header is three lines."""
+"""An answer stays far below what `framing` lets pass. The number is part of the load: runs with another differ."""
 
 PIECE_BYTES = 128 * 1024
-"""The most of a part that one FETCH asks for: the library holds, joins and copies a reply as a whole."""
+"""The most of a part that one FETCH asks for: the library holds and copies a reply as a whole."""
 
 POLL_S = 30.0
 """How often to ask for news where the server does not know IDLE."""
@@ -36,6 +35,18 @@ POLL_S = 30.0
 IDLE_AGAIN_S = 28 * 60.0
 """When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
 
+MOST_MESSAGES = 10_000_000
+"""In a folder: no simulated user has as many, and a server that claims more is not believed."""
+
+LARGEST_PART_BYTES = 64 * 1024 * 1024
+
+MOST_EMPTY = 40
+"""Batches of a listing without any message, one after the other, before it is given up."""
+
+LARGEST_NUMBER = 2**32 - 1
+"""Of message numbers, UIDs and UIDVALIDITY (RFC 9051 section 9, nz-number)."""
+
+_RANGE = re.compile(r"(?:\A|(?<=,))(\d{1,10})(?::(\d{1,10}))?(?=,|\Z)", re.ASCII)
 _SIZE_CHANGE = re.compile(rb"\* (\d+) (EXISTS|EXPUNGE)\b", re.IGNORECASE)
 
 
@@ -127,11 +138,9 @@ class AioimaplibMailbox:
         last = self._count
         first = max(1, last - newest + 1) if newest is not None else 1
         self._unlisted = 0  # what comes from now on is counted
-        found: list[tuple[int, Header]] = []
-        for begin in range(first, last + 1, MESSAGES_PER_COMMAND):
-            end = min(last, begin + MESSAGES_PER_COMMAND - 1)
-            found += await self._headers(folder, f"{begin}:{end}", by_uid=False)
-        return self._listed(folder, found)
+        begins = range(first, last + 1, MESSAGES_PER_COMMAND)
+        sets = (f"{begin}:{min(last, begin + MESSAGES_PER_COMMAND - 1)}" for begin in begins)
+        return self._listed(folder, await self._headers(folder, sets, by_uid=False))
 
     async def arrived(self) -> Sequence[Header]:
         """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9); UID SEARCH first if they may be many."""
@@ -143,9 +152,7 @@ class AioimaplibMailbox:
         if self._unlisted is None or self._unlisted > MESSAGES_PER_COMMAND:
             sets = [*_sets(uid for uid in await self._search(f"UID {first}:*") if uid >= first)]
         self._unlisted = 0
-        found: list[tuple[int, Header]] = []
-        for each in sets:
-            found += await self._headers(INBOX, each, by_uid=True)
+        found = await self._headers(INBOX, sets, by_uid=True)
         # "n:*" is "*:n" when n lies beyond the end, and so always names the last message.
         return self._listed(INBOX, [each for each in found if each[0] >= first])
 
@@ -177,6 +184,8 @@ class AioimaplibMailbox:
                 raise ServerRefused("FETCH without data", f"no part {part.name} of UID {uids[0]} in {folder}")
             piece = pieces[0] or b""
             whole += piece
+            if len(whole) > LARGEST_PART_BYTES:
+                raise self._malformed("a part", f"at most {LARGEST_PART_BYTES} bytes")
             if not partial or len(piece) < PIECE_BYTES:
                 return bytes(whole)
 
@@ -214,11 +223,13 @@ class AioimaplibMailbox:
         marks = " ".join(flag.value for flag in flags) if flags else None
         command = connection.client.append(message, _argument(folder), cast(str, marks))
         answer = await connection.run("APPEND", command, more_bytes=len(message) + 2)
+        if connection.protocol.literal_data is not None:
+            raise self._malformed("OK to APPEND", "the message to be asked for")
         code = self._code(answer)
         if code is None or code.name != "APPENDUID":
             return None
         validity, _, uid = code.arguments.partition(" ")
-        return Ref(folder, numbers_of(validity)[0], numbers_of(uid)[0])
+        return Ref(folder, self._number(validity), self._number(uid))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         """STORE \\Deleted and UID EXPUNGE (RFC 4315), or EXPUNGE if that deletes nothing else."""
@@ -242,7 +253,8 @@ class AioimaplibMailbox:
             for response in self._read(answer.lines[:-1])
             if isinstance(response, Condition) and response.code is not None
         }
-        validity, uid_next = _number(told.get("UIDVALIDITY")) or 0, _number(told.get("UIDNEXT"))
+        validity = self._number(told["UIDVALIDITY"]) if "UIDVALIDITY" in told else 0
+        uid_next = self._number(told["UIDNEXT"]) if "UIDNEXT" in told else None
         known, self._validity[folder] = self._validity.get(folder), validity
         self._folder = folder
         if folder == INBOX:
@@ -277,6 +289,8 @@ class AioimaplibMailbox:
         if match[2].upper() == b"EXPUNGE":
             self._count = max(0, self._count - 1)
             return
+        if len(match[1]) > len(str(MOST_MESSAGES)) or int(match[1]) > MOST_MESSAGES:
+            raise ProtocolError("IMAP EXISTS", f"more than {MOST_MESSAGES} messages")
         new, self._count = int(match[1]) - self._count, int(match[1])
         if new > 0 and self._folder == INBOX:
             if self._unlisted is not None:
@@ -329,6 +343,9 @@ class AioimaplibMailbox:
                 await connection.run("NOOP", connection.client.noop())
         except TaskFailed as failure:
             self._observer.lost(failure)
+        except Exception as error:  # noqa: BLE001  nobody would look at what this task raises
+            connection.close()
+            self._observer.lost(GeneratorFailed("internal error", type(error).__name__))
         else:
             self._watch_on(connection)
 
@@ -345,14 +362,22 @@ class AioimaplibMailbox:
             raise ServerRefused("UIDVALIDITY changed", folder)
         return folder, [ref.uid for ref in known]
 
-    async def _headers(self, folder: str, numbers: str, by_uid: bool) -> list[tuple[int, Header]]:
-        found: dict[int, Header] = {}
-        for fetched in await self._fetch(numbers, f"(UID FLAGS RFC822.SIZE BODY.PEEK[{HEADER_FIELDS}])", by_uid):
-            if fetched.uid is not None:
-                header = header_of(fetched, Ref(folder, self._validity[folder], fetched.uid))
-                if header is not None:
-                    found[fetched.uid] = header
-        return sorted(found.items())
+    async def _headers(self, folder: str, sets: Iterable[str], by_uid: bool) -> list[tuple[int, Header]]:
+        """The headers of these messages by their UIDs, a set at a time."""
+        headers: list[tuple[int, Header]] = []
+        empty = 0
+        for each in sets:
+            found: dict[int, Header] = {}
+            for fetched in await self._fetch(each, f"(UID FLAGS RFC822.SIZE BODY.PEEK[{HEADER_FIELDS}])", by_uid):
+                if fetched.uid is not None:
+                    header = header_of(fetched, Ref(folder, self._validity[folder], fetched.uid))
+                    if header is not None:
+                        found[fetched.uid] = header
+            headers += sorted(found.items())
+            empty = 0 if found else empty + 1
+            if empty == MOST_EMPTY:
+                raise ServerRefused("FETCH without data", f"{empty} times in {folder}")
+        return headers
 
     async def _fetch(self, numbers: str, items: str, by_uid: bool) -> list[Fetched]:
         connection = await self._ready()
@@ -385,10 +410,12 @@ class AioimaplibMailbox:
                 news = list(self._read(answer.lines[:-1]))
                 codes += [response.code for response in news if isinstance(response, Condition)]
                 gone += sum(isinstance(response, Expunged) for response in news)
-        told = [code.arguments.split(" ") for code in codes if code is not None and code.name == "COPYUID"]
-        copied = {uid for words in told if len(words) == 3 for uid in numbers_of(words[1])}
+        told = [code.arguments.split(" ", 3) for code in codes if code is not None and code.name == "COPYUID"]
+        copied = [_ranges(words[1]) for words in told if len(words) == 3]
         evident = gone >= len(uids) if name == "UID MOVE" else "UIDPLUS" not in connection.capabilities
-        if not copied.issuperset(uids) if told else not evident:
+        if told:
+            evident = all(any(low <= uid <= high for ranges in copied for low, high in ranges) for uid in uids)
+        if not evident:
             raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
 
     async def _check_expungeable(self, uids: Sequence[int]) -> None:
@@ -414,10 +441,29 @@ class AioimaplibMailbox:
         """The responses in the library's lines; what does not parse ends the session."""
         try:
             return list(parsed(lines, prefix))
-        except ProtocolError:
-            if self._connection is not None:
-                self._connection.close()
-            raise
+        except ProtocolError as error:
+            self._close()
+            raise again(error) from None
+        except Exception as error:  # noqa: BLE001  whatever the parser raises is this user's failure
+            self._close()
+            raise GeneratorFailed("internal error", type(error).__name__) from None
+
+    def _number(self, digits: str) -> int:
+        """The number that a response code holds, from 0 to 4294967295."""
+        if len(digits) <= len(str(LARGEST_NUMBER)) and digits.isascii() and digits.isdigit():
+            number = int(digits)
+            if number <= LARGEST_NUMBER:
+                return number
+        raise self._malformed("a response code", f"a number up to {LARGEST_NUMBER}")
+
+    def _malformed(self, what: str, expected: str) -> ProtocolError:
+        """The failure for an answer that its command does not allow; it ends the session."""
+        self._close()
+        return ProtocolError("IMAP syntax", f"{what}: expected {expected}")
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
     def _code(self, answer: library.Response) -> Code | None:
         """The response code at the end of a command."""
@@ -444,8 +490,10 @@ def _argument(folder: str) -> str:
     return quoted_name(folder).decode()
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+def _ranges(numbers: str) -> list[tuple[int, int]]:
+    """The ranges of a set such as "4,7:9" (RFC 9051 section 9); what is none is left out: it names no message."""
+    found = _RANGE.findall(numbers)
+    return [(min(int(first), int(last or first)), max(int(first), int(last or first))) for first, last in found]
 
 
 def _sets(uids: Iterable[int]) -> Iterator[str]:

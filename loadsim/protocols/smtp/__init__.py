@@ -5,9 +5,10 @@
     connection      a socket, the commands under way, time limits
     commands        commands and messages into bytes
     wire            the stream into replies
+    codes           which reply accepts a message, and how refusals are counted
 
-`commands` and `wire` do no I/O. The drivers report these sub-timings, and nothing of QUIT: a person waits for the
-acceptance, and no longer.
+`commands`, `wire` and `codes` do no I/O. The drivers report these sub-timings, and nothing of QUIT: a person waits for
+the acceptance, and no longer.
 
     SMTP CONNECT, EHLO, [STARTTLS, EHLO,] [AUTH]    once per connection; CONNECT includes implicit TLS and the greeting
     SMTP MAIL, RCPT, ... RCPT, DATA                 once per message; DATA ends with the acceptance

@@ -1,7 +1,8 @@
 """SMTP submission on the library aiosmtplib: one command at a time, as most mail programs do it.
 
 What the library raises becomes what a port may raise in one place, `LibrarySubmission._run`, which also holds the time
-limit of a command and tells the observer.
+limit of a command and tells the observer. The library reads what `_Protocol` lets pass: whole replies of bounded size,
+one for each command, none before its command. By itself it drops surplus replies, or takes them for later ones.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import aiosmtplib
 from aiosmtplib import SMTPResponse
+from aiosmtplib.protocol import SMTPProtocol
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.connecting import connected_socket
-from loadsim.protocols.sasl import plain, without_password
+from loadsim.protocols.connecting import connect
+from loadsim.protocols.sasl import without_password
+from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
+from loadsim.protocols.smtp.wire import Reply, Wire
 from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.tls import tls_context as context_of
 
@@ -75,8 +79,8 @@ class LibrarySubmission:
                 client = await self._connect()
                 await self._mail(client, sender, message)
             for recipient in recipients:
-                await self._run(client, "RCPT", client.rcpt(recipient), len(f"RCPT TO:<{recipient}>\r\n"))
-            await self._run(client, "DATA", client.data(message), _data_bytes(message))
+                await self._run(client, "RCPT", client.rcpt(recipient))
+            await self._run(client, "DATA", client.data(message))
         except ServerRefused:
             await self._give_up(client)
             raise
@@ -101,18 +105,16 @@ class LibrarySubmission:
             hostname=self._endpoint.host,
             local_hostname=PLACEHOLDER_NAME,
             timeout=None,  # the limit is ours, see _run
-            use_tls=self._endpoint.tls == "implicit",
             start_tls=False,  # not behind our back: it is timed
             tls_context=self._tls,
         )
-        with handshakes_of(self._account.number):
-            await self._run(client, "CONNECT", self._open(client), 0)
+        await self._run(client, "CONNECT", self._open(client))
         try:
             await self._greet(client)
             if self._endpoint.tls == "starttls":
                 # RFC 3207 section 4.2: what the server said in the clear does not count afterwards
                 with handshakes_of(self._account.number):
-                    await self._run(client, "STARTTLS", client.starttls(), len("STARTTLS\r\n"))
+                    await self._run(client, "STARTTLS", client.starttls())
                 await self._greet(client)
             remember(self._account.number, client.transport)
             if self._endpoint.auth and client.supports_extension("auth"):
@@ -124,21 +126,26 @@ class LibrarySubmission:
         return client
 
     async def _open(self, client: _Client) -> SMTPResponse:
-        """Connect, from the user's own address if there is one, and wait for the greeting."""
-        source = self._endpoint.source(self._account.number)
-        return await client.connect(sock=await connected_socket(self._endpoint, source))
+        """Connect our protocol, which `client.connect` would not take, and wait for the greeting."""
+        protocol, endpoint = client.guard, self._endpoint
+        implicit = self._tls if endpoint.tls == "implicit" else None
+        await connect(lambda: protocol, endpoint, self._account.number, implicit, self._limit_s)
+        client.protocol, client.transport = protocol, protocol.transport
+        greeting = await protocol.read_response()
+        if greeting.code // 100 != 2:
+            raise aiosmtplib.SMTPResponseException(greeting.code, greeting.message)
+        return greeting
 
     async def _greet(self, client: _Client) -> None:
         """EHLO with the connection's own address as a literal (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
-        name = _address_literal(client)
-        await self._run(client, "EHLO", client.ehlo(hostname=name), len(f"EHLO {name}\r\n"))
+        await self._run(client, "EHLO", client.ehlo(hostname=_address_literal(client)))
 
     async def _authenticate(self, client: _Client) -> None:
         """AUTH (RFC 4954): PLAIN, one round trip, where it is offered; else what the library finds."""
         login, password = self._account.login, self._account.password
         one_step = "plain" in client.server_auth_methods
         command = client.auth_plain(login, password) if one_step else client.login(login, password)
-        await self._run(client, "AUTH", command, len(b"AUTH PLAIN \r\n") + len(plain(self._account)))
+        await self._run(client, "AUTH", command)
 
     async def _mail(self, client: _Client, sender: str, message: bytes) -> None:
         """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) where they are offered and apply."""
@@ -147,37 +154,43 @@ class LibrarySubmission:
             options.append(f"SIZE={len(message)}")
         if client.supports_extension("8bitmime") and not message.isascii():
             options.append("BODY=8BITMIME")
-        sent_bytes = len(" ".join([f"MAIL FROM:<{sender}>", *options])) + 2
-        await self._run(client, "MAIL", client.mail(sender, options=options), sent_bytes)
+        await self._run(client, "MAIL", client.mail(sender, options=options))
 
-    async def _run(
-        self, client: _Client, verb: str, command: Coroutine[Any, Any, SMTPResponse], sent_bytes: int
-    ) -> None:
+    async def _run(self, client: _Client, verb: str, command: Coroutine[Any, Any, SMTPResponse]) -> None:
         """Await one command of the library, within the limit; report it, and raise what a port may raise.
 
-        After anything but an answer the connection is dropped. Bytes are those of the protocol, without TLS; the
-        go-ahead to DATA (354) is missing in them, the library keeps it to itself.
+        After anything but an answer the connection is dropped. Bytes are those of the protocol, without TLS.
         """
-        since = self._observer.now()
+        guard = client.guard
+        since, sent, received = self._observer.now(), guard.sent_bytes, guard.received_bytes
+        failure: TaskFailed | None = None
         try:
             async with asyncio.timeout(self._limit_s):
-                response = await command
+                await command
         except asyncio.CancelledError:
             client.close()
             raise
-        except (aiosmtplib.SMTPException, OSError) as error:
-            failure = self._failure(verb, error)
-            if not isinstance(failure, ServerRefused):
+        except Exception as error:  # noqa: BLE001  whatever the library raises is this user's failure
+            failure = self._failure(verb, error) if guard.failure is None else self._broken(verb, guard.failure)
+            if not isinstance(failure, ServerRefused) or guard.unsent:
                 client.close()
-            self._observer.command(f"SMTP {verb}", since, failure.outcome, sent_bytes, _reply_bytes(error))
-            raise failure from None  # the library's own text may quote what it sent
-        self._observer.command(f"SMTP {verb}", since, "ok", sent_bytes, _reply_bytes(response))
+        outcome = "ok" if failure is None else failure.outcome
+        self._observer.command(f"SMTP {verb}", since, outcome, guard.sent_bytes - sent, guard.received_bytes - received)
+        if failure is not None:
+            raise failure  # and not the library's own: its text may quote what it sent
+
+    def _broken(self, verb: str, failure: TaskFailed) -> TaskFailed:
+        """What ended the connection, in the words of this command."""
+        kind = f"{failure.kind} at {verb}" if isinstance(failure, ProtocolError) else failure.kind
+        return type(failure)(kind, self._clean(failure.line))
 
     def _failure(self, verb: str, error: Exception) -> TaskFailed:
         """What an exception of the library, of TLS or of the socket is called here. The order matters: they overlap."""
         match error:
+            case aiosmtplib.SMTPResponseException(code=code, message=text) if code >= 400:
+                return ServerRefused(kind_of(code, verb), self._clean(f"{code} {text}"))
             case aiosmtplib.SMTPResponseException(code=code, message=text) if code > 0:
-                return ServerRefused(f"{code} {verb}", self._clean(f"{code} {text}"))
+                return ProtocolError(f"no such answer at {verb}", self._clean(f"{code} {text}"))
             case aiosmtplib.SMTPResponseException(message=text):
                 return ProtocolError(f"no SMTP at {verb}", self._clean(text))
             case TimeoutError():
@@ -188,14 +201,16 @@ class LibrarySubmission:
                 return self._failure(verb, tls)
             case ssl.SSLError(reason=why):
                 return ServerLost("TLS handshake", self._clean(why or ""))
-            case ConnectionRefusedError() | OSError(__cause__=ConnectionRefusedError()):
+            case ConnectionRefusedError():
                 return ServerLost("connection refused")
             case OSError(__cause__=OSError(strerror=str(why))):
                 return ServerLost(f"lost at {verb}", self._clean(why))
             case OSError():
                 return ServerLost(f"lost at {verb}", self._clean(str(error)))
-            case _:  # STARTTLS, or every method of AUTH that we know, is not offered
+            case aiosmtplib.SMTPException():  # STARTTLS, or every method of AUTH that we know, is not offered
                 return ServerRefused(f"no {verb}", self._clean(str(error)).rstrip("."))
+            case _:
+                return GeneratorFailed("internal error", type(error).__name__)
 
     def _clean(self, text: str) -> str:
         """A server's text on one line, without the password should the server have echoed it."""
@@ -208,7 +223,7 @@ class LibrarySubmission:
             return
         if self._endpoint.connection == "kept":
             try:
-                await self._run(client, "RSET", client.rset(), len("RSET\r\n"))
+                await self._run(client, "RSET", client.rset())
             except TaskFailed:
                 client.close()
                 return
@@ -228,26 +243,99 @@ class LibrarySubmission:
         farewell.add_done_callback(self._farewells.remove)
 
 
-class _Client(aiosmtplib.SMTP):
-    """The library's client, which closes at once.
+class _Protocol(SMTPProtocol):
+    """The library's protocol behind a reader of ours, which ends the connection on a reply that answers no command.
 
-    It closes politely by itself after QUIT and after every failure to connect, and lets go of its transport then. TLS
-    would wait for the server's farewell for as long as half a minute, and nobody is left to close it if the loop ends
-    before. What is still to be sent is of no use to anybody. Polite is still who is cancelled in the turn
-    of the loop in which implicit TLS is agreed: the library has no transport then, and asyncio closes in its own way.
+    Data in the clear behind the agreement to STARTTLS (CVE-2011-0411) is such a reply.
     """
+
+    transport: asyncio.Transport | None
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.failure: TaskFailed | None = None
+        self.sent_bytes = self.received_bytes = 0
+        self._wire = Wire()
+        self._replies = 0
+        self._waiting = True  # for the greeting
+
+    @property
+    def unsent(self) -> bool:
+        """Whether part of what was written still waits in the transport."""
+        return self.transport is not None and self.transport.get_write_buffer_size() > 0
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.sent_bytes += len(data)
+        self._waiting = True
+
+    def data_received(self, data: bytes) -> None:
+        if self.failure is not None:
+            return
+        try:
+            for reply in self._wire.feed(data):
+                self._take(reply)
+            if self._wire.held_bytes and not self._waiting:
+                raise ProtocolError("unasked reply")
+        except TaskFailed as failure:
+            self._break_off(failure)
+        except Exception as error:  # noqa: BLE001  asyncio would only log it, and the command wait
+            self._break_off(GeneratorFailed("internal error", type(error).__name__))
+
+    async def execute_data_command(self, message: bytes, timeout: float | None = None) -> SMTPResponse:
+        """DATA and the message, which any 2yz accepts (RFC 5321 section 4.2.1); the library knows 250 only."""
+        before = self._replies
+        try:
+            return await super().execute_data_command(message, timeout)
+        except aiosmtplib.SMTPDataError as error:
+            if self._replies - before < 2 or not accepts_message(error.code):
+                raise
+            return SMTPResponse(error.code, error.message)
+
+    def _take(self, reply: Reply) -> None:
+        if not self._waiting:
+            if reply.code == SERVICE_CLOSING:
+                raise ServerLost(str(SERVICE_CLOSING), reply.text)
+            raise ProtocolError("unasked reply", reply.text)
+        if reply.code < 400 and self.unsent:
+            raise ProtocolError("no such answer", reply.text)  # the message's final dot is not sent yet
+        self._waiting = False
+        self._replies += 1
+        self.received_bytes += reply.size_bytes
+        *begun, last = reply.lines
+        lines = [b"%d-%b\r\n" % (reply.code, line) for line in begun]
+        super().data_received(b"".join([*lines, b"%d %b\r\n" % (reply.code, last)]))
+
+    def _break_off(self, failure: TaskFailed) -> None:
+        line = self._wire.stumbled_over.decode("utf-8", "replace")
+        self.failure = type(failure)(failure.kind, f"{failure.line}: {line}" if line else failure.line)
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _Client(aiosmtplib.SMTP):
+    """The library's client on our protocol, which closes at once.
+
+    It closes politely by itself after QUIT and after failures, and lets go of its transport then. TLS would wait for
+    the server's farewell for as long as half a minute, and nobody is left to close it if the loop ends before. What is
+    still to be sent is of no use to anybody.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.guard = _Protocol()
 
     def close(self) -> None:
         """Abort the connection, if there is one."""
-        if self.transport is not None:
-            cast(asyncio.WriteTransport, self.transport).abort()
+        if self.guard.transport is not None:
+            self.guard.transport.abort()
         super().close()
 
 
 async def _quit(client: _Client) -> None:
     """QUIT, as politely as the server lets us; afterwards the connection is gone in any case."""
     try:
-        with suppress(aiosmtplib.SMTPException, OSError):
+        with suppress(Exception):
             async with asyncio.timeout(FAREWELL_LIMIT_S):
                 await client.quit()
     finally:
@@ -261,18 +349,3 @@ def _address_literal(client: _Client) -> str:
         host = str(client.get_transport_info("sockname")[0]).partition("%")[0]
         return f"[IPv6:{host}]" if ":" in host else f"[{host}]"
     return PLACEHOLDER_NAME
-
-
-def _data_bytes(message: bytes) -> int:
-    """The length of DATA and of the message, dots stuffed (RFC 5321 section 4.5.2) and ended."""
-    dots = message.count(b"\r\n.") + message.startswith(b".")
-    ending = b".\r\n" if message.endswith(b"\r\n") else b"\r\n.\r\n"
-    return len(b"DATA\r\n") + len(message) + dots + len(ending)
-
-
-def _reply_bytes(reply: object) -> int:
-    """The length of a reply, as the library kept it: code, separator and line end go with each line. 0 without one."""
-    if not isinstance(reply, SMTPResponse | aiosmtplib.SMTPResponseException):
-        return 0
-    lines = reply.message.split("\n")
-    return sum(len(line.encode("utf-8", "surrogateescape")) + 6 for line in lines)

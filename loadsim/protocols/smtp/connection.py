@@ -4,6 +4,9 @@ A conversation is an iterator of packets: commands that are written together (RF
 when all commands of the last one have succeeded; what the server offers is known by then. The event loop comes back
 to whoever started the conversation only at its end.
 
+A reply belongs to a command that was written before the reply arrived. What arrives early or unasked ends the
+connection: otherwise each later reply would be taken for that of the next command, and none would prove anything.
+
 There is one timer per connection. It is not moved when commands come and go: when it fires, it looks whether anything
 is overdue.
 """
@@ -13,24 +16,23 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import cast
 
-from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
 from loadsim.protocols.failures import again, failing_as
 from loadsim.protocols.sasl import without_password
+from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
 from loadsim.protocols.smtp.wire import Reply, Wire
 from loadsim.protocols.tls import handshakes_of, remember
 
 FAREWELL_LIMIT_S = 10.0
 """How long a server may take to close after QUIT before its connection is dropped."""
-
-SERVICE_CLOSING = 421
-"""The server ends the connection, whatever it was asked (RFC 5321 section 4.2.1)."""
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 """What is offered before EHLO."""
@@ -66,6 +68,7 @@ class Connection(asyncio.Protocol):
         "_closed",
         "_conversation",
         "_deadline_s",
+        "_due",
         "_end",
         "_last",
         "_leaving",
@@ -75,7 +78,6 @@ class Connection(asyncio.Protocol):
         "_open",
         "_pending",
         "_refusal",
-        "_said_quit",
         "_sealed",
         "_timer",
         "_transport",
@@ -104,11 +106,11 @@ class Connection(asyncio.Protocol):
         self._closed: asyncio.Future[None] | None = None
         self._conversation: Conversation = OVER
         self._end: asyncio.Future[None] | None = None  # of the conversation under way
+        self._due: Callable[[], None] | None = None  # what to send when nothing more has arrived
         self._pending: list[_Pending] = []
         self._refusal: ServerRefused | None = None  # the first one of the present packet
         self._last = False  # the connection ends with this conversation
         self._leaving = False  # nothing that the server says is of interest any more
-        self._said_quit = False
         self._sealed = False  # the server agreed to STARTTLS: it must not say more in the clear
 
     async def connect(
@@ -177,13 +179,12 @@ class Connection(asyncio.Protocol):
         remember(self._account.number, self._transport)
 
     def leave(self) -> None:
-        """Say QUIT (RFC 5321 section 4.1.1.10), unless it is said; the server closes, or we do when its time is up."""
+        """Send QUIT (RFC 5321 section 4.1.1.10); the server closes, or we do when its time is up."""
         if self.failure is not None or self._leaving:
             return
         self._leaving = True
         assert self._transport is not None
-        if not self._said_quit:
-            self._transport.write(QUIT)
+        self._transport.write(QUIT)
         self._deadline_s = self._loop.time() + FAREWELL_LIMIT_S
         if self._timer is None:
             self._set_timer()
@@ -209,7 +210,11 @@ class Connection(asyncio.Protocol):
         self._last = last
         self._refusal = None
         self.succeeded = 0
-        self._go_on()
+        try:
+            self._go_on()
+            self._send_due()
+        except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
+            self._fail(_internal(error))
         return end
 
     async def _over(self, end: asyncio.Future[None]) -> None:
@@ -221,7 +226,7 @@ class Connection(asyncio.Protocol):
             raise
 
     def _go_on(self) -> None:
-        """Send the next packet; without one, the conversation has come to its end."""
+        """Have the next packet sent; without one, the conversation has come to its end."""
         try:
             packet = next(self._conversation, None)
         except ServerRefused as refusal:
@@ -229,7 +234,15 @@ class Connection(asyncio.Protocol):
             return
         if packet is None:
             self._finish(None)
-            return
+        else:
+            self._due = partial(self._send, packet)
+
+    def _send_due(self) -> None:
+        due, self._due = self._due, None
+        if due is not None:
+            due()
+
+    def _send(self, packet: Sequence[Command]) -> None:
         now = self._observer.now()
         for command in packet:
             self._pending.append(_Pending(command, now))
@@ -238,13 +251,13 @@ class Connection(asyncio.Protocol):
         self._wait()
 
     def _send_more(self, pending: _Pending) -> None:
-        """What the server asks for; behind the last of it, QUIT may travel along (RFC 2920 section 3.1)."""
+        """Send what the server asks for.
+
+        QUIT never travels along, although RFC 2920 section 3.1 allows it: its reply could be taken for the acceptance.
+        """
         pieces, *further = pending.further
         pending.further = tuple(further)
         pending.sent_bytes += sum(map(len, pieces))
-        if self._last and pending.verb == "DATA" and "PIPELINING" in self.offered:
-            self._said_quit = True
-            pieces = (*pieces, QUIT)
         assert self._transport is not None
         self._transport.writelines(pieces)
         self._wait()
@@ -288,22 +301,22 @@ class Connection(asyncio.Protocol):
         """Called by asyncio; a protocol error ends this connection and no other."""
         if self.failure is not None or self._leaving:
             return
-        if self._sealed:
-            self._fail(_injected())
-            return
         try:
+            if self._sealed:
+                raise _injected()
             for reply in self._wire.feed(data):
-                if self._sealed:
-                    raise _injected()
                 self._take(reply)
                 if self.failure is not None or self._leaving:
                     return
-            if self._sealed and self._wire.held_bytes:
-                raise _injected()
+            if self._wire.held_bytes and (self._sealed or self._due or not self._pending):
+                raise _injected() if self._sealed else ProtocolError("unasked reply")
+            self._send_due()
         except ProtocolError as error:
             line = self._wire.stumbled_over.decode("utf-8", "replace")
             said = f"{error.line}: {line}" if line else error.line
             self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(said, self._account)))
+        except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
+            self._fail(_internal(error))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by asyncio; what is under way fails at once."""
@@ -313,7 +326,9 @@ class Connection(asyncio.Protocol):
         self._gone()
 
     def _take(self, reply: Reply) -> None:
-        if not self._pending:
+        if self._sealed:
+            raise _injected()
+        if self._due is not None or not self._pending:
             if reply.code != SERVICE_CLOSING:
                 raise ProtocolError("unasked reply", self._said(reply))
             self._fail(ServerLost(str(SERVICE_CLOSING), self._said(reply)))
@@ -322,10 +337,10 @@ class Connection(asyncio.Protocol):
         pending.received_bytes += reply.size_bytes
         kind = reply.code // 100
         if kind >= 4:
-            refusal = ServerRefused(f"{reply.code} {pending.verb}", self._said(reply))
+            refusal = ServerRefused(kind_of(reply.code, pending.verb), self._said(reply))
             if self._refusal is None:
                 self._refusal = refusal
-            if reply.code == SERVICE_CLOSING:
+            if reply.code == SERVICE_CLOSING or self._unsent(pending):
                 self._fail(self._refusal)
                 return
             self._report(self._pending.pop(0), "refused")
@@ -335,9 +350,9 @@ class Connection(asyncio.Protocol):
                 # real one as well; the end of the connection reaches nobody.
                 self._fail(self._refusal)
             else:
-                self._send_more(pending)
+                self._due = partial(self._send_more, pending)
             return
-        elif kind == 2 and not pending.further:
+        elif kind == 2 and not pending.further and self._answers(reply, pending):
             self.succeeded += 1
             self._accepted(reply)
         else:
@@ -350,6 +365,15 @@ class Connection(asyncio.Protocol):
             self._finish(self._refusal)
         else:
             self._go_on()
+
+    def _answers(self, reply: Reply, pending: _Pending) -> bool:
+        """Return False for a 2yz that cannot be the acceptance of a message, which is sent in full before."""
+        return pending.verb != "DATA" or (accepts_message(reply.code) and not self._unsent(pending))
+
+    def _unsent(self, pending: _Pending) -> bool:
+        """Return True if part of a message still waits in the transport, and with it the final dot."""
+        assert self._transport is not None
+        return pending.verb == "DATA" and self._transport.get_write_buffer_size() > 0
 
     def _accepted(self, reply: Reply) -> None:
         pending = self._pending[0]
@@ -412,6 +436,10 @@ class Connection(asyncio.Protocol):
             self._open.remove(self)
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
+
+
+def _internal(error: Exception) -> GeneratorFailed:
+    return GeneratorFailed("internal error", type(error).__name__)
 
 
 def _injected() -> ProtocolError:

@@ -36,19 +36,15 @@ class Wire:
     A line may end with LF alone: many a server has been forgiven that, and no reply gets another meaning by it.
     """
 
-    __slots__ = ("_begun", "_code", "_held", "_size_bytes", "stumbled_over")
+    __slots__ = ("_begun", "_code", "_held", "_size_bytes", "held_bytes", "stumbled_over")
 
     def __init__(self) -> None:
+        self.held_bytes = 0  # what has arrived behind the last reply that was given out
         self.stumbled_over = b""  # the line that made it raise; it may hold what was sent before
         self._held = b""  # the beginning of a line
         self._begun: list[bytes] = []  # the lines of a reply that goes on ...
         self._code = 0  # ... with this code ...
         self._size_bytes = 0  # ... and so many bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """How much has arrived that is no whole reply yet."""
-        return len(self._held) + self._size_bytes
 
     def feed(self, data: bytes) -> Iterator[Reply]:
         """Take what arrived; yield the replies that it completed, each before what follows it is looked at.
@@ -65,6 +61,7 @@ class Wire:
                 raise self._refuse(stream[begin:end], "no reply code")
             last = end - 1 if stream[end - 1] == _CR else end
             mark = stream[begin + 3] if last > begin + 3 else _SPACE
+            self.held_bytes = len(stream) - end - 1
             if mark == _SPACE and not self._begun:  # nearly all replies
                 yield Reply(code, (stream[begin + 4 : last],), end + 1 - begin)
             elif mark in (_SPACE, _HYPHEN):
@@ -75,6 +72,7 @@ class Wire:
                 raise self._refuse(stream[begin:end], "no reply code")
             begin = end + 1
         self._held = stream[begin:]
+        self.held_bytes = len(self._held) + self._size_bytes
         if len(self._held) > LONGEST_LINE_BYTES:
             raise self._refuse(self._held, f"a line of more than {LONGEST_LINE_BYTES} bytes")
 

@@ -1,0 +1,48 @@
+"""Waiting in a loop whose clock is put forward: nothing waits for a limit, and each limit is really met."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from imap_script import PATIENCE_S, SkippingLoop, skip
+
+
+async def turns(count: int = 8) -> None:
+    """Let the other side read what was sent: on loopback it is there in the loop's next turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def within(limit_s: float, task: asyncio.Task[Any], progress: Callable[[], object] = lambda: None) -> None:
+    """Put the clock forward, second by second, until the task is done; it may take no longer than this.
+
+    While `progress` changes, nothing waits, and the clock stays.
+    """
+    skipped_s, before = 0.0, progress()
+    async with asyncio.timeout(PATIENCE_S + 100 * limit_s):
+        while not task.done():
+            await turns(60)
+            if not task.done():
+                await asyncio.sleep(0.001)  # what was sent may still be on its way
+                before, now = progress(), before
+                if not task.done() and before == now:
+                    skip(1.0)
+                    skipped_s += 1.0
+                    assert skipped_s <= limit_s, "it does not end"
+
+
+def run_watched(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run in a loop whose clock can be put forward; nothing may get as far as the loop's own handler of errors."""
+    escaped: list[dict[str, Any]] = []
+
+    async def watched() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
+        await scenario()
+
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(watched())
+    gc.collect()
+    assert escaped == []
