@@ -37,6 +37,7 @@ SPANS = ("PROCESS INBOX", "NO SESSION")
 WITHOUT_WINDOW = ("LOGON", "LOGOFF")
 NOT_OF_THE_PLAN = (*WITHOUT_WINDOW, "SYNC")
 FAILED = ("refused", "lost", "timeout")
+OWN_FAULT = "generator"
 PUBLISHED_DAY_S = 8 * 3600
 
 
@@ -66,6 +67,7 @@ def counts_of(rows: Sequence[Row]) -> Figures:
         "attempted": attempted,
         "done": outcomes["ok"] + failed,
         "failed": failed,
+        "generator_failed": outcomes[OWN_FAULT],
         "unfinished": outcomes["unfinished"],
         "skipped": outcomes["skipped"],
         "attempted_share": share(attempted, planned),
@@ -80,7 +82,7 @@ def task_figures(name: str, rows: Sequence[Row], weight: float, window_s: float)
     service = times_of([us_of_ms(row["service_ms"]) for row in rows if row["outcome"] == "ok"])
     response = times_of([us_of_ms(row["response_ms"]) if row["outcome"] == "ok" else INF for row in rows])
     counts = counts_of(rows)
-    kinds = Counter((row["outcome"], row["error"]) for row in rows if row["outcome"] in FAILED)
+    kinds = Counter((row["outcome"], row["error"]) for row in rows if row["outcome"] in (*FAILED, OWN_FAULT))
     return {
         "task": name,
         "weight": weight,
@@ -181,7 +183,7 @@ def load_figures(
     for hour in plan["by_hour"]:
         if first <= hour["hour"] < last:
             planned.update(hour["tasks"])
-    made = Counter(row["task"] for row in tasks if row["outcome"] != "skipped")
+    made = Counter(row["task"] for row in tasks if row["outcome"] not in ("skipped", OWN_FAULT))
     names = [name for name in planned | made if name not in NOT_OF_THE_PLAN]
     by_task = {name: {"planned": planned[name], "made": made[name]} for name in names}
     counting = sum(min(task["made"], task["planned"] * 105 // 100) for task in by_task.values())
@@ -299,7 +301,8 @@ def command_figures(commands: Sequence[Row], begin_us: int, end_us: int) -> dict
     figures = {}
     for name, rows in named.items():
         hits = [us_of_ms(row["took_ms"]) for row in rows if row["outcome"] == "ok"]
-        figures[name] = {"command": name, "hits": len(hits), "failed": len(rows) - len(hits), **times_of(hits)}
+        failed = sum(row["outcome"] not in ("ok", OWN_FAULT) for row in rows)
+        figures[name] = {"command": name, "hits": len(hits), "failed": failed, **times_of(hits)}
     return figures
 
 

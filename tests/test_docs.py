@@ -289,7 +289,7 @@ def test_every_fact_of_the_timing_log_is_described():
     """The facts that engine, machine and run tell the logs are those of the last table of the timing log's page."""
     said = {
         key.value
-        for module in ("client/engine.py", "monitor/machine.py", "cli/one_run.py")
+        for module in ("client/engine.py", "client/own_faults.py", "monitor/machine.py", "cli/one_run.py")
         for node in ast.walk(ast.parse((ROOT / "loadsim" / module).read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "facts"
         for told in node.args

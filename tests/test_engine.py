@@ -567,23 +567,6 @@ def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> No
     assert lived.said("failures")[0]["times"] == len(lived.tasks("LOGON", user=2)) > 3
 
 
-def test_a_bug_of_ours_ends_the_run_loudly(tmp_path: Path) -> None:
-    """What is neither refused nor lost escapes; records and facts are in the file all the same."""
-
-    def fault(user: int, name: str, number: int) -> TaskFailed | None:
-        if name == "SMTP DATA" and number > 100:
-            raise ZeroDivisionError("a bug")
-        return None
-
-    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
-    assert isinstance(lived.failure, ExceptionGroup)
-    assert lived.failure.subgroup(ZeroDivisionError) is not None
-    assert lived.log.facts["ended"] == "early"
-    assert len(lived.log.tasks) == len(lived.tape.tasks) > 20
-    assert lived.outcomes("SEND").count("unfinished") >= 1
-    assert lived.log.damage is None
-
-
 # --- what is told -------------------------------------------------------------------------------------------------
 
 

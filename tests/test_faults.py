@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ from loadsim.results.timinglog import TimingLog, read_log
 pytestmark = pytest.mark.compiler
 
 USERS = 20
+STOPPED_S = 8.0
 NO_LIMITS = {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_ms": None}
 """Where a test is about lost users, it does not matter how busy the machine is."""
 
@@ -169,6 +172,49 @@ def test_a_lost_engine(
     logs = ended.logs()
     assert [logs[engine].sources[0].ended for engine in "12"] == [True, False]
     assert all((log.tasks["outcome"] == 0).any() for log in logs.values())
+
+
+def test_an_engine_without_free_files(server: NullServer, tmp_path: Path) -> None:
+    """Its sessions go on, and no connection can be made for a message: invalid, and nothing that the server failed."""
+
+    def take_files(pids: dict[str, int]) -> None:
+        opened = max(int(number.name) for number in Path(f"/proc/{pids['1']}/fd").iterdir())
+        resource.prlimit(pids["1"], resource.RLIMIT_NOFILE, (opened + 1, opened + 1))
+
+    limits = {"generator": NO_LIMITS}
+    scenario = written(tmp_path, server, limits, duration="20s")
+    ended = run(scenario, engines=1, at_work=take_files, when=r"work: \d\d s, ")
+    assert (ended.verdict["validity"], ended.status) == ("invalid", 3), ended.verdict
+    own = ended.score["generator_failed"]
+    assert own > 0
+    kind = "no free file descriptor (EMFILE)"
+    plural = "s" if own > 1 else ""
+    assert f"the generator itself failed in {own} task{plural}: {kind}" in ended.verdict["reasons"]
+    assert (ended.score["failed"], ended.score["sessions_lost"]) == (0, 0)
+    assert {event["kind"] for event in ended.events if event["event"] == "failure"} == {kind}
+    assert all(log.sources[0].ended for log in ended.logs().values())
+
+
+def test_a_stopped_parent(server: NullServer, tmp_path: Path) -> None:
+    """Its engines go on, and nobody sees how busy the machine is: degraded, and the gap is named."""
+
+    def stop(pids: dict[str, int]) -> None:
+        parent = int(Path(f"/proc/{pids['1']}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(parent, signal.SIGSTOP)
+        try:
+            time.sleep(STOPPED_S)
+        finally:
+            os.kill(parent, signal.SIGCONT)
+
+    scenario = written(tmp_path, server, {"generator": NO_LIMITS}, duration="30s")
+    ended = run(scenario, engines=1, at_work=stop, when=r"work: \d\d s, ")
+    assert (ended.verdict["validity"], ended.status) == ("degraded", 0), ended.verdict
+    (machine,) = ended.score["machines"]
+    ((begin_s, end_s),) = machine["unobserved_s"]
+    assert STOPPED_S - 1.5 < end_s - begin_s < 20
+    (reason,) = ended.verdict["reasons"]
+    assert re.search(r" was not observed for \d+ s, longest from \d+ s to \d+ s of the run: how busy ", reason)
+    assert not [event for event in ended.events if event["event"] == "engine lost"]
 
 
 BUSY = """

@@ -65,6 +65,7 @@ LEFT_OUT = {
     "machines.*.server_here": FACT,
     "machines.*.shares_cpus": FACT,
     "machines.*.pinned": FACT,
+    "machines.*.unobserved_s": "it takes the samples of the machine's engines, and test_own_faults holds it",
 }
 """Keys of `score.json` that `recompute` leaves out, as patterns, and why."""
 

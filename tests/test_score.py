@@ -34,6 +34,7 @@ from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
 from loadsim.report.answer import summarise
+from loadsim.results import logwriter
 from loadsim.results.delivery import delivery
 from loadsim.results.merge import merge, truncate
 from loadsim.results.records import GIVEN_UP, NEVER
@@ -189,6 +190,7 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "timeout": 0,
         "unfinished": 0,
         "skipped": 0,
+        "generator_failed": 0,
     }
     assert (tasks["SEND"]["failed"], tasks["SEND"]["timeout"], tasks["MOVE"]["skipped"]) == (1, 1, 1)
     shares = ("attempted_share", "done_share", "failed_share")
@@ -871,8 +873,9 @@ def test_an_engine_that_never_started_is_placed_by_the_wall_clock(tmp_path: Path
     assert merge([one, dead]).tasks["scheduled_us"].tolist() == [-2_000_000, -1_000_000]
 
 
-def test_merged_names_beyond_the_table_are_other(tmp_path: Path) -> None:
-    """Errors give way, tasks and users' profiles stay."""
+def test_merged_names_beyond_the_table_are_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors give way, tasks and users' profiles stay. Older logs have that many kinds of error."""
+    monkeypatch.setattr(logwriter, "MOST_ERRORS", logwriter.MOST_NAMES)
     logs = [
         sample_log(
             tmp_path / f"{engine}.tlog",

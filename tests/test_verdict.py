@@ -75,6 +75,15 @@ def test_a_fine_run_is_valid_and_passes() -> None:
     assert verdict.exit_status == 0
 
 
+@pytest.mark.parametrize("what", [{}, {"embedded": True}, {"stress": True}, {"part": "1/2"}])
+def test_a_generator_that_failed_is_invalid_whatever_the_run(what: dict[str, Any]) -> None:
+    """On the embedded server, in a closed loop and of a slice, too: limits may warn there, this does not."""
+    reason = "the generator itself failed in 1 task: no memory (ENOMEM)"
+    verdict = judge(replace(FINE, own_faults=(reason,), **what), (MET,), LIMITS)
+    assert (verdict.validity, verdict.exit_status) == ("invalid", 3)
+    assert reason in verdict.reasons
+
+
 CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = [
     # Validity: each limit, just beyond it
     (

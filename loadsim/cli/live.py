@@ -210,6 +210,8 @@ def _users(snapshot: LiveSnapshot, narrow: bool) -> Text:
 def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
     text = Text(f"{snapshot.done} done, ")
     text.append(f"{snapshot.failed} failed", style="red" if snapshot.failed else "")
+    if snapshot.generator_failed:
+        text.append(f", {snapshot.generator_failed} by the generator itself", style="red")
     if lately is not None and (ended := lately.ended("ok", *FAILURES)):
         rate, share = _rate(ended, lately), f"{lately.ended(*FAILURES) / ended:.1%}"
         text.append(f"; {rate}/s, {share}" if narrow else f"; lately {rate} a second, {share} failed")
@@ -352,9 +354,10 @@ def sentence(snapshot: LiveSnapshot) -> str:
     at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
     lag = "" if snapshot.lag_p99_ms is None else f"; event loop {snapshot.lag_p99_ms:.1f} ms late"
     busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
+    own = f" {snapshot.generator_failed} by the generator itself," if snapshot.generator_failed else ""
     return (
         f"{at}{snapshot.users_on} of {snapshot.users} users on, {snapshot.done} tasks done,"
-        f" {snapshot.failed} failed, {snapshot.accepted_undelivered} messages under way{lag}{busy}"
+        f" {snapshot.failed} failed,{own} {snapshot.accepted_undelivered} messages under way{lag}{busy}"
     )
 
 

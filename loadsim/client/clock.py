@@ -87,8 +87,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return handle
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Every other loop logs what a callback raises, and goes on; here nobody would read that."""
-        if "handle" in context:
+        """Every other loop logs what a callback raises, and goes on; here nobody would read that, but an engine."""
+        if "handle" in context and self.get_exception_handler() is None:
             raise context["exception"]
         super().call_exception_handler(context)
 

@@ -17,15 +17,18 @@ from typing import Any, Protocol
 from loadsim.client.control import Alone, Control
 from loadsim.client.events import Events
 from loadsim.client.health import Health, Lateness
+from loadsim.client.own_faults import OwnFaults
 from loadsim.client.service_times import ServiceTimes
 from loadsim.client.snapshot import LiveSnapshot
 from loadsim.client.turnstile import Turnstile, at_once
-from loadsim.client.user import User
-from loadsim.errors import TaskFailed
+from loadsim.client.user import IDLE, User
+from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.ports import ClientModule, Clock, Recorder
 from loadsim.model.workload import Workload
-from loadsim.results.records import GIVEN_UP
+from loadsim.protocols.failures import internal, own_failure
+from loadsim.results.logwriter import OTHER
+from loadsim.results.records import GENERATOR, GIVEN_UP
 
 LOG_ON_LIMIT_S = 60.0
 """How long after the ramp-up the common start waits for one more user to get on."""
@@ -48,6 +51,10 @@ COLLECTOR = (50, 2, 1_000_000_000)
 """Thresholds of Python's garbage collector while users are on: it looks at up to 150 young objects at a time,
 which takes some tenths of a millisecond (with 900 it was up to 4), never at all that was made since the common start.
 Tasks leave no cycles."""
+
+MOST_KINDS, LONGEST_KIND = 100, 64
+"""So many kinds of failure an engine tells apart, each by so many characters: a server may choose what they are called.
+All others are one kind."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """What a user may be doing while no planned task runs."""
@@ -82,6 +89,7 @@ class Engine:
     `control` keeps it in step with the other engines of the run; None when there are none. `here` are the users of this
     machine, when others make the rest of the load: nobody hears of mail between the machines. `writes_aside`: the log
     is written in a thread, so that a slow disk holds up no user; in virtual time nothing may wait for a thread.
+    `strict`: an error in loadsim ends the engine, not only what it befalls.
     """
 
     def __init__(
@@ -97,6 +105,7 @@ class Engine:
         run_id: str,
         wall_clock_us: int,
         self_observing: bool = True,
+        strict: bool = False,
         writes_aside: bool = False,
         watch: Callable[[LiveSnapshot], None] = lambda _: None,
         control: Control | None = None,
@@ -121,6 +130,7 @@ class Engine:
         self._epoch_ns = clock.now_ns()
         self._epoch_wall_us = wall_clock_us
         self._self_observing = self_observing
+        self._strict = strict
         self._lateness = Lateness()
         self._health = Health(clock, self._lateness)
         self._watch = watch
@@ -136,6 +146,8 @@ class Engine:
         self._tasks: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by name and outcome
         self._service_times: defaultdict[str, ServiceTimes] = defaultdict(ServiceTimes)
         self._failures: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by task and kind
+        self._kinds: set[str] = set()
+        self.own_faults = OwnFaults(events, recorder)
         self._disk_complaint: str | None = None
         self._writes_aside = writes_aside
         self._writing: asyncio.Future[str | None] | None = None
@@ -196,12 +208,38 @@ class Engine:
             self._service_times[task].add(service_ns)
         self._lateness.add(*late_s)
 
-    def failed(self, user: User, task: str, failure: Exception) -> None:
-        """Something failed: the first of its kind is told with what the server said."""
-        if not isinstance(failure, TaskFailed):
-            failure = TaskFailed(type(failure).__name__)
-        self._failures[task][failure.kind] += 1
-        self._events.failed(task, user.number, failure)
+    def failed(self, user: User, task: str, failure: TaskFailed) -> str:
+        """Count a failure, and write an event for the first of its kind. Return the kind to record."""
+        kind = failure.kind[:LONGEST_KIND]
+        own = failure.outcome == GENERATOR
+        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS and not own:
+            kind = OTHER
+        self._kinds.add(kind)
+        self._failures[task][kind] += 1
+        self._events.failed(task, user.number, type(failure)(kind, failure.line))
+        if own and task == IDLE:
+            self.own_faults.count(GeneratorFailed(kind))
+        return kind
+
+    def internal_error(self, error: Exception, during: str, user: User | None = None) -> GeneratorFailed:
+        """Write an event about an error in loadsim. Return the failure to record; `strict` engines raise the error."""
+        if self._strict:
+            raise error
+        failure = internal(error)
+        self.own_faults.tell(failure, error, during, None if user is None else user.number)
+        return failure
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Record what a callback raised, or a task that is not awaited (`set_exception_handler`)."""
+        error = context.get("exception")
+        if error is None or own_failure(error) is None:
+            loop.default_exception_handler(context)
+        else:
+            self.own_faults.count(self.internal_error(error, "a callback"))
+
+    def _each(self, act: Callable[[User], None]) -> None:
+        for user in self.users:
+            user.guarded(act)
 
     # The run.
 
@@ -244,6 +282,10 @@ class Engine:
         ended = "early"
         thresholds = gc.get_threshold()
         gc.set_threshold(*COLLECTOR)
+        loop = asyncio.get_running_loop()
+        handler = loop.get_exception_handler()
+        if not self._strict:
+            loop.set_exception_handler(self._unhandled)
         try:
             async with asyncio.TaskGroup() as group:
                 if self._self_observing:
@@ -264,6 +306,7 @@ class Engine:
             self._health.stop()
             gc.unfreeze()
             gc.set_threshold(*thresholds)
+            loop.set_exception_handler(handler)
             self._conclude(ended)
 
     async def _log_on_all(self) -> bool:
@@ -282,7 +325,7 @@ class Engine:
     async def _work(self) -> str:
         """The simulated days, from the common start; "completed", or "early" when the run was told to stop."""
         for place, user in enumerate(self.users):
-            user.plan_day()
+            user.guarded(User.plan_day)
             if place % PLANNED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         gc.collect()
@@ -295,16 +338,14 @@ class Engine:
         self.recorder.facts({"start_ns": self.start_ns, "began_ns": self.clock.now_ns()})
         self._phase = "work"
         self._events.say("start", users_on=self.users_on)
-        for user in self.users:
-            user.begin_day()
+        self._each(User.begin_day)
         duration_ns = self.workload.duration_us * 1000
         await self._until((start_ns + duration_ns - self.clock.now_ns()) * 1e-9, None, self._stopping)
         ended = "early" if self._stopping.is_set() else "completed"
         self._phase = "finish"
         self._events.say("end", ended=ended)
         end_ns = min(self.clock.now_ns(), self.start_ns + duration_ns)
-        for user in self.users:
-            user.end_day(end_ns)
+        self._each(lambda user: user.end_day(end_ns))
         return ended
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
@@ -312,7 +353,9 @@ class Engine:
         await self._until(
             self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
         )
-        lost = sum(not user.is_on for user in self.users)  # before those who are cut off lose their session to us
+        lost = sum(
+            not (user.is_on or user.given_up) for user in self.users
+        )  # before those who are cut off lose their session to us
         for user in self.users:
             if user.performing not in BETWEEN_TASKS:
                 user.cut_off()
@@ -340,8 +383,7 @@ class Engine:
 
     async def _log_off_all(self, lives: Sequence[asyncio.Task[None]]) -> None:
         self._phase = "log-off"
-        for user in self.users:
-            user.close()
+        self._each(User.close)
         limit_s = LOG_OFF_LIMIT_S + 0.01 * len(lives)
         await self._until(limit_s, lambda: all(life.done() for life in lives), self._cutting)
         for life in lives:
@@ -367,9 +409,12 @@ class Engine:
         while True:
             due_ns = max(due_ns + BEAT_NS, self.clock.now_ns())
             await asyncio.sleep((due_ns - self.clock.now_ns()) * 1e-9)
-            self.recorder.health(self._health.sample())
-            self._flush()
-            self._watch(self.snapshot())
+            try:
+                self.recorder.health(self._health.sample())
+                self._flush()
+                self._watch(self.snapshot())
+            except Exception as error:  # noqa: BLE001 - the users go on
+                self.own_faults.count(self.internal_error(error, "the engine's beat"))
 
     def _flush(self) -> None:
         """Write the log; aside, where a slow disk would hold up the users. While it does, records gather."""
@@ -377,8 +422,9 @@ class Engine:
         if not self._writes_aside:
             self._written(self.recorder.write())
         elif self._writing is None or self._writing.done():
-            if self._writing is not None:
-                self._written(self._writing.result())
+            writing, self._writing = self._writing, None
+            if writing is not None:
+                self._written(writing.result())
             self._writing = asyncio.get_running_loop().run_in_executor(None, self.recorder.write)
 
     def _written(self, complaint: str | None) -> None:
@@ -391,6 +437,7 @@ class Engine:
         if self._given_up is not None:
             ended = GIVEN_UP
             self.recorder.facts({"given_up_why": self._given_up})
+        self.own_faults.conclude()
         self.recorder.facts(
             {
                 "ended": ended,
@@ -403,7 +450,14 @@ class Engine:
         self._written(self.recorder.write())
         self._events.tell_failures()
         last = self.snapshot()
-        self._events.say("over", ended=ended, done=last.done, failed=last.failed, skipped=last.skipped)
+        self._events.say(
+            "over",
+            ended=ended,
+            done=last.done,
+            failed=last.failed,
+            skipped=last.skipped,
+            generator_failed=last.generator_failed,
+        )
         self._watch(last)
 
     def _seconds(self) -> float | None:

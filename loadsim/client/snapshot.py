@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from loadsim.client.service_times import about_ms
-from loadsim.results.records import FAILURES
+from loadsim.results.records import FAILURES, GENERATOR
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine's life, in their order."""
@@ -56,6 +56,11 @@ class LiveSnapshot:
     def failed(self) -> int:
         """How many were refused, lost or timed out."""
         return self.ended(*FAILURES)
+
+    @property
+    def generator_failed(self) -> int:
+        """How many the generator itself failed."""
+        return self.ended(GENERATOR)
 
     @property
     def skipped(self) -> int:

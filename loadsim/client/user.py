@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loadsim.client import tasks
@@ -11,7 +11,7 @@ from loadsim.client.activities import Step, UnderWay
 from loadsim.client.agenda import Agenda, ClosedLoop, Ended, Pace
 from loadsim.client.inbox import Inbox
 from loadsim.client.presence import ON_TIME, Late, Presence
-from loadsim.errors import ServerRefused, TaskFailed
+from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.draw import draw
 from loadsim.model.evidence import Evidence
 from loadsim.model.ports import INBOX, Account, ClientModule, Header
@@ -21,6 +21,9 @@ from loadsim.results import records
 
 if TYPE_CHECKING:
     from loadsim.client.engine import Engine
+
+IDLE = "IDLE"
+"""What stands for a task where something failed between tasks."""
 
 SYNC_AGAIN_S = 5.0
 """When to ask again for announced mail that the server refused to show."""
@@ -38,6 +41,7 @@ class User:
         "_alarm_ns",
         "_answered_ns",
         "_broke_at_log_on",
+        "_broken",
         "_closing",
         "_cut",
         "_ended",
@@ -55,6 +59,7 @@ class User:
         "domain",
         "engine",
         "folders",
+        "given_up",
         "inbox",
         "is_on",
         "looking",
@@ -102,6 +107,8 @@ class User:
         self._alarm_ns: int | None = None  # when it rings
         self._watching = False
         self._cut = False
+        self._broken: GeneratorFailed | None = None  # why we end the session under the task that is running
+        self.given_up = False  # by the engine: our own state is broken
         self._closing = False  # nothing is begun any more
         self.performing: str | None = None
         self.looking = False  # whether the next SYNC is for mail that nobody has announced
@@ -190,24 +197,48 @@ class User:
         """A protocol command has ended."""
         self._moved_bytes += sent_bytes + received_bytes
         self._answered_ns = now_ns = self.now()
-        self._recorder.command(name, self.number, since, now_ns, outcome, sent_bytes, received_bytes)
+        try:
+            self._recorder.command(name, self.number, since, now_ns, outcome, sent_bytes, received_bytes)
+        except Exception as error:  # noqa: BLE001 - what escapes here would end the connection, as if the server had
+            self._break_session(error, f"the end of {name}")
 
     def arrived(self, messages: int) -> None:
         """The server announced new messages."""
         now_ns = self.now()
-        self.inbox.announce(messages, now_ns)
-        if self._sync_due_ns is None:
-            self._sync_due_ns = now_ns
-            self.engine.in_turn(self.wake)  # a list's members are all told in the same moment
+        try:
+            self.inbox.announce(messages, now_ns)
+            if self._sync_due_ns is None:
+                self._sync_due_ns = now_ns
+                self.engine.in_turn(self.wake)  # a list's members are all told in the same moment
+        except Exception as error:  # noqa: BLE001 - as above
+            self._break_session(error, "an announcement")
 
     def lost(self, failure: Exception) -> None:
         """The session broke while nothing was being done."""
-        if self.performing == tasks.LOGON.name:
-            self._broke_at_log_on = failure  # behind its last answer: the log-on succeeds, and is in vain
-        elif self.is_on:
-            self.engine.failed(self, "IDLE", failure)
-            self._session_lost()
-            self.wake()
+        try:
+            if not isinstance(failure, TaskFailed):
+                failure = self.engine.internal_error(failure, IDLE, self)
+            if self.performing == tasks.LOGON.name:
+                self._broke_at_log_on = failure  # behind its last answer: the log-on succeeds, and is in vain
+            elif self.is_on:
+                self.engine.failed(self, IDLE, failure)
+                self._session_failed(failure)
+                self.wake()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._break_session(error, "the end of a session")
+
+    def _break_session(self, error: Exception, during: str) -> None:
+        """End the session after an error of ours in what a driver called: what it was about is not known any more.
+
+        The task that is running fails by it. The driver first goes on with what it was doing.
+        """
+        self._broken = self.engine.internal_error(error, during, self)
+        self.engine.failed(self, IDLE, self._broken)
+        asyncio.get_running_loop().call_soon(self.guarded, User._drop_session)
+
+    def _drop_session(self) -> None:
+        self._end_session()
+        self.wake()
 
     # The life of a user.
 
@@ -230,10 +261,35 @@ class User:
                 async with self.engine.leaving:
                     await self._perform(self.now(), Step(tasks.LOGOFF, None))
                 self._off()
+        except Exception as error:  # noqa: BLE001 - it ends this user, and no other
+            self.give_up(error)
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()
-            self.mailbox.abandon()
+            self.guarded(lambda user: user.mailbox.abandon())
+
+    def guarded(self, act: Callable[[User], None]) -> None:
+        """Let the user act; an error of ours in it ends this user, and no other."""
+        try:
+            act(self)
+        except Exception as error:  # noqa: BLE001
+            self.give_up(error)
+
+    def give_up(self, error: Exception) -> None:
+        """Do nothing any more: an error outside of any task means that the user's own state is broken.
+
+        What is due until the end is recorded as skipped there, as far as the agenda still knows it.
+        """
+        failure = self.engine.internal_error(error, "a user's own work", self)
+        if self.given_up:
+            return
+        self.given_up = self._closing = True
+        self.engine.failed(self, IDLE, failure)
+        self.engine.own_faults.user_given_up()
+        self.performing = None
+        self.looking = False
+        self._off()
+        self.wake()
 
     def plan_day(self) -> None:
         """Make the plan, which may take a while for thousands of users, before the common start."""
@@ -283,7 +339,7 @@ class User:
     def close(self) -> None:
         """Do nothing any more but log off."""
         self._closing = True
-        if not self.is_on and self.engine.start_ns:
+        if not self.is_on and self.engine.start_ns and not self.given_up:
             since_ns = self._presence.down_since_ns
             self._log(records.NO_SESSION, since_ns, since_ns, None, "unfinished")
         self.wake()
@@ -362,10 +418,11 @@ class User:
         self._watching = True  # also where it is refused: to ask again at once would not help
         try:
             await self.mailbox.watch()
-        except TaskFailed as failure:
-            self.engine.failed(self, "IDLE", failure)
+        except Exception as error:  # noqa: BLE001 - it ends this session, and nothing else
+            failure = self._failure(error, IDLE)
+            self.engine.failed(self, IDLE, failure)
             if failure.outcome != "refused":
-                self._session_lost()
+                self._session_failed(failure)
         self._free_ns = self.now()
 
     def _until(self, due_ns: int | None) -> asyncio.Future[None]:
@@ -387,7 +444,7 @@ class User:
         self.wake()
 
     async def _perform(self, due_ns: int, step: Step, ready_ns: int | None = None, inherited_ns: Late = ON_TIME) -> Any:
-        """Do one step and record how it went; only our own bugs, and the end of the run, escape.
+        """Do one step and record how it went; only the end of the run escapes.
 
         It was due at `due_ns` and could begin at `ready_ns` (None: at once). In between it waited for the steps before
         it, by the causes in `inherited_ns`.
@@ -401,6 +458,7 @@ class User:
             busy_ns, down_ns, generator_ns = busy_ns + own_ns[0], down_ns + own_ns[1], generator_ns + own_ns[2]
         self._moved_bytes = 0
         self._watching = False
+        self._broken = None
         self.performing = task.name
         submitting = False
         ended_ns: int | None = None
@@ -418,12 +476,12 @@ class User:
             # With its last answer, not when the loop comes to us: others may have been answered in the same moment.
             ended_ns = self._answered_ns if self._answered_ns >= started_ns else self.now()
             outcome = "ok"
-        except TaskFailed as failure:
+        except Exception as raised:  # noqa: BLE001 - an error of ours ends this task of this user, and nothing else
             ended_ns = self.now()
-            outcome, error = failure.outcome, failure.kind
-            self.engine.failed(self, task.name, failure)
-            if outcome != "refused" and not submitting:
-                self._session_lost()
+            failure = self._failure(raised, task.name)
+            outcome, error = failure.outcome, self.engine.failed(self, task.name, failure)
+            if outcome != "refused" and not (submitting and isinstance(raised, TaskFailed)):
+                self._session_failed(failure)
         finally:
             self.performing = None
             self._free_ns = ended_ns or 0
@@ -459,10 +517,17 @@ class User:
             self.is_on = False
             self.engine.users_on -= 1
 
-    def _session_lost(self) -> None:
+    def _failure(self, raised: Exception, task: str) -> TaskFailed:
+        """Return the failure that an exception is; ours, if it was we who broke the session."""
+        if not isinstance(raised, TaskFailed):
+            return self.engine.internal_error(raised, task, self)
+        return self._broken or raised
+
+    def _session_failed(self, failure: TaskFailed) -> None:
+        """End the session. The server lost it, unless the failure is our own."""
         if self.is_on:
             self._presence.broke(self.now())
-            self.engine.sessions_lost += 1
+            self.engine.sessions_lost += failure.outcome != records.GENERATOR
             self._end_session()
 
     def _end_session(self) -> None:

@@ -92,7 +92,7 @@ _DUE = {
     **dict.fromkeys(("planned", "attempted", "unfinished", "skipped"), _COUNT),
     **dict.fromkeys(("attempted_share", "done_share"), _SHARE),
 }
-_DONE = {"done": _COUNT, "failed": _COUNT, "failed_share": _SHARE}
+_DONE = {**dict.fromkeys(("done", "failed", "generator_failed"), _COUNT), "failed_share": _SHARE}
 _TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": _COUNT, **_TIMES}
 _DELIVERY = dict.fromkeys(
     (

@@ -7,6 +7,7 @@ thing with every connection, and its answer is in nobody's time.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from loadsim.model.ports import Endpoint
+from loadsim.protocols.failures import shortage
 from loadsim.protocols.tls import handshakes_of
 
 _BIND_ADDRESS_NO_PORT = 24 if sys.platform == "linux" else None
@@ -22,6 +24,9 @@ _BIND_ADDRESS_NO_PORT = 24 if sys.platform == "linux" else None
 
 _FOUND: dict[str, list[str]] = {}
 """The addresses of each host, the one that last took a connection first."""
+
+_TOOK: set[str] = set()
+"""Addresses that once took a connection: where the system has no local address for another, it is not reachable."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 T = TypeVar("T")
@@ -86,7 +91,8 @@ async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.soc
 async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], ipv6: bool | None = None) -> T:
     """What `connect_to` makes of the first of a host's addresses that takes a connection.
 
-    `ipv6` says which kind will do; None: any. Raises the `OSError` of the last one, or that of the look-up.
+    `ipv6` says which kind will do; None: any. Raises the `OSError` of the last one, or that of the look-up. A shortage
+    of this machine is raised at once: another address has no part in it.
     """
     known = _FOUND.get(host) or await _look_up(host)
     addresses = [address for address in known if ipv6 in (None, ":" in address)] or known
@@ -95,10 +101,12 @@ async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], 
             made = await connect_to(address)
         except (ssl.SSLError, ConnectionAbortedError, ConnectionResetError):
             raise  # it did take the connection
-        except OSError:
-            if address == addresses[-1]:
+        except OSError as error:
+            unreachable = error.errno == errno.EADDRNOTAVAIL and address not in _TOOK
+            if address == addresses[-1] or (shortage(error) and not unreachable):
                 raise
         else:
+            _TOOK.add(address)
             if address != known[0]:
                 known.sort(key=lambda each: each != address)
             return made
@@ -106,7 +114,11 @@ async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], 
 
 
 async def _look_up(host: str) -> list[str]:
-    answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    try:
+        answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        os.close(os.open(os.devnull, os.O_RDONLY))  # the resolver does not say that it could open no file
+        raise
     return _FOUND.setdefault(host, list(dict.fromkeys(str(address[0]) for *_, address in answers)))
 
 
@@ -136,7 +148,9 @@ async def _connect_socket(own: socket.socket, address: tuple[str, int]) -> None:
     """
     try:
         own.connect(address)
-    except BlockingIOError:
+    except BlockingIOError as begun:
+        if begun.errno != errno.EINPROGRESS:
+            raise
         loop = asyncio.get_running_loop()
         connected: asyncio.Future[None] = loop.create_future()
         loop.add_writer(own, _settle, connected)

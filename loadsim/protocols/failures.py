@@ -2,28 +2,75 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from loadsim.errors import ServerLost, ServerSilent, TaskFailed
+from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
+
+SHORTAGES: Mapping[int, str] = {
+    errno.EMFILE: "no free file descriptor (EMFILE)",
+    errno.ENFILE: "no free file on this machine (ENFILE)",
+    errno.EADDRNOTAVAIL: "no free local port (EADDRNOTAVAIL)",
+    errno.EADDRINUSE: "no free local port (EADDRINUSE)",  # bind(2) to port 0; we listen nowhere
+    errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); what is merely in progress never gets here
+    errno.ENOBUFS: "no buffer space (ENOBUFS)",
+    errno.ENOMEM: "no memory (ENOMEM)",
+    socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
+}
+"""Kinds of shortage of this machine, by the system's error number. A server causes none of them."""
+
+NO_MEMORY = SHORTAGES[errno.ENOMEM]
+
+
+def shortage(error: BaseException | None) -> GeneratorFailed | None:
+    """Return the failure for an exception that means a shortage of this machine; None for any other."""
+    if isinstance(error, MemoryError):
+        return GeneratorFailed(NO_MEMORY)
+    if isinstance(error, ssl.SSLError):  # its numbers are those of the TLS library
+        return GeneratorFailed(NO_MEMORY) if error.reason == "MALLOC_FAILURE" else None
+    kind = SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
+    return GeneratorFailed(kind) if kind else None
+
+
+def internal(error: BaseException) -> GeneratorFailed:
+    """Return the failure for an exception that no driver should let escape."""
+    return shortage(error) or GeneratorFailed(f"internal error: {type(error).__name__}")
+
+
+def own_failure(error: BaseException | None) -> GeneratorFailed | None:
+    """Return the failure for an exception of our own making; None for what a network or a server causes."""
+    if error is None or isinstance(error, TaskFailed | OSError):
+        return shortage(error)
+    return internal(error)
 
 
 @contextmanager
 def failing_as(what: str, lost: str = "") -> Iterator[None]:
-    """Raise what goes wrong within as `ServerSilent`, or as `ServerLost`, of the kind `lost` if that is not `what`."""
+    """Raise what goes wrong within as `ServerSilent`, or as `ServerLost`, of the kind `lost` if that is not `what`.
+
+    A shortage of this machine is raised as `GeneratorFailed`.
+    """
     try:
         yield
     except TimeoutError:
         raise ServerSilent(f"no answer to {what}") from None
-    except ssl.SSLCertVerificationError as error:
-        raise ServerLost("TLS certificate", error.verify_message) from None
-    except ssl.SSLError as error:
-        raise ServerLost("TLS handshake", error.reason or "") from None
-    except ConnectionRefusedError:
-        raise ServerLost("connection refused") from None
-    except OSError as error:
-        raise ServerLost(lost or what, error.strerror or "") from None
+    except (OSError, MemoryError) as error:
+        raise shortage(error) or _lost(error, lost or what) from None
+
+
+def _lost(error: BaseException, what: str) -> ServerLost:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return ServerLost("TLS certificate", error.verify_message)
+        case ssl.SSLError():
+            return ServerLost("TLS handshake", error.reason or "")
+        case ConnectionRefusedError():
+            return ServerLost("connection refused")
+        case _:
+            return ServerLost(what, getattr(error, "strerror", "") or "")
 
 
 def again(failure: TaskFailed) -> TaskFailed:

@@ -77,8 +77,11 @@ class _Folder:
         return message
 
 
-Fault = Callable[[int, str, int], TaskFailed | None]
-"""How the command of a user fails: from his number, the command's name, and how many commands he gave before it."""
+Fault = Callable[[int, str, int], Exception | None]
+"""How the command of a user fails: from his number, the command's name, and how many commands he gave before it.
+
+An exception that is no `TaskFailed` is an error in the driver itself.
+"""
 
 Pace = Callable[[int, str, int, float], float]
 """Duration of a command in seconds: from its user's number, its name, the instant when it begins (in nanoseconds)
@@ -255,6 +258,8 @@ class FakeMailbox:
         number = self._commands
         self._commands += 1
         failure = system.fault(self._account.number, name, number) if system.fault is not None else None
+        if failure is not None and not isinstance(failure, TaskFailed):
+            raise failure
         took_s = 0.0
         if system.service_s:
             u = draw(system.workload.seed, self._account.number, "service", number)

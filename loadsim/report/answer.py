@@ -25,6 +25,7 @@ from loadsim.results.hand import Slice
 from loadsim.results.intervals import Interval, Intervals
 from loadsim.results.load import Load, TaskLoad
 from loadsim.results.merge import STRESS, check_window, find_logs, merge, mode_of, of_run, window_of
+from loadsim.results.records import GENERATOR
 from loadsim.results.repeats import Repeats
 from loadsim.results.score import (
     DEFAULT_WEIGHTS,
@@ -355,7 +356,8 @@ def _task(task: TaskStatistics, length_s: float, certain: Interval) -> dict[str,
         "done_share": task.done_share,
         "failed_share": task.failed_share,
         "done_per_s": task.hits / length_s if task.windowed else None,
-        **{outcome: count for outcome, count in task.counts.items() if outcome != "ok"},
+        **{outcome: count for outcome, count in task.counts.items() if outcome not in ("ok", GENERATOR)},
+        "generator_failed": task.counts[GENERATOR],
         "failures": [
             {"outcome": outcome, "kind": kind, "times": times} for (outcome, kind), times in task.failures.items()
         ],

@@ -370,12 +370,17 @@ def _tasks(score: Mapping[str, Any]) -> str:
     if score["throughput"]:  # nothing was planned
         return (
             f"Tasks: {score['done']} done, {score['failed']} of them failed; {score['unfinished']} unfinished;"
-            f" {score['throughput']['silent_activities']} times there was nothing to do"
+            f" {score['throughput']['silent_activities']} times there was nothing to do{_by_ourselves(score)}"
         )
     return (
         f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
-        f" {score['unfinished']} unfinished, {score['skipped']} skipped"
+        f" {score['unfinished']} unfinished, {score['skipped']} skipped{_by_ourselves(score)}"
     )
+
+
+def _by_ourselves(score: Mapping[str, Any]) -> str:
+    """Return how many tasks the generator itself failed, if any: they are no failures of the server."""
+    return f"; the generator itself failed {score['generator_failed']}" if score["generator_failed"] else ""
 
 
 def _load_made(score: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadsim.report.recorded import RecordedRun
 from loadsim.results.merge import in_window
-from loadsim.results.records import FAILURES, NEVER, OUTCOME, OUTCOMES
+from loadsim.results.records import NEVER, OUTCOME, OUTCOMES, WITH_KIND
 from loadsim.results.timinglog import TimingLog
 
 Kind = tuple[str, str, str]
@@ -60,7 +60,7 @@ def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[i
     times, inside = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     first_us: dict[tuple[int, ...], int] = {}
     for tasks in log.pieces("tasks"):
-        failed = tasks.kept(np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])).records()
+        failed = tasks.kept(np.isin(tasks["outcome"], [OUTCOME[name] for name in WITH_KIND])).records()
         if not len(failed):
             continue
         kinds, number = np.unique(failed[["task", "outcome", "error"]], return_inverse=True)

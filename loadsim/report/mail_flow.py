@@ -90,7 +90,7 @@ def _messages(run: RecordedRun, names: tuple[str, ...]) -> Mapping[str, int]:
     ]
     return {
         **{key: sum(task[key] for task in tasks) for key in ("planned", "hits", "failed")},
-        "left": sum(task["unfinished"] + task["skipped"] for task in tasks),
+        "left": sum(task["unfinished"] + task["skipped"] + task["generator_failed"] for task in tasks),
     }
 
 

@@ -27,6 +27,7 @@ from loadsim.results.intervals import Interval, Intervals, intervals
 from loadsim.results.lateness import late_seconds, lateness_p95_ms
 from loadsim.results.load import load_made
 from loadsim.results.merge import PLANNED_LOAD, STRESS, mode_of
+from loadsim.results.own_faults import own_faults
 from loadsim.results.repeats import Repeats, repeats
 from loadsim.results.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
 from loadsim.results.timinglog import Source, TimingLog
@@ -96,6 +97,7 @@ def measure(
         load=load,
         load_unknown=load is None and not unplanned and _should_know_load(log),
         mixed=log.header.get(MIXED, ()),
+        own_faults=own_faults(log),
     )
     return Measured(facts, certainty, late_ms)
 

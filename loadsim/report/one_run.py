@@ -252,15 +252,21 @@ def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ..
 def _planned(run: RecordedRun) -> str:
     score = run.score
     if run.stress:
-        return f"{score['done']} tasks were done in the window, {score['failed']} of them failed."
+        return f"{score['done']} tasks were done in the window, {score['failed']} of them failed.{_by_ourselves(score)}"
     return (
         f"Of {score['planned']} tasks that were due in the window, {score['attempted']} were begun: {score['failed']}"
-        f" failed, {score['unfinished']} still ran at the end. {score['skipped']} had not begun."
+        f" failed, {score['unfinished']} still ran at the end. {score['skipped']} had not begun.{_by_ourselves(score)}"
     )
+
+
+def _by_ourselves(score: Mapping[str, Any]) -> str:
+    many = score["generator_failed"]
+    return f" The generator itself failed {many}: that is no fault of the server's." if many else ""
 
 
 def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
     """For each client module, what came of everything that was due, task by task."""
+    own = any(task["generator_failed"] for module in run.modules.values() for task in module["tasks"])
     columns = (
         Column("Task"),
         Column("Planned", 0),
@@ -269,6 +275,7 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
         Column("Succeeded (%)", 1),
         Column("Failed", 0),
         Column("Failed (%)", 1),
+        *([Column("Failed by the generator", 0)] if own else ()),
         Column("Still running", 0),
         Column("Not begun", 0),
         Column("Hits per second", 2),
@@ -286,6 +293,7 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
                     100 * task["done_share"],
                     task["failed"],
                     100 * task["failed_share"],
+                    *([task["generator_failed"]] if own else ()),
                     task["unfinished"],
                     task["skipped"],
                     task["done_per_s"],

@@ -10,7 +10,7 @@ from typing import Any
 SUMMED = frozenset(
     (
         *("users", "engines", "load_equivalent_users", "made", "planned", "attempted", "done", "hits", "failed"),
-        *("refused", "lost", "timeout", "unfinished", "skipped", "times", "count", "processings"),
+        *("refused", "lost", "timeout", "unfinished", "skipped", "times", "count", "processings", "generator_failed"),
         *("offered_per_s", "achieved_per_s", "tasks_per_s", "done_per_s", "messages_per_s", "deliveries_per_s"),
         *("sessions_lost", "sessions_restored", "silent_activities", "clock_steps"),
         *("lost_users", "users_without_session", "log_ons", "found"),

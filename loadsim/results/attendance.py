@@ -9,6 +9,7 @@ import numpy as np
 
 from loadsim.results.hand import Slice
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
+from loadsim.results.own_faults import USERS_GIVEN_UP
 from loadsim.results.records import MAKERS, OUTCOME, SPANS, Records
 from loadsim.results.timinglog import Source, TimingLog
 
@@ -50,15 +51,15 @@ def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
 def lost_users(log: TimingLog, part: Slice | None = None) -> int:
     """Return how many of the runs' users, or of that part of them, the generator has lost.
 
-    Those are the users of engines whose log is missing or has no end. Whom the server left without a session is not
-    among them: see `users_without_session`.
+    Those are the users of engines whose log is missing or has no end, and users whom an engine gave up.
+    Whom the server left without a session is not among them: see `users_without_session`.
     """
     return sum(users_had(log, part).values()) - sum(users_present(log).values()) + sum(lost_by_source(log))
 
 
 def lost_by_source(log: TimingLog) -> list[int]:
     """Return the same of the users of each of the log's sources, in their order."""
-    return [0 if source.ended else source.users for source in log.sources]
+    return [int(source.facts.get(USERS_GIVEN_UP) or 0) if source.ended else source.users for source in log.sources]
 
 
 def told(log: TimingLog, fact: str) -> int | None:

@@ -16,6 +16,7 @@ from loadsim.results.generator import EngineHealth
 from loadsim.results.generator_limits import Generator, exceeded
 from loadsim.results.lateness import lateness_of_clients_ms
 from loadsim.results.one_clock import STATION_CLOCK, station_clock
+from loadsim.results.own_faults import failing_clients
 from loadsim.results.timinglog import Source, TimingLog
 
 
@@ -33,7 +34,7 @@ class ClientFigures:
     the station's its clock went. Lag (99th percentile) and share of a core are those of its worst engine in the window,
     and `lateness_p95_ms` is how late it began tasks by its own fault. `clock_ahead_s` is how far its clock, which may
     count from when the machine was started, was ahead of the station's. `validity` is that of a run by this machine
-    alone, as far as its lost users and the generator's limits go: valid, degraded, or invalid.
+    alone, as far as its lost users, its own failures and the generator's limits go: valid, degraded, or invalid.
     """
 
     client: str
@@ -78,6 +79,7 @@ def client_figures(
         for sample in log.health
         if STATION_CLOCK in sample and "client" in sample
     }
+    failing = failing_clients(log)
     figures = []
     for name in names:
         own = [engine for source, engine in health if source.client == name]
@@ -90,12 +92,13 @@ def client_figures(
             late_ms[name],
         )
         late = generator_counts and bool(exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms))
-        figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, late, limits)))
+        bad = late or name in failing
+        figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, bad, limits)))
     return figures
 
 
-def _validity(found: ClientFigures, late: bool, limits: Mapping[str, Any]) -> str:
-    if late or (found.lost_users and found.lost_users / found.users > limits["lost_users"]):
+def _validity(found: ClientFigures, bad: bool, limits: Mapping[str, Any]) -> str:
+    if bad or (found.lost_users and found.lost_users / found.users > limits["lost_users"]):
         return "invalid"
     return "degraded" if found.lost_users else "valid"
 

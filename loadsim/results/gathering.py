@@ -17,7 +17,7 @@ from loadsim.errors import LogError
 from loadsim.results.columns import Columns
 from loadsim.results.groups import Groups
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import FAILURES, NEVER, NO_SESSION, OUTCOME, OUTCOMES, PROCESS_INBOX
+from loadsim.results.records import NEVER, NO_SESSION, OUTCOME, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.results.slots import Hits, in_order, slot_of
 from loadsim.results.timinglog import TimingLog
 
@@ -170,7 +170,7 @@ def _shares(
         )
 
 
-_IS_FAILURE = np.isin(OUTCOMES, FAILURES)
+_IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
 """By the number of an outcome."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from loadsim.results.timinglog import Source, TimingLog
 
 TICK_S = 0.01
 """The ticks of a sample of lags lie this far apart."""
+
+UNOBSERVED_S = 5.0
+"""A machine takes a sample each second. A longer time without one is a gap: its parent process was stopped, say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ class MachineHealth:
     """One machine over the window; None where nobody looked, or where it could not be seen.
 
     Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test
-    runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart.
+    runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart. `unobserved_s` are
+    the gaps between its samples, from when to when, while its engines took theirs.
     """
 
     name: str
@@ -75,6 +80,7 @@ class MachineHealth:
     server_here: bool | None = None
     shares_cpus: bool | None = None
     pinned: bool = False
+    unobserved_s: tuple[tuple[float, float], ...] = ()
 
 
 def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[EngineHealth, ...]:
@@ -100,12 +106,38 @@ def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Mach
     """The health of every machine that was watched, in the order of their names."""
     samples = _samples(log, window_s)
     return tuple(
-        _machine_health(
-            _machine(log, source), source, [one.found for one in samples[_maker(source)] if one.ended_in(window_s)]
+        replace(
+            _machine_health(
+                _machine(log, source), source, [one.found for one in samples[_maker(source)] if one.ended_in(window_s)]
+            ),
+            unobserved_s=_gaps(
+                samples[_maker(source)],
+                [one for engine in log.sources if _on(engine, source) for one in samples[_maker(engine)]],
+                window_s,
+            ),
         )
         for source in log.sources
         if not source.simulates
     )
+
+
+def _on(engine: Source, machine: Source) -> bool:
+    return engine.simulates and (engine.run, engine.client) == (machine.run, machine.client)
+
+
+def _gaps(
+    samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: tuple[float, float]
+) -> tuple[tuple[float, float], ...]:
+    """Return the times in the window without a sample of a machine, while its engines took theirs.
+
+    A machine that was never observed has no gaps.
+    """
+    if not samples or not of_engines:
+        return ()
+    begin_s = max(window_s[0], min(one.begin_s for one in of_engines))
+    end_s = min(window_s[1], max(one.end_s for one in of_engines))
+    instants = [begin_s, *(one.end_s for one in samples if begin_s < one.end_s < end_s), end_s]
+    return tuple(between for between in pairwise(instants) if between[1] - between[0] > UNOBSERVED_S)
 
 
 def _maker(source: Source) -> tuple[str, ...]:

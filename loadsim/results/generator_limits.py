@@ -17,6 +17,10 @@ GAP_S = 3.0
 STOLEN_MEANWHILE_SHARE = 0.02
 """From this on, what others on the same hardware took is told where a loop was late: it may well be why."""
 
+MOST_UNOBSERVED_S = 30.0
+"""A longer gap between a machine's samples makes a run invalid: as long as the shortest window that is believed, it has
+room for a whole measurement of a generator that was too busy. A shorter one degrades it."""
+
 BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 """Above these, a warning: of all cores taken, taken by others on the same hardware, of all segments sent again."""
 
@@ -72,6 +76,23 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
                 f"{_moment(engine.cpu, cpu_limit)}"
             )
     return reasons
+
+
+def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
+    """Return the gaps in which machines were not observed: those that make a run invalid, and those that degrade it."""
+    too_long: list[str] = []
+    shorter: list[str] = []
+    for machine in generator.machines:
+        if not machine.unobserved_s:
+            continue
+        longest = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
+        length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
+        reason = (
+            f"{machine.name} was not observed for {length_s:.0f} s, longest from {longest[0]:.0f} s to"
+            f" {longest[1]:.0f} s of the run: how busy it was then is not known"
+        )
+        (too_long if longest[1] - longest[0] > MOST_UNOBSERVED_S else shorter).append(reason)
+    return too_long, shorter
 
 
 def _above(figure: float | None, limit: float | None) -> bool:

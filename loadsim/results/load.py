@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from loadsim.results.merge import PLANNED_LOAD
 from loadsim.results.planned_load import BINS, LEFT_OUT, read_planned_load
+from loadsim.results.records import GENERATOR
 from loadsim.results.score import ProtocolStatistics
 from loadsim.results.timinglog import TimingLog
 
@@ -49,7 +50,10 @@ class Load:
 
     @property
     def made(self) -> int:
-        """Those that were begun, with any outcome: of each task at most `SURPLUS` times what was planned of it."""
+        """Those that were begun: of each task at most `SURPLUS` times what was planned of it.
+
+        Those in which the generator itself failed are none of them.
+        """
         return sum(min(task.made, int(SURPLUS * task.planned)) for task in self.tasks.values())
 
     @property
@@ -77,6 +81,6 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     planned = plan.in_window(window_s)
     made = Counter[str]()
     for task in (task for protocol in protocols for task in protocol.tasks if task.task not in LEFT_OUT):
-        made[task.task] += task.attempted
+        made[task.task] += task.attempted - task.counts[GENERATOR]
     names = sorted(name for name in planned.keys() | made.keys() if planned.get(name) or made[name])
     return Load({name: TaskLoad(planned.get(name, 0) * runs, made[name]) for name in names}, runs)

@@ -26,6 +26,9 @@ MOST_NAMES = 65_535
 OTHER = "other"
 """The name that stands for every name that found the string table full."""
 
+MOST_ERRORS = 1000
+"""So many kinds of error a log tells apart: a server may choose what they are called, and tasks need names, too."""
+
 _U32 = 0xFFFF_FFFF
 _TASK = struct.Struct("<qqqfffIIIHHHHB")
 _MAIL = struct.Struct("<q20sIIIHB")
@@ -38,6 +41,15 @@ class _NameTable(dict[str, int]):
     def __init__(self) -> None:
         super().__init__({"": 0, OTHER: 1})
         self.new = [OTHER]
+        self._errors = 0
+
+    def error(self, name: str) -> int:
+        """Return the number of a kind of error, which is that of `OTHER` for more than `MOST_ERRORS`."""
+        if name not in self:
+            if self._errors >= MOST_ERRORS:
+                return self[OTHER]
+            self._errors += 1
+        return self[name]
 
     def __missing__(self, name: str) -> int:
         if len(self) >= MOST_NAMES:
@@ -102,7 +114,7 @@ class TimingLogWriter:
             names[task],
             names[profile],
             names[protocol],
-            names[error],
+            names.error(error) if error else 0,
             OUTCOME[outcome],
         )
         self._sequence = self._sequence + 1 & _U32

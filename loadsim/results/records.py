@@ -21,11 +21,17 @@ Records = NDArray[np.void]
 NEVER = np.iinfo(np.int64).min
 """The instant of what did not happen: the start of a skipped task, the end of an unfinished one."""
 
-OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped")
-"""How a task ended. The last two: it was still running, or had not started, when the run ended."""
+GENERATOR = "generator"
+"""The outcome of a task in which the generator itself failed: it says nothing about the server."""
+
+OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERATOR)
+"""How a task ended. `unfinished` and `skipped`: it was still running, or had not started, when the run ended."""
 
 FAILURES = ("refused", "lost", "timeout")
-"""The outcomes of what was begun and came to a bad end."""
+"""The outcomes of what was begun and came to a bad end by the server's doing."""
+
+WITH_KIND = (*FAILURES, GENERATOR)
+"""The outcomes whose records have a kind of error."""
 
 OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from loadsim.results.gathering import Growing, ModuleRecords, Part, TaskRecords, gather
 from loadsim.results.merge import WITHOUT_WINDOW, in_window
-from loadsim.results.records import FAILURES, OUTCOME, OUTCOMES, PROCESS_INBOX
+from loadsim.results.records import FAILURES, GENERATOR, OUTCOME, OUTCOMES, PROCESS_INBOX
 from loadsim.results.timinglog import TimingLog
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
@@ -353,13 +353,14 @@ def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequenc
     failed = Counter[int]()
     for records in log.pieces("commands"):
         inside = in_window(records["started_us"], window_s)
-        number, hit = records["command"][inside], records["outcome"][inside] == OUTCOME["ok"]
+        number, outcome = records["command"][inside], records["outcome"][inside]
+        hit, own = outcome == OUTCOME["ok"], outcome == OUTCOME[GENERATOR]
         took = records["took_us"][inside]
         for command in np.flatnonzero(np.bincount(number)).tolist():
             of_command = number == command
             hits = took[hit & of_command]
             took_us[command].add(hits)
-            failed[command] += int(np.count_nonzero(of_command)) - len(hits)
+            failed[command] += int(np.count_nonzero(of_command & ~own)) - len(hits)
     statistics = []
     for command, gathered in took_us.items():
         times_us = gathered.taken()

@@ -11,8 +11,9 @@ from typing import Any
 
 from loadsim.results.criteria import Result, missed_texts
 from loadsim.results.delivery import Delivery
-from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious
+from loadsim.results.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.results.load import Load
+from loadsim.results.records import GENERATOR
 from loadsim.results.score import ProtocolStatistics
 
 DEFAULT_LIMITS: Mapping[str, float] = {
@@ -74,7 +75,7 @@ class Facts:
     `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
     was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
     machine did is judged. `load` is None where it is not held against the plan; `load_unknown`: it
-    should have been, and no plan was made.
+    should have been, and no plan was made. `own_faults` says how the generator itself failed.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -99,6 +100,7 @@ class Facts:
     users_without_session: int = 0
     sessions_lost: int | None = None
     down_share: float | None = None
+    own_faults: Sequence[str] = ()
 
     @property
     def log_ons(self) -> LogOns:
@@ -162,10 +164,18 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         own.append("client and server were measured together: the server alone may do more than this throughput")
     if not facts.generator_counts:
         own, warnings = [], [*own, *warnings]
+    unseen, hardly_seen = unobserved(facts.generator)
     whole = facts.part is None
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
-    invalid = [*_too_little(facts, limits), *(measured if whole else ()), *own, *facts.invalid_runs]
-    degraded = [*facts.incomplete] if invalid else _missing(facts)
+    invalid = [
+        *_too_little(facts, limits),
+        *facts.own_faults,
+        *(measured if whole else ()),
+        *own,
+        *unseen,
+        *facts.invalid_runs,
+    ]
+    degraded = [*(facts.incomplete if invalid else _missing(facts)), *hardly_seen]
     missed = [*missed_texts(criteria), *facts.missed_runs]
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
@@ -181,13 +191,16 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
 class Totals:
     """The tasks that are held against the window, of all client modules together.
 
-    Done: came to an end, well or badly. Attempted: was begun. Shares are of what was planned, None where nothing was.
+    Done: came to an end, well or badly. Attempted: was begun. In those of `generator_failed` the generator itself
+    failed: they were attempted, are not done, and no failure of the server's. Shares are of what was planned, None
+    where nothing was.
     """
 
     planned: int
     attempted: int
     done: int
     failed: int
+    generator_failed: int
     unfinished: int
     skipped: int
 
@@ -200,6 +213,7 @@ class Totals:
             attempted=sum(task.attempted for task in tasks),
             done=sum(task.done for task in tasks),
             failed=sum(task.failed for task in tasks),
+            generator_failed=sum(task.counts[GENERATOR] for task in tasks),
             unfinished=sum(task.counts["unfinished"] for task in tasks),
             skipped=sum(task.counts["skipped"] for task in tasks),
         )

@@ -20,7 +20,11 @@ from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRef
 from loadsim.model.ports import Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connecting import connect
+<<<<<<< HEAD
 from loadsim.protocols.failures import again
+=======
+from loadsim.protocols.failures import own_failure, shortage
+>>>>>>> w-engine
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
@@ -300,8 +304,10 @@ class Connection:
             failure = self.protocol.failure
         elif self._bye is not None:
             failure = ServerLost("BYE", self._bye)
+        elif isinstance(error, ConnectionError):
+            failure = ServerLost("connection reset")
         else:
-            failure = ServerLost("connection reset" if isinstance(error, ConnectionError) else "connection lost")
+            failure = own_failure(error) or ServerLost("connection lost")
         self._lost.set_result(failure)
         if not self._waiting:
             self._observer.lost(failure)
@@ -313,8 +319,10 @@ class Connection:
         self._heard(line)
 
 
-def _not_connected(error: OSError) -> ServerLost:
+def _not_connected(error: OSError) -> TaskFailed:
     """Why a connection could not be made."""
+    if own := shortage(error):
+        return own
     match error:
         case ssl.SSLCertVerificationError():
             return ServerLost("TLS certificate", error.verify_message)

@@ -27,7 +27,7 @@ from typing import cast
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again, failing_as
+from loadsim.protocols.failures import again, failing_as, own_failure
 from loadsim.protocols.imap.codes import registered
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
@@ -415,7 +415,7 @@ class Connection(asyncio.Protocol):
         elif isinstance(error, ConnectionError):
             self._fail(ServerLost("connection reset"))
         else:
-            self._fail(ServerLost("connection lost"))
+            self._fail(own_failure(error) or ServerLost("connection lost"))
 
     def _take_rest(self) -> None:
         """What came before the end of the connection is taken in before it."""

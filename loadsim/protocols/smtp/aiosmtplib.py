@@ -20,6 +20,7 @@ from aiosmtplib.protocol import SMTPProtocol
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
+from loadsim.protocols.failures import shortage
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.wire import Reply, Wire
@@ -186,6 +187,8 @@ class LibrarySubmission:
 
     def _failure(self, verb: str, error: Exception) -> TaskFailed:
         """What an exception of the library, of TLS or of the socket is called here. The order matters: they overlap."""
+        if own := shortage(error) or shortage(error.__cause__):
+            return own
         match error:
             case aiosmtplib.SMTPResponseException(code=code, message=text) if code >= 400:
                 return ServerRefused(kind_of(code, verb), self._clean(f"{code} {text}"))

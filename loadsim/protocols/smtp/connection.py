@@ -24,7 +24,7 @@ from typing import cast
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again, failing_as
+from loadsim.protocols.failures import again, failing_as, own_failure
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
@@ -322,7 +322,7 @@ class Connection(asyncio.Protocol):
         """Called by asyncio; what is under way fails at once."""
         if not self._leaving:
             why = error.strerror if isinstance(error, OSError) and error.strerror else ""
-            self._fail(ServerLost(f"lost at {self._at}", why))
+            self._fail(own_failure(error) or ServerLost(f"lost at {self._at}", why))
         self._gone()
 
     def _take(self, reply: Reply) -> None:

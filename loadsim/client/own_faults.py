@@ -1,0 +1,77 @@
+"""Failures of the generator itself in an engine: events, counts, and facts of its log that make the run invalid.
+
+A task in which the generator failed has a record of its own; the facts count the other failures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from loadsim.client.events import Events
+from loadsim.errors import GeneratorFailed
+
+EVENTS_A_PLACE = 10
+"""An engine writes at most this many events for one place in the code: all users may meet the same error."""
+
+_PACKAGE = f"{Path(__file__).parents[1]}/"
+
+
+def place_of(error: BaseException) -> str:
+    """Return the innermost file and line of loadsim in an exception's traceback.
+
+    The text of the exception is left out: it may quote a password or a message.
+    """
+    place, trace = "outside of loadsim", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(_PACKAGE):
+            place = f"{file.removeprefix(_PACKAGE)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+class KeepsFacts(Protocol):
+    """An engine's log, as far as it matters here."""
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Something about the whole run."""
+        ...
+
+
+class OwnFaults:
+    """The failures of an engine itself: written to `events`, and counted in facts of its `log`."""
+
+    def __init__(self, events: Events, log: KeepsFacts) -> None:
+        self._events = events
+        self._log = log
+        self._places: Counter[str] = Counter()
+        self._outside: Counter[str] = Counter()  # by kind
+        self._users_given_up = 0
+
+    def tell(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
+        """Write an event with the failure's place in the code; `during` names the task, or what else was going on."""
+        place = place_of(error)
+        self._places[place] += 1
+        if self._places[place] <= EVENTS_A_PLACE:
+            self._events.say("internal error", kind=failure.kind, where=place, during=during, user=user)
+
+    def count(self, failure: GeneratorFailed) -> None:
+        """Count a failure that is in no task's record. The first of a kind is in the log even if the engine dies."""
+        self._outside[failure.kind] += 1
+        if self._outside[failure.kind] == 1:
+            self.conclude()
+
+    def user_given_up(self) -> None:
+        """Count a user whose own state is broken."""
+        self._users_given_up += 1
+        self.conclude()
+
+    def conclude(self) -> None:
+        """Write the counts to the log."""
+        if self._outside:
+            self._log.facts({"own_faults": dict(self._outside)})
+        if self._users_given_up:
+            self._log.facts({"users_given_up": self._users_given_up})

@@ -1,0 +1,513 @@
+"""The generator's own failures: each is recorded, told, makes the run invalid, and costs no engine or neighbour."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log, write_sample
+from virtual_runs import Lived, live, quiet, scenario_of
+
+from loadsim.cli import main
+from loadsim.cli.live import sentence
+from loadsim.cli.report import document_of
+from loadsim.client.agenda import Agenda
+from loadsim.client.engine import LONGEST_KIND, MOST_KINDS, Engine
+from loadsim.client.health import Health
+from loadsim.client.inbox import Inbox
+from loadsim.client.own_faults import EVENTS_A_PLACE
+from loadsim.client.plan_engine import plan_users
+from loadsim.client.snapshot import LiveSnapshot
+from loadsim.client.user import User
+from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
+from loadsim.model.workload import Workload
+from loadsim.protocols.fake import FakeMailbox, FakeModule, FakeSubmission, Fault
+from loadsim.report.answer import summarise
+from loadsim.report.document import Table
+from loadsim.results.logwriter import MOST_ERRORS, OTHER, TimingLogWriter
+from loadsim.results.merge import merge
+from loadsim.results.records import OUTCOME
+
+SECRET = "s3cret contents"
+SENDER = quiet(new_mail={"per_day": 200, "save_sent": False})
+READER = quiet(new_mail={"per_day": 200, "save_sent": False}, process_inbox={"per_day": 50})
+
+
+def once(name: str, number: int, failure: Callable[[], Exception], user: int = 1) -> Fault:
+    """One command of a user fails: the n-th of that name, from 0."""
+    given = Counter[tuple[int, str]]()
+
+    def fault(of: int, command: str, _: int) -> Exception | None:
+        given[of, command] += 1
+        return failure() if (of, command) == (user, name) and given[of, command] == number + 1 else None
+
+    return fault
+
+
+def verdict(lived: Lived) -> dict[str, Any]:
+    """The verdict on a run in virtual time."""
+    found: dict[str, Any] = summarise([lived.log]).score["verdict"]
+    return found
+
+
+def assert_survived(lived: Lived, users: int = 2) -> None:
+    """The run came to its end, with all tasks of the other users done and none lost."""
+    assert lived.failure is None
+    assert lived.tape.told["ended"] == "completed"
+    assert {task["outcome"] for task in lived.tape.tasks if task["user"] != 1} == {"ok"}
+    assert {task["user"] for task in lived.tasks("LOGOFF")} >= set(range(2, users + 1))
+    assert lived.log.damage is None
+    assert len(lived.log.tasks) == len(lived.tape.tasks) + len(lived.tape.spans)
+
+
+# --- the edge of a user -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("SMTP DATA", "SEND"), ("IMAP UID FETCH", "SYNC"), ("IMAP LOGOUT", "LOGOFF"), ("IMAP LIST", "LOGON")],
+)
+def test_an_error_in_a_task_is_that_users_recorded_failure(tmp_path: Path, name: str, task: str) -> None:
+    """Its session is ended, the next one goes on; the event says where it was, and nothing of its text."""
+    fault = once(name, 0, lambda: ZeroDivisionError(SECRET))
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
+    assert_survived(lived)
+    (failed,) = [each for each in lived.tape.tasks if each["outcome"] != "ok"]
+    assert (failed["user"], failed["task"]) == (1, task)
+    assert (failed["outcome"], failed["error"]) == ("generator", "internal error: ZeroDivisionError")
+    assert failed["ended_ns"] is not None
+    (event,) = lived.said("internal error")
+    assert (event["kind"], event["during"], event["user"]) == ("internal error: ZeroDivisionError", task, 1)
+    file, _, line = event["where"].partition(":")
+    assert file == "protocols/fake.py"
+    assert int(line) > 0
+    assert SECRET not in str(lived.events)
+    assert lived.tape.told["sessions_lost"] == 0
+    if task == "SEND":
+        log_ons = [each for each in lived.tasks("LOGON", user=1) if each["started_ns"] > failed["ended_ns"]]
+        assert len(log_ons) == 1
+    assert [each["outcome"] for each in lived.tasks("LOGOFF", user=2)] == ["ok"]
+
+
+def test_the_run_is_invalid_and_the_server_is_not_blamed(tmp_path: Path) -> None:
+    """Attempted, not done, not failed; and the reason names the kind."""
+    fault = once("SMTP DATA", 3, lambda: ZeroDivisionError(SECRET))
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
+    summary = summarise([lived.log])
+    score = summary.score
+    (send,) = [task for task in score["tasks"] if task["task"] == "SEND"]
+    assert (send["planned"], send["attempted"]) == (send["hits"] + 1, send["hits"] + 1)
+    assert (send["done"], send["failed"], send["generator_failed"]) == (send["hits"], 0, 1)
+    assert send["failures"] == [{"outcome": "generator", "kind": "internal error: ZeroDivisionError", "times": 1}]
+    assert (score["failed"], score["failed_share"], score["generator_failed"]) == (0, 0, 1)
+    assert score["verdict"]["validity"] == "invalid"
+    assert "the generator itself failed in 1 task: internal error: ZeroDivisionError" in score["verdict"]["reasons"]
+    assert "; the generator itself failed 1" in summary.text
+    assert summary.exit_status == 3
+    assert lived.snapshots[-1].failed == 0
+    assert lived.snapshots[-1].generator_failed == 1
+    assert lived.said("over")[0]["generator_failed"] == 1
+
+
+def test_a_shortage_in_a_task_is_no_lost_session(tmp_path: Path) -> None:
+    """As a driver raises it; a submission's leaves the mailbox session alone."""
+    fault = once("SMTP CONNECT", 0, lambda: GeneratorFailed("no free local port (EADDRNOTAVAIL)"))
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
+    assert_survived(lived)
+    assert len(lived.tasks("LOGON", user=1)) == 1
+    assert lived.tape.told["sessions_lost"] == 0
+    assert not lived.said("internal error")
+    reason = "the generator itself failed in 1 task: no free local port (EADDRNOTAVAIL)"
+    assert reason in verdict(lived)["reasons"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(MemoryError, "no memory (ENOMEM)"), (RecursionError, "internal error: RecursionError")]
+)
+def test_no_memory_is_a_shortage(tmp_path: Path, error: type[Exception], kind: str) -> None:
+    """It is told as what it is."""
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=once("SMTP MAIL", 2, error))
+    assert_survived(lived)
+    assert [task["error"] for task in lived.tape.tasks if task["outcome"] == "generator"] == [kind]
+
+
+def test_an_error_in_a_watch_ends_its_session_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in no task's record, and invalid all the same."""
+    watch = FakeMailbox.watch
+    calls = Counter[int]()
+
+    async def broken(mailbox: FakeMailbox) -> None:
+        user = mailbox._account.number
+        calls[user] += 1
+        if user == 1 and calls[user] == 3:
+            raise KeyError(SECRET)
+        await watch(mailbox)
+
+    monkeypatch.setattr(FakeMailbox, "watch", broken)
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path)
+    assert lived.failure is None
+    assert lived.tape.told["ended"] == "completed"
+    assert calls[1] > 3
+    assert verdict(lived)["validity"] == "invalid"
+    assert SECRET not in str(lived.events)
+
+
+def breaking(name: str, of: type, monkeypatch: pytest.MonkeyPatch, when: Callable[[Any], bool]) -> None:
+    """Let a method raise once, when it is called so."""
+    method = getattr(of, name)
+    broken = []
+
+    def breaks(self: Any, *args: Any, **more: Any) -> Any:
+        if not broken and when(self):
+            broken.append(self)
+            raise IndexError(SECRET)
+        return method(self, *args, **more)
+
+    monkeypatch.setattr(of, name, breaks)
+
+
+def test_an_error_in_what_a_driver_calls_ends_the_session_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An announcement that cannot be taken in: the mail is found after the next log-on."""
+    inboxes: list[Inbox] = []
+
+    def when(inbox: Inbox) -> bool:
+        inboxes.append(inbox)
+        return len(inboxes) == 5
+
+    breaking("announce", Inbox, monkeypatch, when)
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path)
+    assert lived.failure is None
+    assert lived.tape.told["ended"] == "completed"
+    assert lived.tape.told["undelivered"] == 0
+    assert {task["outcome"] for task in lived.tape.tasks} <= {"ok", "generator"}
+    assert lived.tape.told["sessions_lost"] == 0
+    assert len(lived.tasks("LOGON")) == 3
+    assert lived.tape.told["own_faults"] == {"internal error: IndexError": 1}
+    assert "the generator itself failed 1 time between tasks: internal error: IndexError" in verdict(lived)["reasons"]
+
+
+def test_a_task_whose_session_we_broke_is_not_the_servers_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command under way fails as the connection is given up; it is recorded as ours."""
+
+    async def during(engine: Engine, module: FakeModule) -> None:
+        user = engine.users[0]
+        while user.performing != "BROWSE":  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(Inbox, "announce", lambda *_: 1 / 0)
+        user.arrived(1)
+        monkeypatch.undo()
+
+    browser = quiet(browse={"per_day": 100})
+    lived = live(scenario_of(tmp_path, (browser, 2)), tmp_path, service_s=0.5, during=during)
+    assert_survived(lived)
+    (failed,) = [task for task in lived.tape.tasks if task["outcome"] != "ok"]
+    assert (failed["task"], failed["outcome"], failed["error"]) == (
+        "BROWSE",
+        "generator",
+        "internal error: ZeroDivisionError",
+    )
+
+
+def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost by the generator; what was due until the end is skipped, and the others go on to it."""
+    breaking("go_on", Agenda, monkeypatch, lambda agenda: agenda._user.number == 1 and agenda._begun > 50)
+    lived = live(scenario_of(tmp_path, (SENDER, 3)), tmp_path)
+    assert lived.failure is None
+    assert lived.tape.told["ended"] == "completed"
+    assert lived.tape.told["users_given_up"] == 1
+    assert lived.tape.told["lost_users"] == 0  # whom the server left without a session
+    mine = lived.outcomes("SEND") and [task["outcome"] for task in lived.tasks("SEND", user=1)]
+    assert set(mine) == {"ok", "skipped"}
+    assert len(mine) >= len(list(Workload(lived.scenario).activities(1))) - 1
+    assert {task["outcome"] for user in (2, 3) for task in lived.tasks(user=user)} == {"ok"}
+    assert not [span for span in lived.tape.spans if span["task"] == "NO SESSION" and span["user"] == 1]
+    score = summarise([lived.log]).score
+    assert score["lost_users"] == 1
+    assert "the generator gave up 1 of 2 users after an internal error" in score["verdict"]["reasons"]
+    assert score["verdict"]["validity"] == "invalid"
+
+
+@pytest.mark.parametrize("act", ["plan_day", "begin_day", "end_day", "close"])
+def test_no_user_takes_the_engine_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
+    """Where the engine asks all users for something."""
+    breaking(act, User, monkeypatch, lambda user: user.number == 1)
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path)
+    assert lived.failure is None
+    assert lived.tape.told["ended"] == "completed"
+    assert lived.tape.told["users_given_up"] == 1
+    assert {task["outcome"] for task in lived.tasks(user=2)} == {"ok"}
+    assert lived.tasks("LOGOFF", user=2)
+    assert verdict(lived)["validity"] == "invalid"
+
+
+def test_a_bug_that_befalls_everybody_is_told_a_few_times(tmp_path: Path) -> None:
+    """Events are bounded, counts are not."""
+
+    def fault(user: int, name: str, number: int) -> Exception | None:
+        return ValueError(SECRET) if name == "SMTP DATA" else None
+
+    lived = live(scenario_of(tmp_path, (SENDER, 3)), tmp_path, fault=fault)
+    sends = lived.outcomes("SEND")
+    assert set(sends) <= {"generator", "skipped"}
+    assert sends.count("generator") > EVENTS_A_PLACE
+    assert len(lived.said("internal error")) == EVENTS_A_PLACE
+    (failures,) = [each for each in lived.said("failures") if each["task"] == "SEND"]
+    assert failures["times"] == sends.count("generator")
+
+
+def test_an_error_in_a_callback_of_the_loop_is_in_the_verdict(tmp_path: Path) -> None:
+    """It is not only a line on standard error, which nobody reads."""
+
+    async def during(_: Engine, __: FakeModule) -> None:
+        await asyncio.sleep(10)
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, during=during)
+    assert_survived(lived)
+    (event,) = lived.said("internal error")
+    assert (event["kind"], event["where"]) == ("internal error: ZeroDivisionError", "outside of loadsim")
+    assert verdict(lived)["validity"] == "invalid"
+
+
+def test_what_a_network_does_to_a_callback_is_no_fault_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As before, asyncio logs it."""
+
+    async def during(_: Engine, __: FakeModule) -> None:
+        def broken() -> None:
+            raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+        await asyncio.sleep(10)
+        asyncio.get_running_loop().call_soon(broken)
+
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, during=during)
+    assert not lived.said("internal error")
+    assert "own_faults" not in lived.tape.told
+    assert "ConnectionResetError" in caplog.text
+
+
+def test_an_error_in_the_beat_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is written on, each second."""
+    samples: list[Health] = []
+
+    sample = Health.sample
+
+    def breaks(health: Health) -> Mapping[str, Any]:
+        samples.append(health)
+        if len(samples) == 100:
+            raise IndexError(SECRET)
+        return sample(health)
+
+    monkeypatch.setattr(Health, "sample", breaks)
+    lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path)
+    assert_survived(lived)
+    assert len(samples) > 500
+    assert lived.tape.flushes > 500
+    assert lived.tape.told["own_faults"] == {"internal error: IndexError": 1}
+
+
+def test_a_plan_does_not_swallow_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a smaller load than the scenario's, and nobody would know."""
+
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(FakeSubmission, "send", broken)
+    with pytest.raises(ExceptionGroup) as raised:
+        plan_users(scenario_of(tmp_path, (SENDER, 2)), 0, 1, None)
+    assert raised.value.subgroup(ZeroDivisionError) is not None
+
+
+# --- the verdict on logs ------------------------------------------------------------------------------------------
+
+
+def of_our_own(task: str, due_ms: float, kind: str, **more: Any) -> dict[str, Any]:
+    """A task in which the generator failed."""
+    return done(task, due_ms, 1, outcome="generator", error=kind, **more)
+
+
+def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
+    """The most frequent first, and no endless list; those outside of the window count too."""
+    tasks = [LOGGED_ON, of_our_own("LOGON", -50, "b"), *(done("READ", number, 5) for number in range(40))]
+    tasks += [of_our_own("READ", 50 + number, "abcdd"[number]) for number in range(5)]
+    tasks += [of_our_own("READ", 200_000, "a")]
+    log = sample_log(tmp_path / "a.tlog", tasks, DELIVERED)
+    score = summarise([log]).score
+    assert "the generator itself failed in 7 tasks: a (2), b (2), d (2), 1 more kind" in score["verdict"]["reasons"]
+    assert score["generator_failed"] == 5
+    assert score["logon_failed_share"] == 0
+
+
+def test_a_report_shows_them(tmp_path: Path) -> None:
+    """In the table of tasks, the text above it, and the kinds of failure."""
+    kind = "no memory (ENOMEM)"
+    tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40)), of_our_own("READ", 90, kind)]
+    write_sample(tmp_path / "a.tlog", tasks, DELIVERED)
+    sections = {section.title: section for section in document_of([str(tmp_path)], {}).sections}
+    blocks = sections["Throughput"].blocks
+    (table,) = (block for block in blocks if isinstance(block, Table))
+    (at,) = (at for at, column in enumerate(table.columns) if column.title == "Failed by the generator")
+    assert [row[at] for row in table.rows if row[0] == "READ"] == [1]
+    assert any("The generator itself failed 1:" in block for block in blocks if isinstance(block, str))
+    assert any(kind in str(section) for section in sections.values())
+
+
+def test_exports_and_the_live_view_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the other outcomes, each for itself."""
+    path = str(write_sample(tmp_path / "a.tlog", [done("READ", 1, 5), of_our_own("READ", 90, "no memory (ENOMEM)")]))
+    assert main(["log", "export", "csv", path]) == 0
+    assert ",READ,generator,no memory (ENOMEM)," in capsys.readouterr().out
+    assert main(["log", "show", path]) == 0
+    assert "READ generator no memory (ENOMEM)" in capsys.readouterr().out
+    counts = {"READ": {"ok": 3, "generator": 2, "lost": 1}}
+    told = sentence(LiveSnapshot("work", 9.0, 2, 2, counts, 0, 0, 0.0))
+    assert "3 tasks done, 1 failed, 2 by the generator itself," in told
+
+
+def test_merged_logs_keep_what_each_engine_failed_at(tmp_path: Path) -> None:
+    """Facts of all of them add up; the client without any is valid by itself."""
+    tasks = [done("READ", number, 5) for number in range(40)]
+    header = {"users": 4, "machines": [{"client": "c1", "users": 2}, {"client": "c2", "users": 2}]}
+    bad = ENDED | {"own_faults": {"k": 2}, "users_given_up": 1}
+    one = sample_log(tmp_path / "1.tlog", tasks, DELIVERED, header=header, facts=bad)
+    two = sample_log(tmp_path / "2.tlog", [*tasks, of_our_own("READ", 90, "k")], (), header=header | {"client": "c2"})
+    score = summarise([merge([one, two])]).score
+    assert score["lost_users"] == 1
+    assert score["verdict"]["reasons"][:4] == [
+        "the generator lost 1 of 4 users, at most 1 % allowed",
+        "the generator itself failed in 1 task: k",
+        "the generator itself failed 2 times between tasks: k",
+        "the generator gave up 1 of 4 users after an internal error",
+    ]
+    assert [client["validity"] for client in score["per_client"]] == ["invalid", "invalid"]
+    assert [client["lost_users"] for client in score["per_client"]] == [1, 0]
+
+
+def test_commands_that_we_failed_are_no_failures_of_the_server(tmp_path: Path) -> None:
+    """They are in the log, and in no count of the table."""
+
+    def command(at: int, outcome: str) -> dict[str, Any]:
+        begun = ENDED["start_ns"] + at * 10**6
+        basic = {"command": "IMAP CONNECT", "user": 1, "sent_bytes": 0, "received_bytes": 0}
+        return basic | {"started_ns": begun, "ended_ns": begun + 10, "outcome": outcome}
+
+    commands = [command(at, outcome) for at, outcome in enumerate(["ok", "lost", "generator"])]
+    log = sample_log(tmp_path / "a.tlog", [LOGGED_ON], DELIVERED, commands)
+    (row,) = summarise([log], commands=True).score["commands"]
+    assert (row["hits"], row["failed"]) == (1, 1)
+
+
+def test_the_codes_of_older_outcomes_are_as_they_were() -> None:
+    """Older logs are read as ever."""
+    assert OUTCOME == {"ok": 0, "refused": 1, "lost": 2, "timeout": 3, "unfinished": 4, "skipped": 5, "generator": 6}
+
+
+# --- a machine that nobody watched ----------------------------------------------------------------------------------
+
+
+def observed(place: Path, machine_s: Iterable[float], engine_s: Iterable[float]) -> dict[str, Any]:
+    """The figures of a run whose machine and engine took samples at these seconds; its window is of 100 s."""
+    engine = TimingLogWriter(place / "1.tlog", HEADER, EPOCH_NS)
+    for record in (LOGGED_ON, *(done("READ", number * 1000, 5) for number in range(100))):
+        engine.task(**record)
+    for record in DELIVERED:
+        engine.mail(**record)
+    machine = TimingLogWriter(place / "2.tlog", {**HEADER, "engine": "machine", "engine_users": 0}, EPOCH_NS)
+    for writer, instants_s in ((engine, engine_s), (machine, machine_s)):
+        for at_s in instants_s:
+            shares = {"core_shares": [0.1], "cpu_share": 0.1, "stolen_share": 0.0, "memory_available_bytes": 10**9}
+            writer.health({"at_ns": ms(at_s * 1000), **shares, "segments_sent": 9, "segments_sent_again": 0})
+        writer.facts(ENDED)
+        writer.close()
+    score: dict[str, Any] = summarise([place]).score
+    return score
+
+
+def seconds(begin: int, end: int) -> list[float]:
+    """A sample each second, a fraction after it."""
+    return [at_s + 0.3 for at_s in range(begin, end)]
+
+
+@pytest.mark.parametrize(
+    ("machine_s", "gaps", "validity"),
+    [
+        (seconds(-5, 110), [], "valid"),
+        ([*seconds(-5, 40), *seconds(44, 110)], [], "valid"),  # 5 s, as by a machine that is busy for a moment
+        ([*seconds(-5, 40), *seconds(52, 110)], [[39.3, 52.3]], "degraded"),
+        ([*seconds(-5, 20), *seconds(40, 60), *seconds(70, 110)], [[19.3, 40.3], [59.3, 70.3]], "degraded"),
+        ([*seconds(-5, 40), *seconds(71, 110)], [[39.3, 71.3]], "invalid"),
+        (seconds(-5, 90), [[89.3, 100.0]], "degraded"),  # it was never woken again
+        ([*seconds(-9, -5), *seconds(10, 110)], [[0.0, 10.3]], "degraded"),
+        (seconds(8, 110), [[0.0, 8.3]], "degraded"),
+        ([], [], "valid"),  # a system that shows nothing of itself
+        ([*seconds(-30, -20), *seconds(2, 96)], [], "valid"),  # outside of the window
+    ],
+)
+def test_a_gap_in_a_machines_samples_is_in_the_verdict(
+    tmp_path: Path, machine_s: list[float], gaps: list[list[float]], validity: str
+) -> None:
+    """Nobody knows how busy the generator's machine was meanwhile."""
+    score = observed(tmp_path, machine_s, seconds(-3, 105))
+    (machine,) = score["machines"]
+    assert [[pytest.approx(at_s) for at_s in gap] for gap in gaps] == [list(gap) for gap in machine["unobserved_s"]]
+    assert score["verdict"]["validity"] == validity, score["verdict"]
+    named = [reason for reason in score["verdict"]["reasons"] if "not observed" in reason]
+    assert len(named) == bool(gaps)
+    if len(gaps) == 1:
+        begin_s, end_s = gaps[0]
+        when = f"for {end_s - begin_s:.0f} s, longest from {begin_s:.0f} s to {end_s:.0f} s of the run"
+        assert named == [f"c1 was not observed {when}: how busy it was then is not known"]
+
+
+def test_an_engine_that_ended_needs_no_watch(tmp_path: Path) -> None:
+    """A machine whose engines are gone may stop watching."""
+    (machine,) = observed(tmp_path, seconds(-3, 50), seconds(-3, 52))["machines"]
+    assert machine["unobserved_s"] == ()
+
+
+# --- bounded kinds ------------------------------------------------------------------------------------------------
+
+
+def test_kinds_that_a_server_chooses_are_bounded(tmp_path: Path) -> None:
+    """In snapshots, events and records; every failure is counted, and our own keep their names."""
+    names: Iterator[int] = iter(range(10**9))
+
+    def fault(user: int, name: str, number: int) -> TaskFailed | None:
+        if name != "SMTP MAIL":
+            return None
+        at = next(names)
+        return GeneratorFailed("no buffer space (ENOBUFS)") if at == 300 else ServerRefused(f"{'X' * 60}{at}", "NO")
+
+    lived = live(scenario_of(tmp_path, (SENDER, 3)), tmp_path, fault=fault)
+    failed = [task for task in lived.tasks("SEND") if task["outcome"] == "refused"]
+    kinds = Counter(task["error"] for task in failed)
+    assert len(failed) > 3 * MOST_KINDS
+    assert len(kinds) == MOST_KINDS + 1
+    assert kinds[OTHER] == len(failed) - sum(times for kind, times in kinds.items() if kind != OTHER) > MOST_KINDS
+    assert max(map(len, kinds)) <= LONGEST_KIND
+    last = lived.snapshots[-1].failures["SEND"]
+    assert last == {**kinds, "no buffer space (ENOBUFS)": 1}
+    assert len(lived.said("failure")) == MOST_KINDS + 2
+
+
+def test_a_log_survives_any_number_of_kinds(tmp_path: Path) -> None:
+    """100,000 kinds: all records are there, and names of tasks that come later are their own."""
+    path = tmp_path / "a.tlog"
+    tasks = [done("READ", number / 10, 1, outcome="refused", error=f"kind {number}") for number in range(100_000)]
+    log = sample_log(path, [*tasks, LOGGED_ON, done("A NEW TASK", 5, 1)])
+    assert len(log.tasks) == 100_002
+    errors = Counter(log.names(log.tasks, "error").tolist())
+    assert len(errors) == MOST_ERRORS + 2  # with that of none, and the other
+    assert errors[OTHER] == 100_000 - MOST_ERRORS
+    assert set(log.names(log.tasks, "task").tolist()) == {"READ", "LOGON", "A NEW TASK"}
+    (read,) = [task for task in summarise([log]).score["tasks"] if task["task"] == "READ"]
+    assert (read["planned"], read["refused"]) == (100_000, 100_000)
+    assert sum(kind["times"] for kind in read["failures"]) == 100_000

@@ -1,0 +1,271 @@
+"""What this machine is short of is no fault of the server's: files and ports that run out, by each driver and loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import resource
+import socket
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from imap_script import PATIENCE_S, Ear
+from mailservers import StartEmbedded, numbered_accounts
+
+from bench.hosts import hosts
+from loadsim.client.loops import fastest_loop
+from loadsim.client.modules import open_module
+from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
+from loadsim.model.client import Client
+from loadsim.model.ports import Endpoint, Services
+from loadsim.protocols import connecting
+from loadsim.protocols.failures import SHORTAGES, again, failing_as, own_failure, shortage
+from loadsim.protocols.imap.wire import Wire as ImapWire
+from loadsim.protocols.smtp.wire import Wire as SmtpWire
+
+(ACCOUNT,) = numbered_accounts(1)
+LOOPS = {"asyncio": None, "fastest": fastest_loop()}
+DRIVERS = [("imap", "pipelining"), ("aioimaplib", "aiosmtplib")]
+
+
+@contextmanager
+def no_file_left() -> Iterator[None]:
+    """Let this process open no file, while the block lasts."""
+    free = os.dup(0)
+    os.close(free)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def failures(protocol: str, services: Services) -> list[TaskFailed]:
+    """The failures of a log-on and of a submission, and what the observer was told of the commands."""
+    ear = Ear()
+    session = open_module(protocol, services).session(ACCOUNT, ear)
+    found = []
+    async with asyncio.timeout(PATIENCE_S):
+        for attempt in (session.mailbox.log_on, session.submission.check):
+            with pytest.raises(TaskFailed) as raised, no_file_left():
+                await attempt()
+            found.append(raised.value)
+    return found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("tls", ["none", "implicit"])
+@pytest.mark.parametrize("sources", [(), ("127.0.0.1",)])
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(("protocol", "submission"), DRIVERS)
+def test_no_free_file_descriptor(
+    protocol: str,
+    submission: str,
+    loop: str,
+    sources: tuple[str, ...],
+    tls: str,
+    host: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection that we could not even begin, and a host that we could not even look up."""
+    monkeypatch.setattr(connecting, "_FOUND", {})
+
+    async def live() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            endpoint = Endpoint(host, listening.getsockname()[1], tls)  # type: ignore[arg-type]
+            services = Client(submission, sources).using(Services(endpoint, endpoint))  # type: ignore[arg-type]
+            found = await failures(protocol, services)
+        assert [type(each) for each in found] == [GeneratorFailed, GeneratorFailed]
+        assert [each.kind for each in found] == ["no free file descriptor (EMFILE)"] * 2
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(live())
+
+
+WITHOUT_PORTS = """
+import asyncio, json, socket, sys
+from pathlib import Path
+from imap_script import Ear
+from mailservers import numbered_accounts
+from loadsim.client.loops import fastest_loop
+from loadsim.client.modules import open_module
+from loadsim.errors import TaskFailed
+from loadsim.model.client import Client
+from loadsim.model.ports import Endpoint, Services
+
+async def live(port, protocol, submission, sources):
+    endpoint = Endpoint("127.0.0.1", port)
+    services = Client(submission, sources).using(Services(endpoint, endpoint))
+    session = open_module(protocol, services).session(numbered_accounts(1)[0], Ear())
+    found = []
+    for attempt in (session.mailbox.log_on, session.submission.check):
+        try:
+            await attempt()
+        except TaskFailed as failure:
+            found.append([failure.outcome, failure.kind])
+    return found
+
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    port = listening.getsockname()[1]
+    low = 40000 if port < 39000 else 30000
+    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"{low} {low + 1}")
+    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+    found = []
+    for protocol, submission in json.loads(sys.argv[1]):
+        for sources in ((), ("127.0.0.1",)):
+            for loop in (None, fastest_loop()):
+                with asyncio.Runner(loop_factory=loop) as runner:
+                    found += runner.run(live(port, protocol, submission, sources))
+    for connection in held:
+        connection.close()
+print(json.dumps(found))
+"""
+"""On a machine with two local ports, which are taken: the failures of log-ons and submissions."""
+
+
+@pytest.mark.hosts
+def test_no_free_local_port() -> None:
+    """The server listens, and all ports from which it could be reached are in use."""
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    with hosts(1) as (host,):
+        command = [sys.executable, "-c", WITHOUT_PORTS, json.dumps(DRIVERS)]
+        with host.start(command, stdout=-1, env=os.environ | {"PYTHONPATH": path}) as process:
+            printed, _ = process.communicate(timeout=PATIENCE_S)
+    found = json.loads(printed)
+    assert len(found) == 16
+    assert found == [["generator", "no free local port (EADDRNOTAVAIL)"]] * 16
+
+
+# --- the mapping --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", SHORTAGES)
+def test_shortages_have_stable_kinds(number: int) -> None:
+    """By the system's number, whatever its text; also as somebody else's failure."""
+    error = socket.gaierror(number, "x") if number < 0 else OSError(number, "x")
+    with pytest.raises(GeneratorFailed) as raised, failing_as("connect"):
+        raise error
+    assert (raised.value.outcome, raised.value.kind, raised.value.line) == ("generator", SHORTAGES[number], "")
+    assert isinstance(again(raised.value), GeneratorFailed)
+    assert shortage(error) is not None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(errno.ECONNREFUSED, "x"),
+        ConnectionResetError(errno.ECONNRESET, "x"),
+        OSError(errno.EHOSTUNREACH, "x"),
+        socket.gaierror(socket.EAI_AGAIN, "x"),
+        OSError("without a number"),
+    ],
+)
+def test_what_a_network_does_is_no_shortage(error: OSError) -> None:
+    """As ever, the connection is lost."""
+    with pytest.raises(ServerLost), failing_as("connect"):
+        raise error
+    assert own_failure(error) is None
+
+
+def test_no_memory() -> None:
+    """As Python and as TLS say it."""
+    exhausted = ssl.SSLError(1, "x")
+    exhausted.reason = "MALLOC_FAILURE"
+    for error in (MemoryError(), exhausted):
+        with pytest.raises(GeneratorFailed, match="no memory"), failing_as("connect"):
+            raise error
+
+
+def test_numbers_of_the_tls_library_are_its_own() -> None:
+    """One may be that of a shortage."""
+    error = ssl.SSLError(errno.ENOMEM, "x")
+    error.reason = "BAD_RECORD_TYPE"
+    with pytest.raises(ServerLost, match="TLS handshake"), failing_as("connect"):
+        raise error
+
+
+def test_a_time_limit_is_the_servers() -> None:
+    """It is an OSError, too."""
+    with pytest.raises(ServerSilent), failing_as("connect"):
+        raise TimeoutError
+    assert own_failure(TimeoutError()) is None
+
+
+def test_an_error_in_a_driver_is_ours() -> None:
+    """A transport ends a connection by what its protocol raises."""
+    failure = own_failure(KeyError("secret"))
+    assert failure is not None
+    assert str(failure) == "internal error: KeyError"
+    assert own_failure(None) is own_failure(ServerLost("connection lost")) is None
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("driver", ["imap", "smtp"])
+def test_an_error_while_a_driver_reads_is_ours(
+    embedded_server: StartEmbedded, monkeypatch: pytest.MonkeyPatch, driver: str, loop: str
+) -> None:
+    """Its transport ends the connection by it, tells the loop, and the driver does not take it for the server's end."""
+    services = Client("pipelining").using(embedded_server([ACCOUNT]).services)
+    wire = {"imap": ImapWire, "smtp": SmtpWire}[driver]
+    feed, fed = wire.feed, []
+
+    def breaks(self: Any, data: bytes) -> Any:
+        fed.append(data)
+        if len(fed) == 2:
+            raise KeyError("secret")
+        return feed(self, data)
+
+    monkeypatch.setattr(wire, "feed", breaks)
+
+    async def live() -> None:
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        session = open_module("imap", services).session(ACCOUNT, Ear())
+        attempt = session.mailbox.log_on if driver == "imap" else session.submission.check
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(GeneratorFailed, match="internal error: KeyError"):
+                await attempt()
+        assert [type(each) for each in told] == [KeyError]
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(live())
+
+
+# --- several addresses --------------------------------------------------------------------------------------------
+
+
+def reached(monkeypatch: pytest.MonkeyPatch, errors: dict[str, OSError], took: set[str]) -> OSError:
+    """What comes of a host with two addresses that fail so, some of which once took a connection."""
+    monkeypatch.setattr(connecting, "_FOUND", {"x": ["127.0.0.1", "::1"]})
+    monkeypatch.setattr(connecting, "_TOOK", took)
+
+    async def connect(address: str) -> None:
+        raise errors[address]
+
+    with pytest.raises(OSError) as raised:
+        asyncio.run(connecting.first_answering("x", connect))
+    return raised.value
+
+
+def test_another_address_does_not_hide_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would refuse, and the server be blamed."""
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "x")
+    for number in (errno.EMFILE, errno.ENOMEM):
+        errors = {"127.0.0.1": OSError(number, "x"), "::1": refused}
+        assert reached(monkeypatch, errors, set()).errno == number
+    ports = {"127.0.0.1": OSError(errno.EADDRNOTAVAIL, "x"), "::1": refused}
+    assert reached(monkeypatch, ports, {"127.0.0.1"}).errno == errno.EADDRNOTAVAIL
+
+
+def test_an_address_of_a_family_that_is_off_is_no_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where IPv6 is switched off, connecting to ::1 fails like a lack of ports; a server that is down, is down."""
+    errors = {"127.0.0.1": OSError(errno.EADDRNOTAVAIL, "x"), "::1": ConnectionRefusedError(errno.ECONNREFUSED, "x")}
+    assert reached(monkeypatch, errors, set()).errno == errno.ECONNREFUSED
