@@ -20,11 +20,7 @@ from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRef
 from loadsim.model.ports import Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connecting import connect
-<<<<<<< HEAD
-from loadsim.protocols.failures import again
-=======
-from loadsim.protocols.failures import own_failure, shortage
->>>>>>> w-engine
+from loadsim.protocols.failures import again, own_failure, shortage
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
