@@ -10,11 +10,15 @@ from .page import IMAP, SMTP, TABLES, Table, read
 
 
 def _runs() -> list[object]:
-    return [
-        pytest.param(table, fault, driver, id=f"{table.title}-{fault.name}-{driver}".replace(" ", "_"))
-        for table in TABLES
-        for fault, driver in table.runs()
-    ]
+    """Each fault through one of its drivers, in turn; `make hostile` runs all of them, which takes minutes."""
+    runs = []
+    for table in TABLES:
+        for number, fault in enumerate(table.faults):
+            drivers = [driver for driver in table.drivers if fault.concerns(driver)]
+            driver = drivers[number % len(drivers)]
+            name = f"{table.title}-{fault.name}-{driver}".replace(" ", "_")
+            runs.append(pytest.param(table, fault, driver, id=name))
+    return runs
 
 
 @pytest.mark.parametrize(("driver", "submission"), [("imap", "aiosmtplib"), ("aioimaplib", "pipelining")])
