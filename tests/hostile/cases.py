@@ -55,8 +55,9 @@ LIMIT_S = 10.0
 CPU_LIMIT_S = 15.0
 """A run that takes more is stuck; the usual one takes half a second."""
 
-MEMORY_LIMIT_MIB = 320
-"""What one run may take at most beyond what the process had: two answers of 128 MiB at once, and 64 MiB."""
+MEMORY_LIMIT_MIB = 576
+"""What one run may take at most beyond what the process had: two answers at once, of up to 250 MiB each (limit 128 MiB
+as loadsim weighs them), and 76 MiB."""
 
 VISIT_LIMIT_S = 600.0
 """Two mailboxes are initialised or cleaned in this time, or an error says why not."""
