@@ -1,5 +1,6 @@
 # run: see loadsim work, on a mail server that is started for it.  test: everything that proves it.  check: style, types, layers.
 # lock: renew requirements/ from pyproject.toml.  audit: look up known weaknesses of the locked packages (needs pypi.org).
+# hostile: run each fault of a mail server by itself, and write the tables of docs/explanation/reliability.md.
 # bench: what loadsim costs on this machine; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path.
 VENV ?= .venv
 PYTHON ?= python3
@@ -11,7 +12,7 @@ VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.p
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: run test test-suite test-oldest test-newest check format bench lock audit clean-venv
+.PHONY: run test test-suite test-oldest test-newest check format hostile bench lock audit clean-venv
 
 run: $(VENV)/.installed
 	$(BIN)/loadsim run quickstart
@@ -43,6 +44,9 @@ check: $(VENV)/.installed-dev
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+hostile: $(VENV)/.installed-dev
+	PYTHONPATH=tests $(BIN)/python -m hostile --write
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH)

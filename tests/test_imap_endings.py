@@ -510,9 +510,9 @@ def test_a_status_without_what_was_asked_for_is_refused(items: bytes) -> None:
     """A folder of which nothing is told does not count as empty: empty ones may be deleted."""
 
     async def main() -> None:
-        box, _ = in_inbox([b"* STATUS INBOX (%b)\r\nTAG OK\r\n" % items], set())
+        box, _ = in_inbox([b"* STATUS Other (%b)\r\nTAG OK\r\n" % items], set())
         with pytest.raises(ServerRefused, match="STATUS without"):
-            await box.status(INBOX)
+            await box.status("Other")
 
     run(main)
 

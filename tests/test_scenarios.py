@@ -972,6 +972,9 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
     keys = keys_of(read_yaml(load_scenario("mixed").to_yaml(), "x")) | {
         "accounts.csv",
         "accounts.manifest_key",
+        "accounts.password_command",
+        "accounts.password_env",
+        "accounts.password_file",
         "server",
         "topology",
         "weights",

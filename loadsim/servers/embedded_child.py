@@ -20,6 +20,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
@@ -50,7 +51,7 @@ def announce_what_waits() -> None:
         self: MailboxData, selected: SelectedMailbox, *, wait_on: Event | None = None
     ) -> SelectedMailbox:
         seen = selected.mod_sequence
-        if wait_on is not None and seen is not None and any(self._mod_sequences.find_updated(seen)):
+        if wait_on is not None and seen is not None and any(self._mod_sequences.find_updated(seen + 1)):
             wait_on = None
         return await wait_and_update(self, selected, wait_on=wait_on)
 
@@ -105,8 +106,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
-    """Listen on two loopback ports of the kernel's choice, tell the parent, work until it goes or says so."""
+async def mailboxes(accounts: Iterable[Sequence[str]]) -> tuple[Config, Login]:
+    """Return pymap in memory with an empty mailbox for each of the accounts, (login, address, password)."""
     config = Config(
         Namespace(proxy_protocol=None),
         demo_data=False,
@@ -127,22 +128,30 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
     login = Login(config)
     for name, _, password in accounts:
         await Identity(name, login, None, frozenset()).set(UserMetadata(config, name, password=password))
+    return config, login
+
+
+def smtp_protocol(delivery: Delivery) -> SMTP:
+    """Return aiosmtpd's protocol for one connection, which delivers to these mailboxes."""
+    return SMTP(
+        delivery,
+        data_size_limit=LARGEST_MESSAGE_BYTES,
+        hostname="localhost",
+        authenticator=delivery.authenticate,
+        auth_require_tls=False,
+        loop=asyncio.get_running_loop(),
+    )
+
+
+async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
+    """Listen on two loopback ports of the kernel's choice, tell the parent, work until it goes or says so."""
+    config, login = await mailboxes(accounts)
     delivery = Delivery(login, accounts, lists)
 
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, end.set)
     loop.add_reader(sys.stdin.fileno(), end.set)
-
-    def smtp() -> SMTP:
-        return SMTP(
-            delivery,
-            data_size_limit=LARGEST_MESSAGE_BYTES,
-            hostname="localhost",
-            authenticator=delivery.authenticate,
-            auth_require_tls=False,
-            loop=loop,
-        )
 
     # pymap's connections expect what this reader hands them, even when there is no PROXY header to read.
     imap = ProxyProtocolReader(config.proxy_protocol).get_callback(IMAPServer(login, config))
@@ -151,7 +160,7 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     async with (
         await asyncio.start_server(imap, sock=imap_socket, backlog=BACKLOG),
-        await loop.create_server(smtp, sock=smtp_socket, backlog=BACKLOG),
+        await loop.create_server(partial(smtp_protocol, delivery), sock=smtp_socket, backlog=BACKLOG),
     ):
         ready = {
             "imap": imap_socket.getsockname()[1],

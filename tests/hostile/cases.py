@@ -1,0 +1,456 @@
+"""One run of an engine with one fault: four users at work on a real server, two of them through the fault.
+
+The fault strikes at every occasion in the first half of the run; then the server is well again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import logging
+import math
+import signal
+import socket
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from imap_script import certificate
+from timing_samples import HEADER
+from virtual_runs import Tape, contents, quiet, scenario_of
+
+from loadsim.client.engine import Engine
+from loadsim.client.events import Events
+from loadsim.client.modules import open_module
+from loadsim.errors import ConfigError
+from loadsim.model.ports import INBOX, Account, ClientModule, Endpoint, Observer, Services, Session
+from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload, own_folders
+from loadsim.results.logwriter import TimingLogWriter
+from loadsim.results.timinglog import read_log
+from loadsim.topology.clean import clean
+from loadsim.topology.initialise import initialise
+
+from .acts import Fault
+from .links import ImapLink, Link, SmtpLink
+from .loop import HOST, Client, Loop, network, run
+from .server import Server, serve
+
+USERS = 4
+VICTIMS = frozenset({2, 3})
+DAY_S = 240.0
+HEALED_S = 90.0
+"""Until this moment of the run the fault strikes."""
+
+LIMIT_S = 10.0
+"""The time limit of each command."""
+
+CPU_LIMIT_S = 15.0
+"""A run that takes more is stuck; the usual one takes half a second."""
+
+MEMORY_LIMIT_MIB = 576
+"""What one run may take at most beyond what the process had: two answers at once, of up to 250 MiB each (limit 128 MiB
+as loadsim weighs them), and 76 MiB."""
+
+VISIT_LIMIT_S = 600.0
+"""Two mailboxes are initialised or cleaned in this time, or an error says why not."""
+
+DONE = "done"
+PASSWORD = "secret-word"
+HUMAN = b"From: mother@home.test\r\nSubject: lunch\r\nX-Human: yes\r\n\r\nAt noon?\r\n"
+
+IMAP_PORT, SMTP_PORT, BAD_IMAP_PORT, BAD_SMTP_PORT = 143, 587, 10143, 10587
+
+PROFILE = quiet(
+    new_mail={"per_day": 3, "recipients": 2, "list_chance": "0%"},
+    process_inbox={"per_day": 5},
+    browse={"per_day": 2},
+    schedule={"per_day": 2},
+    after_reading={"reply": "5%", "reply_all": "2%", "forward": "10%", "move": "25%", "copy": "25%", "delete": "25%"},
+    messages={"ups1K": 1, "ups10Kat": 1},
+    start_state={"inbox": 2, "folders": 2, "messages_per_folder": 2},
+)
+
+
+@dataclass
+class Outcome:
+    """What a run left behind."""
+
+    fault: str
+    ended: str = ""
+    struck: int = 0
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    failures: dict[str, Any] = field(default_factory=dict)
+    accepted: set[tuple[str, int]] = field(default_factory=set)
+    seen: set[tuple[str, int]] = field(default_factory=set)
+    took: set[tuple[str, int]] = field(default_factory=set)
+    undelivered: int = 0
+    users_on: int = 0
+    memory_mib: int = 0
+    noise: list[str] = field(default_factory=list)
+
+    def recorded(self) -> dict[str, set[str]]:
+        """Kinds of failure of the victims' tasks, by outcome."""
+        kinds: dict[str, set[str]] = {}
+        for task in self.tasks:
+            if task["user"] in VICTIMS and task["outcome"] not in ("ok", "skipped"):
+                kinds.setdefault(task["outcome"], set()).add(task["error"])
+        return kinds
+
+    def cell(self) -> str:
+        """What the table says: each outcome with its kinds."""
+        kinds = self.recorded()
+        cells = (f"{name}: {', '.join(sorted(filter(None, kinds[name])))}".rstrip(": ") for name in sorted(kinds))
+        return "; ".join(cells).replace("|", "\\|") or "nothing"
+
+    def problems(self, fault: Fault | None) -> list[str]:
+        """All that should not be."""
+        found = list(self.noise)
+        if self.ended != "completed":
+            found.append(f"the run ended {self.ended!r}")
+        if fault is not None and not self.struck:
+            found.append("the fault never struck")
+        if self.users_on != USERS:
+            found.append(f"{self.users_on} of {USERS} users had a session at the end of the day")
+        for task in self.tasks:
+            outcome = task["outcome"]
+            if outcome not in ("ok", "refused", "lost", "timeout", "unfinished", "skipped"):
+                found.append(f"{task['task']} of user {task['user']}: {outcome} {task['error']}")
+            elif task["user"] not in VICTIMS and outcome != "ok":
+                found.append(f"bystander {task['user']}: {task['task']} {outcome} {task['error']}")
+        if fault is None or not fault.lies:
+            found += [f"accepted, but the server has not taken it: {key}" for key in sorted(self.accepted - self.took)]
+        unaccounted = len(self.accepted - self.seen) - self.undelivered
+        if unaccounted:
+            found.append(f"{unaccounted} messages were accepted, and are neither seen nor undelivered")
+        if self.memory_mib > MEMORY_LIMIT_MIB:
+            found.append(f"{self.memory_mib} MiB of memory, more than {MEMORY_LIMIT_MIB}")
+        return [f"{each} ({times} times)" if times > 1 else each for each, times in Counter(found).items()]
+
+
+class Shared:
+    """A client module whose victims reach the server through the fault."""
+
+    name = "fake"  # as the scenarios of `virtual_runs` call it
+
+    def __init__(self, others: ClientModule, victims: ClientModule) -> None:
+        self._others, self._victims = others, victims
+        self.supports = others.supports
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        return (self._victims if account.number in VICTIMS else self._others).session(account, observer)
+
+
+class Middle:
+    """All connections of a run."""
+
+    def __init__(
+        self, server: Server, fault: Fault | None, imap: bool, loop: Loop, outcome: Outcome | Provisioned
+    ) -> None:
+        self._server = server
+        self._fault = fault
+        self._imap = imap
+        self._loop = loop
+        self._outcome = outcome
+        self._running: set[asyncio.Task[None]] = set()
+        self.heals_s = 0.0
+        self._links: list[Link] = []
+
+    def listening(self) -> dict[int, Any]:
+        """What takes the far end of a connection, by port."""
+        return {
+            IMAP_PORT: partial(self._accept, ImapLink, None),
+            SMTP_PORT: partial(self._accept, SmtpLink, None),
+            BAD_IMAP_PORT: partial(self._accept, ImapLink, self._fault if self._imap else None),
+            BAD_SMTP_PORT: partial(self._accept, SmtpLink, None if self._imap else self._fault),
+        }
+
+    def _accept(self, kind: type[Link], fault: Fault | None, near: socket.socket, client: Client) -> None:
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+        link = kind(client, ours, fault, self._sick, server_tls())
+        serves = self._server.imap if kind is ImapLink else self._server.smtp
+        self._links.append(link)
+        for serving in (serves(theirs), link.run(near)):
+            task = self._loop.create_task(serving)
+            self._running.add(task)
+            task.add_done_callback(self._done)
+
+    def _sick(self) -> bool:
+        if self._fault is None or self._struck() >= self._fault.most:
+            return False
+        return self._loop.time() < self.heals_s or not self._fault.heals
+
+    def _struck(self) -> int:
+        return sum(link.struck for link in self._links)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._outcome.noise.append(f"the middle itself: {error!r}")
+
+    async def close(self) -> None:
+        """Close what is open."""
+        self._outcome.struck = self._struck()
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+@cache
+def tls_files() -> tuple[Path, Any]:
+    """A certificate for the middle."""
+    return certificate(Path(tempfile.mkdtemp(prefix="loadsim-hostile-")), f"IP:{HOST}")
+
+
+def server_tls() -> Any:
+    """The middle's side of TLS."""
+    return tls_files()[1]
+
+
+def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, imap: bool = True) -> Outcome:
+    """Run a day with this fault between the victims and IMAP (or else SMTP)."""
+    outcome = Outcome(fault.name if fault else "none")
+    scenario = _scenario()
+    workload = Workload(scenario)
+    accounts = [scenario.account(number) for number in range(1, USERS + 1)]
+    tls = "starttls" if fault is not None and fault.tls else "none"
+    connection = fault.connection if fault is not None else "kept"
+    ca_file = str(tls_files()[0])
+
+    def services(imap_port: int, smtp_port: int, imap_tls: str, smtp_tls: str) -> Services:
+        own = Endpoint(HOST, imap_port, tls=imap_tls, ca_file=ca_file, sources=(HOST,))
+        smtp = replace(own, port=smtp_port, tls=smtp_tls, connection=connection)
+        return Services(own, smtp, LIMIT_S, submission)
+
+    async def main(loop: Loop) -> None:
+        server = await serve(accounts, own_folders(workload.profile(1)))
+        middle = Middle(server, fault, imap, loop, outcome)
+        others = open_module(driver, services(IMAP_PORT, SMTP_PORT, "none", "none"))
+        bad = services(BAD_IMAP_PORT, BAD_SMTP_PORT, tls if imap else "none", "none" if imap else tls)
+        log = TimingLogWriter(place / "run.tlog", HEADER, loop.now_ns())
+        tape = Tape(log)
+        engine = Engine(
+            workload=workload,
+            users=range(1, USERS + 1),
+            modules={"fake": Shared(others, open_module(driver, bad))},
+            contents=contents(),
+            recorder=tape,
+            events=Events(said),
+            clock=loop,
+            run_id="run-1",
+            wall_clock_us=0,
+            self_observing=False,
+        )
+        middle.heals_s = loop.time() + HEALED_S
+        with network(middle.listening()):
+            try:
+                await engine.run()
+            finally:
+                await middle.close()
+                outcome.ended = str(tape.told.get("ended", "without an end"))
+                outcome.undelivered = int(tape.told.get("undelivered", -1))
+                outcome.users_on = USERS - int(tape.told.get("lost_users", USERS))
+                outcome.tasks = tape.tasks
+                outcome.accepted = {
+                    (mail["message"], mail["user"]) for mail in tape.mails if mail["event"] == "accepted"
+                }
+                outcome.seen = {
+                    (mail["message"], mail["user"]) for mail in tape.mails if mail["event"] in ("seen", "found")
+                }
+                outcome.took = server.delivery.took
+                log.close()
+
+    said = io.StringIO()
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.enter_context(_guarded(outcome))
+        try:
+            _, complaints = run(main)
+            outcome.noise += complaints
+        except (Exception, Stuck) as error:  # noqa: BLE001 - any of them is what we look for
+            outcome.noise.append(f"the engine was lost: {_leaves(error)}")
+        else:
+            recorded = read_log(place / "run.tlog")
+            if len(recorded.tasks) < len(outcome.tasks):
+                outcome.noise.append(f"{len(recorded.tasks)} of {len(outcome.tasks)} tasks are in the log")
+        gc.collect()
+    return outcome
+
+
+@dataclass
+class Provisioned:
+    """How `initialise` and `clean` ended through a fault: "done", or the one line of their error."""
+
+    initialised: str = ""
+    cleaned: str = ""
+    memory_mib: int = 0
+    struck: int = 0
+    noise: list[str] = field(default_factory=list)
+
+    ended = "completed"
+
+    def cell(self) -> str:
+        """What the table says."""
+        ends = {"init": self.initialised, "clean": self.cleaned}
+        return ", ".join(f"{name}: {'done' if end == DONE else 'error'}" for name, end in ends.items())
+
+    def problems(self, fault: Fault) -> list[str]:
+        """All that should not be."""
+        found = list(self.noise)
+        if not self.struck:
+            found.append("the fault never struck")
+        for line in (self.initialised, self.cleaned):
+            if not line.isprintable() or len(line) > 700 or PASSWORD in line:
+                found.append(f"not one clear line: {line[:200]!r}")
+        if self.memory_mib > MEMORY_LIMIT_MIB:
+            found.append(f"{self.memory_mib} MiB of memory, more than {MEMORY_LIMIT_MIB}")
+        return found
+
+
+def provision(fault: Fault) -> Provisioned:
+    """Initialise two mailboxes and clean them, each through the fault, then again without it.
+
+    A human's message in each mailbox has to be there at the end, and nothing of loadsim's.
+    """
+    found = Provisioned()
+    scenario = _provisioned()
+    workload = Workload(scenario)
+    accounts = [scenario.account(number) for number in (1, 2)]
+    own = Endpoint(HOST, IMAP_PORT, tls="none", ca_file=str(tls_files()[0]), sources=(HOST,))
+    bad = replace(own, port=BAD_IMAP_PORT, tls="starttls" if fault.tls else "none")
+
+    async def through(endpoint: Endpoint, what: Callable[[Services], Coroutine[Any, Any, Any]]) -> str:
+        try:
+            async with asyncio.timeout(VISIT_LIMIT_S):
+                await what(Services(endpoint, endpoint, LIMIT_S))
+        except ConfigError as error:
+            return str(error)
+        except TimeoutError:
+            found.noise.append(f"{what.__name__}: no end after {VISIT_LIMIT_S:.0f} s")
+            return "no end"
+        except Exception as error:  # noqa: BLE001 - any of them is what we look for
+            found.noise.append(f"{what.__name__}: {_leaves(error)}")
+            return "lost"
+        return DONE
+
+    async def initialising(services: Services) -> None:
+        await initialise(workload, services, "auto", lambda *_: None)
+
+    async def cleaning(services: Services) -> None:
+        await clean(scenario, services, False, lambda *_: None)
+
+    async def main(loop: Loop) -> None:
+        server = await serve(accounts, ())
+        middle = Middle(server, fault, True, loop, found)
+        with network(middle.listening()):
+            try:
+                middle.heals_s = math.inf
+                found.initialised = await through(bad, initialising)
+                middle.heals_s = 0.0
+                if (again := await through(own, initialising)) != DONE:
+                    found.noise.append(f"initialised again: {again}")
+                for account in accounts:
+                    await server.put(account, INBOX, HUMAN)
+                middle.heals_s = math.inf
+                found.cleaned = await through(bad, cleaning)
+                middle.heals_s = 0.0
+                if (again := await through(own, cleaning)) != DONE:
+                    found.noise.append(f"cleaned again: {again}")
+                for account in accounts:
+                    left = await server.messages(account)
+                    if left != [HUMAN]:
+                        found.noise.append(f"{account.login}: {len(left)} messages left, {left.count(HUMAN)} a human's")
+            finally:
+                await middle.close()
+
+    with _guarded(found):
+        try:
+            _, complaints = run(main)
+            found.noise += complaints
+        except (Exception, Stuck) as error:  # noqa: BLE001 - any of them is what we look for
+            found.noise.append(f"the command was lost: {_leaves(error)}")
+        gc.collect()
+    return found
+
+
+class Stuck(BaseException):
+    """The run uses up its CPU time."""
+
+
+@contextmanager
+def _guarded(outcome: Outcome | Provisioned) -> Iterator[None]:
+    """Bound the CPU time, measure the memory, collect all that is printed or logged as an error."""
+
+    def stuck(*_: Any) -> None:
+        raise Stuck(f"more than {CPU_LIMIT_S:.0f} s of CPU")
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name.partition(".")[0] not in ("mail", "pymap"):  # the servers' own affair
+                outcome.noise.append(f"logged by {record.name}: {record.getMessage()[:300]}")
+
+    before = signal.signal(signal.SIGPROF, stuck)
+    printed = io.StringIO()
+    keep = Keep(logging.ERROR)
+    logging.getLogger().addHandler(keep)
+    base_kib = _forget_peak()
+    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S, 2.0)
+    unraisable, sys.unraisablehook = (
+        sys.unraisablehook,
+        lambda it: outcome.noise.append(f"unraisable: {it.exc_value!r}"),
+    )
+    try:
+        with redirect_stderr(printed):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+        sys.unraisablehook = unraisable
+        logging.getLogger().removeHandler(keep)
+        outcome.memory_mib = (_peak_kib() - base_kib) // 1024
+        if printed.getvalue():
+            outcome.noise.append(f"printed: {printed.getvalue()[-300:]}")
+
+
+def _forget_peak() -> int:
+    """Let the kernel measure the peak from now on; what the process has now, in KiB (proc(5), clear_refs)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _peak_kib()
+
+
+def _peak_kib() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
+def _leaves(error: BaseException) -> str:
+    """Types and texts of all that a group of exceptions holds."""
+    if isinstance(error, BaseExceptionGroup):
+        return ", ".join(dict.fromkeys(map(_leaves, error.exceptions)))
+    return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+@cache
+def _scenario() -> Scenario:
+    place = Path(tempfile.mkdtemp(prefix="loadsim-hostile-"))
+    return scenario_of(
+        place, (PROFILE, USERS), day=f"{DAY_S:g}s", accounts={"user": "user{index}", "password": PASSWORD}
+    )
+
+
+@cache
+def _provisioned() -> Scenario:
+    place = Path(tempfile.mkdtemp(prefix="loadsim-hostile-"))
+    topology = [{"profile": str(place / "profile0.yaml"), "users": 2, "protocol": "imap"}]
+    return scenario_of(place, (PROFILE, 2), topology=topology, accounts={"user": "user{index}", "password": PASSWORD})

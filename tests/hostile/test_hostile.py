@@ -1,0 +1,54 @@
+"""Each fault through each driver: the run ends, nobody else notices, and the page says what was recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from .acts import Fault
+from .cases import play
+from .page import IMAP, SMTP, TABLES, Table, read
+
+
+def _runs() -> list[object]:
+    """Each fault through one of its drivers, in turn; `make hostile` runs all of them, which takes minutes."""
+    runs = []
+    for table in TABLES:
+        for number, fault in enumerate(table.faults):
+            drivers = [driver for driver in table.drivers if fault.concerns(driver)]
+            driver = drivers[number % len(drivers)]
+            name = f"{table.title}-{fault.name}-{driver}".replace(" ", "_")
+            runs.append(pytest.param(table, fault, driver, id=name))
+    return runs
+
+
+@pytest.mark.parametrize(("driver", "submission"), [("imap", "aiosmtplib"), ("aioimaplib", "pipelining")])
+def test_without_a_fault_all_tasks_are_ok(driver: str, submission: str) -> None:
+    """The man in the middle alone changes nothing, and mail arrives."""
+    outcome = play(None, driver, submission)
+    assert outcome.problems(None) == []
+    assert outcome.recorded() == {}
+    assert outcome.accepted and outcome.accepted == outcome.took == outcome.seen
+
+
+@pytest.mark.parametrize(("table", "fault", "driver"), _runs())
+def test_a_fault_stays_with_its_victims(table: Table, fault: Fault, driver: str) -> None:
+    """The run ends, bystanders' tasks are ok, all mail is accounted for, and the page has what was recorded."""
+    outcome = table.play(fault, driver)
+    problems = outcome.problems(fault)
+    assert problems == [], f"{table.title}, {fault.name}, {driver}: {problems}"
+    cells = read(table.title)[fault.name]
+    assert cells[1 + table.drivers.index(driver)] == outcome.cell(), "make hostile"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.title)
+def test_the_page_has_the_faults(table: Table) -> None:
+    """In their order and in their words; in each row nobody else noticed, and the run completed."""
+    found = read(table.title)
+    assert [(name, cells[0]) for name, cells in found.items()] == [(each.name, each.about) for each in table.faults]
+    assert {(cells[-3], cells[-1]) for cells in found.values()} == {("nothing", "completed")}
+
+
+def test_there_are_enough_faults() -> None:
+    """Each by a name of its own."""
+    for table, least in ((IMAP, 60), (SMTP, 40)):
+        assert len({fault.name for fault in table.faults}) == len(table.faults) >= least
