@@ -246,6 +246,7 @@ SETTINGS = [
     "topology.0.users=x",
     "topology.0.users.x=1",
     "topology.\u0660.users=3",
+    "topology." + "1" * 5000 + ".users=3",
     "topology.\u00b2.users=3",
     "topology=[]",
     "topology=1",

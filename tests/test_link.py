@@ -139,9 +139,12 @@ def test_a_line_may_hold_anything_but_its_end() -> None:
     assert both.heard[0] == [b"heard 7 1 \n"]
 
 
-@pytest.mark.parametrize("line", [b"heard 3\n", b"heard -1\n", b"3 x\n", b"heard\n", b"\n", b"x y\n", b"heard 0\n"])
+WRONG = [b"heard 3\n", b"heard -1\n", b"3 x\n", b"heard\n", b"\n", b"x y\n", b"heard 0\n", b"1_0 x\n", b"\xff x\n"]
+
+
+@pytest.mark.parametrize("line", [*WRONG, b"9" * 400 + b" x\n", b"heard " + b"9" * 5000 + b"\n"])
 def test_what_another_link_says_is_refused(line: bytes) -> None:
-    """It has said two lines, of which one was heard, and has heard one: whoever says otherwise is somebody else."""
+    """It has said two lines, of which one was heard, and has heard one. The refusal is a short line."""
     both = Ends()
     both.connect()
     both.settle()
@@ -149,7 +152,7 @@ def test_what_another_link_says_is_refused(line: bytes) -> None:
     both.ends[1].tell(b"b\n")
     both.settle()
     both.ends[0].tell(b"c\n")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"\Acontrol link: .{10,100}\Z"):
         both.ends[0].receive(line)
 
 

@@ -23,6 +23,7 @@ UNHEARD_LINES = 64
 """So many lines are said at most before the first of them was heard; the others wait."""
 
 _HEARD = b"heard"
+_MOST_DIGITS = 18
 
 
 def lines_in(message: object) -> list[bytes]:
@@ -86,9 +87,9 @@ class Link:
         """
         word, _, rest = line.partition(b" ")
         if word == _HEARD:
-            self._note(int(rest))
+            self._note(_number(rest))
         else:
-            number = int(word)
+            number = _number(word)
             if number > self._heard + 1:
                 raise ValueError(f"control link: expected line {self._heard + 1}, found line {number}")
             if number > self._heard:
@@ -125,3 +126,10 @@ class Link:
         assert self._write is not None
         for number, line in enumerate(islice(self._unheard, place, None), self._known + place + 1):
             self._write(b"%d %s" % (number, line))
+
+
+def _number(digits: bytes) -> int:
+    digits = digits.removesuffix(b"\n")
+    if not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        raise ValueError("control link: expected the number of a line, found something else")
+    return int(digits)

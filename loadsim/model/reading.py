@@ -25,6 +25,7 @@ Key = tuple[str | int, ...]
 
 _LONGEST_FOUND = 60
 _LONGEST_PATH = 200
+_LONGEST_INDEX = 9
 _SECRET = ("password", "password_file", "password_env", "password_command", "manifest_key", "accounts")
 """Keys whose values are never shown: all but the first and the key for the one who puts a password in their place."""
 
@@ -270,7 +271,7 @@ def _set(document: Any, setting: str) -> Key:
     for at, part in enumerate(parts):
         step: str | int = part
         if isinstance(place, list):
-            if not part.isdecimal() or int(part) >= len(place):
+            if not part.isdecimal() or len(part) > _LONGEST_INDEX or int(part) >= len(place):
                 indices = f"an index from 0 to {len(place) - 1}" if place else "no index, for there is nothing"
                 raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {show(part)}")
             step = int(part)
