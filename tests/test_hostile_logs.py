@@ -37,9 +37,10 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
 from loadsim.results import container, log_schema
 from loadsim.results.criteria import OLDER
+from loadsim.results.hand import Hand
 from loadsim.results.merge import read_logs
 from loadsim.results.records import NEVER
-from loadsim.results.timinglog import write_log
+from loadsim.results.timinglog import read_log, write_log
 
 Capture = pytest.CaptureFixture[str]
 
@@ -388,3 +389,11 @@ def test_any_records(capsys: Capture, tmp_path: Path, data: st.DataObject) -> No
         )
     block[1] = bytes(payload)
     all_verbs(capsys, parts.write(tmp_path / "odd.tlog"), swept(tmp_path / "out"))
+
+
+def test_the_first_user_of_an_older_log_may_be_missing(tmp_path: Path) -> None:
+    """As any other key of the header, it may be null; the log then does not say who its users were."""
+    log = read_log(write_engine(tmp_path / "c1.0.tlog", hand=None, first_user=None))
+    assert log.sources[0].hand is None
+    log = read_log(write_engine(tmp_path / "c1.1.tlog", hand=None, first_user=5))
+    assert log.sources[0].hand == Hand(6, 1, 5, 7)

@@ -31,6 +31,9 @@ from loadsim.results.shapes import (
 LONGEST_S = 2**25
 """Of seconds in a document, more than a year: no run is longer (see `model.fields.LONGEST_S`)."""
 
+SHORTEST_DAY_S = 1e-6
+"""Users are divided by it: the figures have to stay finite."""
+
 MOST_NS = 2**62
 """Of an instant of a clock. The difference of two fits into 64 bits."""
 
@@ -209,7 +212,7 @@ _HEADER: Mapping[str, Check] = {
     "rebased": switch,
     "profiles": or_none(_TEXTS),
     "groups": or_none(_groups),
-    **dict.fromkeys(("profile_day_s", "day_s"), or_none(number(0, LONGEST_S, above=True))),
+    **dict.fromkeys(("profile_day_s", "day_s"), or_none(number(SHORTEST_DAY_S, LONGEST_S))),
     **dict.fromkeys(("night_s", "duration_s"), or_none(_SECONDS)),
     "compression": or_none(_FACTOR),
     **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),

@@ -227,7 +227,7 @@ def _hand_of(about: Mapping[str, Any], users: int) -> Hand | None:
     """Who the users of an engine were. Before there were hands, they were consecutive ones, from `first_user` on."""
     if about.get("hand"):
         return Hand(**about["hand"])
-    first = int(about.get("first_user", 0))
+    first = int(about.get("first_user") or 0)
     return Hand(first + users - 1, 1, first, first + users) if first else None
 
 
