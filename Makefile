@@ -1,10 +1,13 @@
 # run: see loadsim work, on a mail server that is started for it.  test: everything that proves it.  check: style, types, layers.
 # lock: renew requirements/ from pyproject.toml.  audit: look up known weaknesses of the locked packages (needs pypi.org).
 # hostile: run each fault of a mail server by itself, and write the tables of docs/explanation/reliability.md.
+# fuzz: random input to all readers, for SECONDS on all cores (SEED says which).  nightly: an hour of it, audit, benches.
 # bench: what loadsim costs on this machine; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
+SECONDS ?= 60
+SEED ?= 1
 
 # Tests of what loadsim uses of its dependencies: these also run with the oldest and the newest versions allowed.
 VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.py export.py live.py machine.py metrics.py \
@@ -12,12 +15,13 @@ VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.p
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: run test test-suite test-oldest test-newest check format hostile bench lock audit clean-venv
+.PHONY: run test test-suite test-oldest test-newest check format hostile fuzz nightly bench lock audit clean-venv
 
 run: $(VENV)/.installed
 	$(BIN)/loadsim run quickstart
 
-test: test-suite test-oldest test-newest
+# With two processes at least, 60 s of fuzzing are two minutes or more.
+test: test-suite test-oldest test-newest fuzz
 
 test-suite: $(VENV)/.installed-dev
 	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
@@ -47,6 +51,12 @@ format: $(VENV)/.installed-dev
 
 hostile: $(VENV)/.installed-dev
 	PYTHONPATH=tests $(BIN)/python -m hostile --write
+
+fuzz: $(VENV)/.installed-dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
+
+nightly: audit bench
+	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m bench $(BENCH)

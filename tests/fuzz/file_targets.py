@@ -1,0 +1,456 @@
+"""Targets that are files: timing logs, scenarios and profiles, settings, tables of accounts, run directories."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from atexit import register
+from functools import cache
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from hostile_logs import Parts, write_engine, write_machine
+
+from loadsim.errors import ConfigError, LogError
+from loadsim.model.accounts import read_table
+from loadsim.model.profile import load_profile
+from loadsim.model.reading import Origin, override, parse, read_yaml, shipped, write_yaml
+from loadsim.model.scenario import _DOCUMENT, load_scenario
+from loadsim.report.answer import summarise
+from loadsim.report.criteria_file import criteria_of
+from loadsim.report.csv_export import export_csv
+from loadsim.report.document import to_json
+from loadsim.report.one_run import describe_run
+from loadsim.report.recorded import read_run
+from loadsim.report.records_text import record_lines
+from loadsim.results import container
+from loadsim.results.check import check_log
+from loadsim.results.records import KINDS
+from loadsim.results.timinglog import read_log
+
+from .mutate import Make, changed, mutated, odd_document
+from .target import Target
+
+
+@cache
+def place() -> Path:
+    """Return a directory of this process."""
+    directory = Path(tempfile.mkdtemp(prefix="fuzz"))
+    register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def _file(name: str, data: bytes) -> Path:
+    path = place() / name
+    path.write_bytes(data)
+    return path
+
+
+# --- timing logs ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _sound_logs() -> tuple[Parts, Parts]:
+    directory = place() / "sound"
+    return Parts(write_engine(directory / "engine.tlog")), Parts(write_machine(directory / "machine.tlog"))
+
+
+def _log_bytes(parts: Parts) -> bytes:
+    return parts.write(place() / "made.tlog").read_bytes()
+
+
+def _damaged(random: Random) -> bytes:
+    data = _log_bytes(random.choice(_sound_logs()))
+    for _ in range(random.choice((1, 1, 2, 5))):
+        data = changed(random, data, (b"LSTLOG\r\n", b"\xff" * 4, b"\0" * 8))
+    return data
+
+
+LOG_WORDS = """
+    run client engine users engine_users hand slice sources damages criteria limits weights planned_load window_s
+    groups mode stress canonical start_ns ended completed given_up lost_users lags_us at_ns core_shares epoch_ns
+    format night_s READ SEND LOGON imap medium machine generator_cpu hits number first_user server_here
+""".split()  # noqa: SIM905
+
+
+def _odd_log(random: Random) -> bytes:
+    """A log whose checksums are right, and whose contents are not."""
+    sound = random.choice(_sound_logs())
+    parts = Parts.__new__(Parts)
+    parts.header, parts.blocks = sound.header, [list(block) for block in sound.blocks]
+    for _ in range(random.choice((1, 1, 1, 2, 3))):
+        block = random.choice(parts.blocks)
+        kind = random.randrange(10)
+        if kind < 4:
+            parts.header = odd_document(random, parts.header, LOG_WORDS)
+        elif kind == 4:
+            parts.blocks.insert(random.randrange(len(parts.blocks) + 1), list(block))
+        elif kind == 5:
+            parts.blocks.remove(block)
+            if not parts.blocks:
+                break
+        elif isinstance(block[1], bytes):
+            block[1] = _odd_records(random, block)
+        else:
+            block[1] = odd_document(random, block[1], LOG_WORDS)
+    return _log_bytes(parts)
+
+
+INSTANTS = (0, 1, -1, 2**31, 2**40, 2**50, 2**55, 2**62, 2**63 - 1, -(2**63), -(2**50))
+
+
+def _odd_records(random: Random, block: list[Any]) -> bytes:
+    kind = next((each for each in KINDS.values() if each.number == block[0] & ~container.NAMED), None)
+    if kind is None or not block[1] or random.random() < 0.1:
+        return changed(random, block[1])
+    dtype = kind.named if block[0] & container.NAMED else kind.plain
+    records = np.frombuffer(block[1][: len(block[1]) // dtype.itemsize * dtype.itemsize], dtype).copy()
+    name = random.choice(dtype.names or ())
+    for number in range(len(records)) if random.random() < 0.2 else [random.randrange(len(records))]:
+        field = records[name]
+        if field.dtype.kind in "iu":
+            info = np.iinfo(field.dtype)
+            field[number] = max(int(info.min), min(int(info.max), random.choice((*INSTANTS, int(field[number]) + 1))))
+        elif field.dtype.kind == "f":
+            most = float(np.finfo(field.dtype).max)
+            field[number] = random.choice((0.0, -1.0, most, -most, float("inf"), float("nan"), 1e-38, 1e9))
+        else:
+            field[number] = bytes(random.randrange(256) for _ in range(random.randrange(20)))
+    return records.tobytes()
+
+
+def _read(path: Path, depth: int) -> None:
+    """Do what the commands on logs do; the deeper, the more."""
+    check_log(path)
+    log = read_log(path)
+    for _ in islice(record_lines(log), 1000):
+        pass
+    if depth:
+        for kind in ("tasks", "mails", "commands", "health"):
+            export_csv(log, StringIO(), kind)
+        summarise([path], commands=True, by="task" if depth % 2 else None)
+
+
+def _log(data: bytes) -> None:
+    _read(_file("case.tlog", data), 0)
+
+
+def _log_answer(data: bytes) -> None:
+    _read(_file("case.tlog", data), 2)
+
+
+# --- scenarios --------------------------------------------------------------------------------------------------------
+
+SCENARIOS = tuple(path.read_bytes() for path in sorted(shipped("scenarios").glob("*.yaml")))
+PROFILES = tuple(path.read_bytes() for path in sorted(shipped("profiles").rglob("*/medium.yaml")))
+OWN = b"""\
+name: x
+server: {host: 127.0.0.1, imap: {port: 143, tls: none}, smtp: {port: 25}}
+domain: sim.test
+accounts: {user: "user{n}", password: "secret"}
+topology: [{profile: loadsim-5.5/light, users: 3}]
+lists: {count: 2, size: 3}
+run: {day_length: 120s, ramp_up: 5s, warm_up: 12s, window: 30s, seed: 3}
+criteria: {score_ms: {max: 10}, tasks.scored: {failed_share: {max: 5%}}}
+limits: {done: 80%, hits: 1, generator: {lag_p99_ms: 50, lag_share: null}}
+weights: {READ: 10}
+"""
+YAML_WORDS = (
+    b": ",
+    b"- ",
+    b"\n",
+    b"  ",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"&a ",
+    b"*a",
+    b"!!python/object:os.system ",
+    b"!!int ",
+    b"!!binary ",
+    b"!!timestamp ",
+    b"!!set ",
+    b"!!omap ",
+    b"!!float ",
+    b"<<: ",
+    b"---\n",
+    b"...\n",
+    b"%YAML 9.9\n",
+    b"? ",
+    b"| \n",
+    b"> \n",
+    b"#",
+    b"null",
+    b"~",
+    b"yes",
+    b".inf",
+    b".nan",
+    b"1e400",
+    b"9" * 5000,
+    b"2001-01-01",
+    b"0x",
+    b"1:30",
+    b"0s",
+    b"99999999h",
+    b"1h1m",
+    b"100%",
+    b"101%",
+    b"1" * 400 + b"%",
+    b"22K",
+    b"9999999999999M",
+    b"server",
+    b"embedded",
+    b"domain",
+    b"accounts",
+    b"topology",
+    b"users",
+    b"profile",
+    b"loadsim-5.5/medium",
+    b"module",
+    b"lists",
+    b"cover",
+    b"count",
+    b"size",
+    b"run",
+    b"day_length",
+    b"window",
+    b"mode",
+    b"stress",
+    b"seed",
+    b"criteria",
+    b"score_ms",
+    b"max",
+    b"limits",
+    b"generator",
+    b"weights",
+    b"READ",
+    b"client",
+    b"engines",
+    b"submission",
+    b"initialise",
+    b"abort_on",
+    b"cluster",
+    b"night_length",
+    b"tls",
+    b"starttls",
+    b"sources",
+    b"::1",
+    b"{n}",
+    b"{n:05}",
+    b"a.b.c",
+    b"new_mail",
+    b"browse",
+    b"based_on",
+    b"start_state",
+    b"sources:",
+    b"&a [*a, *a, *a]",
+    b"&b [*a, *a, *a, *a]",
+    b"x: &x {y: *x}\n",
+)
+
+
+def _scenario(data: bytes) -> None:
+    load_scenario(str(_file("case.yaml", data)), passwords=False)
+
+
+def _profile(data: bytes) -> None:
+    load_profile(str(_file("profile.yaml", data)))
+
+
+def _yaml(data: bytes) -> None:
+    read_yaml(data.decode("utf-8", "replace"), "x")
+
+
+def _odd_yaml(texts: tuple[bytes, ...]) -> Make:
+    """A document with odd values, as a text."""
+    words = [word.decode("utf-8", "replace") for word in YAML_WORDS if word.isalnum() or b"_" in word]
+    documents = [read_yaml(text.decode(), "x") for text in texts]
+
+    def make(random: Random) -> bytes:
+        document = odd_document(random, random.choice(documents), words)
+        try:
+            data = write_yaml(document).encode("utf-8", "replace")
+        except (RecursionError, ValueError):
+            data = json.dumps(document).encode()
+        return changed(random, data, YAML_WORDS) if random.random() < 0.2 else data
+
+    return make
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+SETTINGS = (
+    b"topology.0.users=200",
+    b"run.window=30s",
+    b"accounts.password=x",
+    b"criteria.score_ms={max: 5}",
+    b"limits.generator.lag_p99_ms=1",
+    b"lists.size=3\0run.seed=1",
+    b"server.imap.port=143",
+    b"weights.READ=1",
+)
+SETTING_WORDS = (
+    *YAML_WORDS,
+    b"=",
+    b".",
+    b"0",
+    b"\xc2\xb2",
+    b"\xd9\xa3",
+    b"-1",
+    b"..",
+    b"\0",
+    b"topology.0.",
+    b"criteria.",
+)
+
+
+def _settings(data: bytes) -> None:
+    document = json.loads(json.dumps(_own_document()))
+    settings = data.decode("utf-8", "surrogateescape").split("\0")  # as the command line brings them
+    origin = Origin("case.yaml", override(document, settings))
+    parse(_DOCUMENT, document, origin)
+
+
+@cache
+def _own_document() -> Any:
+    return read_yaml(OWN.decode(), "x")
+
+
+# --- accounts, criteria, run directories ------------------------------------------------------------------------------
+
+TABLES = (
+    b'user,password\nann,secret\nbob,"a,b"\n',
+    b"user,password,address\r\nann,x,ann@sim.test\r\nbob,y,bob@sim.test\r\n",
+)
+TABLE_WORDS = (
+    b",",
+    b'"',
+    b"\n",
+    b"\r\n",
+    b"user",
+    b"password",
+    b"address",
+    b"@sim.test",
+    b"\0",
+    b"\xef\xbb\xbf",
+    b"ann",
+    b"@",
+    b"x" * 140_000,
+)
+
+
+def _table(data: bytes) -> None:
+    read_table(_file("accounts.csv", data), "sim.test")
+
+
+@cache
+def _figures() -> Any:
+    return summarise([write_engine(place() / "figures" / "c1.0.tlog")], commands=True).score
+
+
+def _criteria(data: bytes) -> None:
+    criteria_of(_file("criteria.yaml", data), _figures())
+
+
+CRITERIA = (
+    b"criteria: {score_ms: {max: 10}, tasks.READ: {p95_ms: {below: 5}}, delivery.p95_ms: null}\n",
+    b"criteria: {by_protocol.imap.tasks.SEND.mean_ms: {min: 1, max: 2}, failed_share: {max: 5%}}\n",
+    OWN,
+)
+CRITERIA_WORDS = (
+    *YAML_WORDS,
+    b"tasks",
+    b"scored",
+    b"inbox",
+    b"by_protocol",
+    b"imap",
+    b"p95_ms",
+    b"below",
+    b"min",
+    b"delivery",
+    b"throughput",
+    b"tasks.READ.p95_ms",
+    b"lost",
+    b"undelivered",
+    b".",
+)
+
+EVENTS = (
+    b'{"at": "2026-01-05T08:00:00+00:00", "t_s": 1.5, "event": "start", "users": 2}\n'
+    b'{"t_s": 3.0, "event": "engine lost", "engine": "0", "why": "signal 9"}\n'
+    b'{"t_s": 4.0, "event": "abort", "why": "x"}\n{"event": "end", "t_s": 9.0}\n',
+)
+SPLIT = b"\n%%%\n"
+
+
+def _run_directory(data: bytes) -> None:
+    """A sound log; the events, and behind a mark the scenario, are the case's."""
+    directory = place() / "run"
+    if not directory.exists():
+        write_engine(directory / "logs" / "c1.0.tlog")
+    events, _, scenario = data.partition(SPLIT)
+    (directory / "events.jsonl").write_bytes(events)
+    (directory / "scenario.yaml").write_bytes(scenario)
+    to_json(describe_run(read_run(str(directory)), {}))
+
+
+def _odd_events(random: Random) -> bytes:
+    lines = [json.loads(line) for line in EVENTS[0].splitlines()]
+    data = b"\n".join(json.dumps(each).encode() for each in odd_document(random, lines, LOG_WORDS) or [1])
+    return data + SPLIT + OWN
+
+
+def _first(*makes: Make) -> Make:
+    """One of these, at random."""
+
+    def make(random: Random) -> bytes:
+        return random.choice(makes)(random)
+
+    return make
+
+
+BAD_INPUT = (ConfigError,)
+
+TARGETS = (
+    Target("log-bytes", _damaged, _log, (LogError,), base_ms=500, memory_per_byte=4000),
+    Target("log-contents", _odd_log, _log, (LogError,), base_ms=500, memory_per_byte=4000),
+    Target("log-answer", _odd_log, _log_answer, (LogError,), base_ms=1000, us_per_byte=20, memory_per_byte=4000),
+    Target("yaml", mutated((OWN, *CRITERIA, *SCENARIOS), YAML_WORDS), _yaml, BAD_INPUT, us_per_byte=200),
+    Target(
+        "scenario",
+        _first(mutated((OWN,), YAML_WORDS), _odd_yaml((OWN, *SCENARIOS))),
+        _scenario,
+        BAD_INPUT,
+        base_ms=300,
+        us_per_byte=200,
+        memory_per_byte=4000,
+    ),
+    Target(
+        "profile",
+        _first(mutated(PROFILES, YAML_WORDS), _odd_yaml(PROFILES)),
+        _profile,
+        BAD_INPUT,
+        0.5,
+        base_ms=300,
+        us_per_byte=200,
+        memory_per_byte=4000,
+    ),
+    Target("set", mutated(SETTINGS, SETTING_WORDS), _settings, BAD_INPUT, us_per_byte=200, memory_per_byte=4000),
+    Target("accounts", mutated(TABLES, TABLE_WORDS), _table, BAD_INPUT, us_per_byte=20),
+    Target("criteria", mutated(CRITERIA, CRITERIA_WORDS), _criteria, BAD_INPUT, us_per_byte=200, memory_per_byte=4000),
+    Target(
+        "run-directory",
+        _first(_odd_events, mutated(tuple(each + SPLIT + OWN for each in EVENTS), YAML_WORDS)),
+        _run_directory,
+        (),
+        base_ms=2000,
+        us_per_byte=200,
+        memory_per_byte=4000,
+    ),
+)

@@ -1,0 +1,287 @@
+"""Targets without I/O: what servers send, and what an e-mail holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from random import Random
+from typing import Any
+
+from loadsim.errors import ProtocolError, TaskFailed
+from loadsim.model.evidence import Evidence
+from loadsim.protocols.imap.grammar import number_of, numbers_of
+from loadsim.protocols.imap.reading import (
+    evidence_of,
+    has_evidence_section,
+    header_of,
+    origin_of,
+    structure_of,
+    text_of,
+)
+from loadsim.protocols.imap.responses import Condition, Fetched, Leaf, Multipart, Search, Tagged
+from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.smtp.wire import Wire as SmtpWire
+
+from .mutate import Make, mutated
+from .target import Target, pieces
+
+MOST_NUMBERS = 1000
+"""Of a set that a server sent, this many are looked at."""
+
+MOST_WORDS = 20
+"""Of a response code, this many are taken for numbers."""
+
+
+class Different(AssertionError):
+    """The same bytes had another meaning when the network cut them."""
+
+
+def whole_and_cut(feed: Callable[[], Callable[[bytes], Iterable[Any]]], data: bytes) -> list[Any]:
+    """Feed the data at once and in pieces. Return what came of it, a `TaskFailed` last if there was one.
+
+    Which of two errors comes first may depend on the cuts.
+    """
+    whole = _fed(feed(), [data])
+    cut = _fed(feed(), pieces(data))
+    if [_meaning(each) for each in whole] != [_meaning(each) for each in cut]:
+        raise Different(f"at once {repr(whole)[-80:]}, in pieces {repr(cut)[-80:]}")
+    return whole
+
+
+def _meaning(found: Any) -> object:
+    return type(found) if isinstance(found, TaskFailed) else repr(found)
+
+
+def _fed(feed: Callable[[bytes], Iterable[Any]], cut: list[bytes]) -> list[Any]:
+    found: list[Any] = []
+    try:
+        for piece in cut:
+            found += feed(piece)
+    except TaskFailed as failure:
+        found.append(failure)
+    return found
+
+
+# --- IMAP -------------------------------------------------------------------------------------------------------------
+
+ADDRESS = b'("Ann \\"A\\"" NIL "ann" "sim.test")'
+EVIDENCE = b"run=initial; from=12; id=iabcdefghijklmnop; kind=new; sent=1761955200000000; body=0123456789abcdef"
+ENVELOPE = (
+    b'("Sat, 01 Nov 2025 00:00:00 +0000" "=?utf-8?B?w6Q=?= =?utf-8?Q?=C3=A4_x?=" (%b) (%b) (%b) (%b%b) NIL NIL NIL '
+    b'"<iabc.initial@sim.test>")' % ((ADDRESS,) * 5)
+)
+STRUCTURE = (
+    b'(("text" "plain" ("charset" "utf-8") NIL NIL "quoted-printable" 1234 33 NIL ("inline" NIL) NIL)'
+    b'(("text" "html" NIL NIL NIL "7bit" 5 1)("image" "png" ("name*" "utf-8\'\'%e4") "<id>" NIL "base64" 99) '
+    b'"alternative" ("boundary" "=_x") NIL)'
+    b'("application" "pdf" ("name" "=?utf-8?q?a?=") NIL NIL "base64" 5000 NIL '
+    b'("attachment" ("filename*0*" "utf-8\'\'a%20" "filename*1" "b.pdf")) NIL)'
+    b'("message" "rfc822" NIL NIL NIL "7bit" 300 ' + ENVELOPE + b' ("text" "plain" NIL NIL NIL "7bit" 3 1) 9) '
+    b'"mixed" ("boundary" "x") NIL NIL)'
+)
+FETCHES = (
+    b"* 1 FETCH (UID 7 FLAGS (\\Seen $Forwarded) RFC822.SIZE 2048 ENVELOPE " + ENVELOPE + b" "
+    b"BODY[HEADER.FIELDS (X-LOADSIM)] {%d}\r\nX-LoadSim: %b\r\n\r\n)\r\n" % (len(EVIDENCE) + 15, EVIDENCE),
+    b"* 2 FETCH (UID 8 BODYSTRUCTURE " + STRUCTURE + b")\r\n",
+    b'* 3 FETCH (UID 9 BODYSTRUCTURE ("text" "plain" ("charset" "x") NIL NIL "7bit" 5 1))\r\n',
+    b"* 4 FETCH (BODY[1] {11}\r\nhello\r\nwor\r UID 10)\r\n* 5 FETCH (UID 11 BODY[1.2] NIL)\r\n",
+    b'* 6 FETCH (UID 12 ENVELOPE (NIL NIL NIL NIL NIL ((NIL NIL "group" NIL)) NIL NIL NIL {3}\r\n<x>))\r\n',
+    b"* 7 FETCH (FLAGS ())\r\n* 8 FETCH (UID 1 BODY[] ~{4}\r\n\0\1\2\3)\r\n",
+)
+LINES = (
+    b"* OK [CAPABILITY IMAP4rev1 AUTH=PLAIN SASL-IR IDLE MOVE UIDPLUS LITERAL+] ready\r\n",
+    b'* LIST (\\HasNoChildren \\Sent) "/" "Sent Items"\r\n* LIST (\\Noselect) NIL "&AOQ-"\r\n',
+    b"* STATUS INBOX (MESSAGES 3 UIDNEXT 4294967295)\r\n* 12 EXISTS\r\n* 0 RECENT\r\n* 3 EXPUNGE\r\n",
+    b"* OK [UIDVALIDITY 1761955200] ok\r\n* OK [UIDNEXT 12] x\r\nt1 OK [READ-WRITE] done\r\n",
+    b'* SEARCH 1 2 3 (MODSEQ 5)\r\n* ESEARCH (TAG "t1") UID COUNT 3 ALL 1:3,7,4294967290:4294967295\r\n',
+    b"t1 OK [APPENDUID 7 12:13] done\r\nt2 OK [COPYUID 7 1:3,5 11:13,15] done\r\n+ go on\r\n* BYE bye\r\n",
+    b"t3 NO [OVERQUOTA] full\r\nt4 BAD\r\n* PREAUTH x\r\n* CAPABILITY IMAP4rev2\r\n* ENABLED X\r\n+ \r\n",
+)
+IMAP_WORDS = (
+    b"* ",
+    b"+ ",
+    b"\r\n",
+    b"t1 OK ",
+    b"t2 NO ",
+    b"NIL",
+    b'""',
+    b"{0}\r\n",
+    b"{1}\r\nx",
+    b"{5+}\r\n",
+    b"{99999999}\r\n",
+    b"{67108865}\r\n",
+    b"{18446744073709551616}\r\n",
+    b"~{3}\r\nabc",
+    b'"\\"',
+    b"BODY[",
+    b"BODY[]<0> ",
+    b" FETCH (",
+    b"ENVELOPE ",
+    b"BODYSTRUCTURE ",
+    b"FLAGS (\\Seen)",
+    b"UID 5 ",
+    b"* 4294967295 EXISTS\r\n",
+    b"1:4294967295",
+    b"1:999999,",
+    b"4294967295:1",
+    b"1:*",
+    b"* ESEARCH ALL 1:999999\r\n",
+    b"[COPYUID 1 1:999999 1:999999] ",
+    b"[APPENDUID 1 1] ",
+    b"[UIDVALIDITY abc] ",
+    b"* LIST () NIL ",
+    b"&AAA-&2AE-&",
+    b"* BYE ",
+    b"text",
+    b"message",
+    b"rfc822",
+    b"attachment",
+    b"=?utf\xa38?b?w6Q=?=",
+    b"filename*",
+    b"idna''abc",
+    ADDRESS,
+)
+
+
+def _imap_wire(data: bytes) -> None:
+    for response in whole_and_cut(lambda: Wire().feed, data):
+        if isinstance(response, Search):
+            list(islice(_allowed(iter, response.numbers) or (), MOST_NUMBERS))
+        elif isinstance(response, Condition | Tagged) and response.code is not None:
+            for word in response.code.arguments.split(" ")[:MOST_WORDS]:
+                _allowed(numbers_of, word)
+                _allowed(number_of, word)
+        elif isinstance(response, Fetched):
+            _show(response)
+
+
+def _allowed(read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return read(value)
+    except ProtocolError:
+        return None
+
+
+def _show(fetched: Fetched) -> None:
+    header = header_of(fetched, None)
+    origin_of(fetched)
+    evidence_of(fetched)
+    has_evidence_section(fetched)
+    if header is not None:
+        assert len(header.subject) <= 10_000, "a long subject"
+    if fetched.structure is not None:
+        structure = structure_of(fetched.structure)
+        for part in (structure.text, *structure.attachments):
+            assert part is None or part.filename is None or isinstance(part.filename, str)
+
+
+# --- e-mails ----------------------------------------------------------------------------------------------------------
+
+CHARSETS = (
+    *b"utf-8 us-ascii iso-8859-1 windows-1252 utf-16 utf-16-le utf-32 utf-7 utf-8-sig koi8-u idna punycode".split(),
+    *b"undefined unicode_escape raw_unicode_escape hex base64 rot13 zlib bz2 uu quopri mbcs oem cp65001".split(),
+    *b"iso-2022-jp hz gb18030 big5 shift_jis euc-kr x-unknown utf\xa38 utf8\0 ../x utf-8*en".split(),
+    b"",
+    b"\0",
+    b"a" * 300,
+)
+TEXTS = (
+    b"=?utf-8?B?w6Q=?= =?iso-8859-1?Q?=E4_x?= plain",
+    b"Re: =?utf-8?q?=F0=9F=98?= =?utf-8?q?=80?=",
+    b"plain \xc3\xa4 \xff",
+    b"=?utf-16?b?AGEAYg==?=",
+)
+
+
+def _text(data: bytes) -> None:
+    text_of(data)
+
+
+def _parameters(data: bytes) -> None:
+    """Pairs of keys and values, between NULs, become the parameters of a part."""
+    words = data.split(b"\0")
+    parameters = {
+        key.decode("utf-8", "replace").lower(): value for key, value in zip(words[::2], words[1::2], strict=False)
+    }
+    leaf = Leaf("application/pdf", {}, "base64", 10, "attachment", parameters)
+    structure = structure_of(Multipart("mixed", (leaf, Leaf("text/plain", parameters, "7bit", 5, None, {}))))
+    assert len(structure.attachments) == 1
+
+
+def _evidence(data: bytes) -> None:
+    Evidence.parse(data.decode("utf-8", "replace"))
+
+
+def _charsets(make: Make) -> Make:
+    """The same with odd character sets in the places of sound ones."""
+
+    def other(random: Random) -> bytes:
+        data = make(random)
+        for sound in (b"utf-8", b"iso-8859-1", b"utf-16"):
+            if random.random() < 0.3:
+                data = data.replace(sound, random.choice(CHARSETS))
+        return data
+
+    return other
+
+
+TEXT_WORDS = (
+    b"=?",
+    b"?=",
+    b"?B?",
+    b"?Q?",
+    b"=",
+    b"_",
+    b"=?utf-8?b?",
+    b"=?utf-8?q?",
+    b"\r\n ",
+    b"====",
+    b"=E4",
+    *CHARSETS,
+)
+PARAMETERS = (
+    b"filename*\0utf-8''a%20b.pdf",
+    b"filename*0*\0utf-8'en'a%e4\0filename*1\0b\0filename*2*\0%c3%a4",
+    b"filename\0=?utf-8?q?a.pdf?=",
+    b"name\0x.pdf\0name*0\0y",
+)
+
+# --- SMTP -------------------------------------------------------------------------------------------------------------
+
+REPLIES = (
+    b"220 mail.test ESMTP\r\n",
+    b"250-mail.test\r\n250-PIPELINING\r\n250-SIZE 1000\r\n250-AUTH PLAIN LOGIN\r\n250-AUTH=LOGIN\r\n250 8BITMIME\r\n",
+    b"235 2.7.0 ok\r\n250 2.1.0 ok\n250 2.1.5 ok\r\n354 go\r\n250 2.0.0 queued\r\n221 bye\r\n",
+    b"550-5.1.1 no\r\n550 5.1.1 such user\r\n421 4.3.2 closing\r\n",
+)
+SMTP_WORDS = (
+    *b"250 |250-|354 |421 4.0.0 x|550 5.1.1 |\r\n|\n|221 bye\r\n|250\r\n|199 |600 |250\tx|-|2 50 ".split(b"|"),
+    b"AUTH PLAIN",
+    b"SIZE 99",
+    b"x" * 600,
+    b"250-x\r\n" * 400,
+)
+
+
+def _smtp_wire(data: bytes) -> None:
+    for reply in whole_and_cut(lambda: SmtpWire().feed, data):
+        if not isinstance(reply, TaskFailed):
+            assert 200 <= reply.code < 600 and isinstance(reply.text, str)
+
+
+TARGETS = (
+    Target("imap-wire", mutated(LINES + FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
+    Target("imap-fetch", mutated(FETCHES, IMAP_WORDS), _imap_wire, (ProtocolError,), 2),
+    Target("mail-text", _charsets(mutated(TEXTS, TEXT_WORDS)), _text, ()),
+    Target("mail-parameters", _charsets(mutated(PARAMETERS, (b"\0", *TEXT_WORDS))), _parameters, ()),
+    Target(
+        "evidence",
+        mutated(
+            (EVIDENCE, EVIDENCE.replace(b"; ", b";\r\n\t")),
+            (b"from=", b"sent=", b"run=", b";", b"=", b"id=", b"\xc2\xb2"),
+        ),
+        _evidence,
+        (),
+    ),
+    Target("smtp-wire", mutated(REPLIES, SMTP_WORDS), _smtp_wire, (ProtocolError,)),
+)
