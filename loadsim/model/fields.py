@@ -119,7 +119,7 @@ def _amount(value: object) -> float:
     return number
 
 
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_PERCENT = re.compile(r"(\d{1,9}(?:\.\d{1,300})?)\s*%")
 
 
 def _share(value: object) -> float:
