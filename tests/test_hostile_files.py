@@ -115,6 +115,8 @@ DOCUMENTS: dict[str, str | bytes] = {
     "many users": with_key("topology: [{profile: loadsim-5.5/light, users: 99999999999999}]"),
     "a share beyond reals": with_key("criteria: {failed_share: {max: " + "9" * 400 + "%}}"),
     "a long fraction of a share": with_key("criteria: {failed_share: {max: 0." + "9" * 5000 + "%}}"),
+    "a size beyond reals": with_key("criteria: {generator.rss_bytes: {max: " + "9" * 400 + "}}"),
+    "a size beyond reals, as a text": with_key("criteria: {generator.rss_bytes: {max: " + "9" * 400 + "M}}"),
     "a long duration": with_key("run: {day_length: " + "9" * 400 + "h}"),
     "a long share": with_key("limits: {done: '" + "9" * 5000 + "%'}"),
     "a long size": with_key("lists: {size: {min: " + "9" * 5000 + "}}"),

@@ -159,12 +159,13 @@ def _milliseconds(value: object) -> int:
     return round(_duration(value) * 1000)
 
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KM]?)")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KM]?)")
 _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
 
 
 def _size(value: object) -> int:
-    match = _SIZE.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    text = str(value) if type(value) is int and 0 <= value < 10**15 else value
+    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise refused("a size such as 22K (of 1024 bytes)")
     return round(float(match[1]) * _UNITS[match[2]])
