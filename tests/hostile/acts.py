@@ -51,7 +51,7 @@ class Fault:
 
     `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies` says that
     the server claims to have taken mail that it drops. Unless it `heals` in time, it strikes to the end of the run, but
-    `most` times. `connection` is the scenario's, for SMTP.
+    `most` times. `connection` is the scenario's, for SMTP. The drivers `unasked` never ask for what it alters.
     """
 
     name: str
@@ -63,10 +63,11 @@ class Fault:
     heals: bool = True
     most: int = 1000
     connection: str = "kept"
+    unasked: tuple[str, ...] = ()
 
     def concerns(self, driver: str) -> bool:
-        """Return False if the driver never sends the command at which this strikes."""
-        return self.strikes[0].at not in _NEVER_SENT.get(driver, ())
+        """Return False if the driver never asks for what this alters."""
+        return driver not in self.unasked and self.strikes[0].at not in _NEVER_SENT.get(driver, ())
 
 
 def says(text: bytes) -> Act:

@@ -190,7 +190,7 @@ IMAP_FAULTS = (
     _fault("NUL bytes", "sends NUL bytes within the data", "FETCH", _in_fetch(b"FLAGS (\0\0)")),
     _fault("UID 0", "gives messages the UID 0", "FETCH", edits(rb"UID \d+", b"UID 0")),
     _fault("UID of 80 bits", "gives messages a UID of 10^24", "FETCH", edits(rb"UID \d+", b"UID 1" + b"0" * 24)),
-    _fault("size of 80 bits", "gives messages 10^24 bytes", "FETCH", edits(rb"RFC822.SIZE \d+", b"RFC822.SIZE 1" + b"0" * 24)),
+    _fault("size of 80 bits", "gives messages 10^24 bytes", "FETCH", edits(rb"RFC822.SIZE \d+", b"RFC822.SIZE 1" + b"0" * 24), unasked=("init, clean",)),
     _fault("messages unasked", "sends 20,000 messages that nobody asked for", "FETCH", ahead(b"".join(b"* %d FETCH (UID %d FLAGS ())\r\n" % (n, n) for n in range(1, 20_001)))),
     _fault("flood of bytes", "sends a line without end", "FETCH", floods(b"x", b"* "), most=2),
     _fault("flood of OK", "sends untagged OK without end", "FETCH", floods(b"* OK still there\r\n"), most=2),
