@@ -372,6 +372,17 @@ class CountingBuffer(bytearray):
         self.worked += len(self)
 
 
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_tag_ends_with_its_line(cut: int) -> None:
+    """What follows a literal's mark is not read as the end of a tag: it would depend on the network's cuts."""
+    stream = b"{3}\r\n1 OK x"
+    wire = Wire()
+    assert [*wire.feed(stream[:cut]), *wire.feed(stream[cut:])] == []
+    assert wire.held_bytes == len(stream)
+    with pytest.raises(ProtocolError):
+        list(wire.feed(b"\r\n"))
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1000, 65536])
 def test_work_is_linear_in_the_stream(piece_bytes: int) -> None:
     """Half a megabyte of literal, of line, or of many answers costs a few looks per byte, however small the pieces."""

@@ -169,7 +169,7 @@ def _link(data: bytes) -> None:
 
 
 ACCOUNT = Account(3, "user3", "user3@sim.test", "secret")
-_, _MESSAGE = compose(ACCOUNT, ["Folder 01", "Folder 02", "\u00e4"])
+_, _MESSAGE = compose(ACCOUNT, ["Folder 01", "Folder 02", "Sent Items"])
 MANIFEST = _MESSAGE.partition(b"\r\n\r\n")[2].rstrip()
 
 

@@ -150,11 +150,11 @@ SCENARIOS = tuple(path.read_bytes() for path in sorted(shipped("scenarios").glob
 PROFILES = tuple(path.read_bytes() for path in sorted(shipped("profiles").rglob("*/medium.yaml")))
 OWN = b"""\
 name: x
-server: {host: 127.0.0.1, imap: {port: 143, tls: none}, smtp: {port: 25}}
+server: {imap: {host: 127.0.0.1, port: 143, tls: none}, smtp: {host: 127.0.0.1, port: 25, tls: none}}
 domain: sim.test
-accounts: {user: "user{n}", password: "secret"}
+accounts: {user: "user{index}", password: "secret"}
 topology: [{profile: loadsim-5.5/light, users: 3}]
-lists: {count: 2, size: 3}
+lists: {count: 2, size: {min: 2, average: 2.5, max: 3}}
 run: {day_length: 120s, ramp_up: 5s, warm_up: 12s, window: 30s, seed: 3}
 criteria: {score_ms: {max: 10}, tasks.scored: {failed_share: {max: 5%}}}
 limits: {done: 80%, hits: 1, generator: {lag_p99_ms: 50, lag_share: null}}
@@ -241,8 +241,8 @@ YAML_WORDS = (
     b"starttls",
     b"sources",
     b"::1",
-    b"{n}",
-    b"{n:05}",
+    b"{index}",
+    b"{index:05d}",
     b"a.b.c",
     b"new_mail",
     b"browse",
@@ -291,7 +291,7 @@ SETTINGS = (
     b"accounts.password=x",
     b"criteria.score_ms={max: 5}",
     b"limits.generator.lag_p99_ms=1",
-    b"lists.size=3\0run.seed=1",
+    b"lists.size.max=4\0run.seed=1",
     b"server.imap.port=143",
     b"weights.READ=1",
 )
@@ -360,6 +360,7 @@ def _criteria(data: bytes) -> None:
 
 CRITERIA = (
     b"criteria: {score_ms: {max: 10}, tasks.READ: {p95_ms: {below: 5}}, delivery.p95_ms: null}\n",
+    b"criteria: {generator.rss_bytes: {max: 22M}, delivery.accepted: {min: 3}, done_share: {min: 99.5%}}\n",
     b"criteria: {by_protocol.imap.tasks.SEND.mean_ms: {min: 1, max: 2}, failed_share: {max: 5%}}\n",
     OWN,
 )

@@ -18,7 +18,13 @@ from types import SimpleNamespace
 import pytest
 
 from loadsim.errors import ConfigError
+from loadsim.protocols.aioimaplib import open_module as open_library
+from loadsim.protocols.imap import open_module as open_own
+from loadsim.protocols.imap.wire import Wire
+from loadsim.protocols.smtp import DRIVERS
+from loadsim.protocols.smtp.wire import Wire as SmtpWire
 
+from . import control_targets, file_targets, mail_targets
 from . import work as worker
 from .all_targets import TARGETS
 from .mail_targets import Different, whole_and_cut
@@ -26,6 +32,7 @@ from .mutate import mutated, odd_document
 from .oracle import BrokenOff, judge, watched
 from .target import Target, case
 from .virtual import Complaint, Stuck, Transport, play
+from .visit_targets import sending, visiting
 from .work import run, shrunk
 
 LONG_S = 600.0
@@ -263,3 +270,39 @@ def test_the_page_names_every_target() -> None:
     rows = page.partition("| target | what is read |")[2].partition("\n\n")[0].splitlines()
     names = [name for row in rows[2:] if row for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
     assert sorted(names) == sorted(TARGETS)
+
+
+SOUND = {
+    "imap-wire": mail_targets.LINES,
+    "imap-fetch": mail_targets.FETCHES,
+    "smtp-wire": mail_targets.REPLIES,
+    "scenario": (file_targets.OWN, *file_targets.SCENARIOS),
+    "profile": file_targets.PROFILES,
+    "set": file_targets.SETTINGS,
+    "criteria": file_targets.CRITERIA,
+    "accounts": file_targets.TABLES,
+    "manifest": (control_targets.MANIFEST,),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_input_is_sound(name: str) -> None:
+    """Cases are made of it: were it refused, no case would come far."""
+    for data in SOUND[name]:
+        TARGETS[name].run(data)
+        if name.endswith("wire") or name == "imap-fetch":
+            wire = Wire() if name.startswith("imap") else SmtpWire()
+            assert list(wire.feed(data)) and not wire.held_bytes
+
+
+def test_sound_servers_are_sound() -> None:
+    """Without a hostile answer, no call of any driver fails."""
+    for open_module in (open_own, open_library):
+        visiting(open_module, Unforgiven)(b"39")
+    for driver in DRIVERS:
+        for connection in ("kept", "per-message"):
+            sending(driver, connection, Unforgiven)(b"39")
+
+
+class Unforgiven(Exception):
+    """Nothing raises this."""
