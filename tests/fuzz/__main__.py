@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, help="run the bytes of this file as the case of the target")
     parser.add_argument("--save", type=Path, metavar="DIRECTORY", help="save the bytes of what is found there")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # temporary files go, processes end
     chosen = [TARGETS[name] for name in options.target or TARGETS]
     if options.case is None and options.file is None:
         return fuzz(chosen, options.seed, options.seconds, options.processes, options.save)

@@ -88,6 +88,7 @@ class _Worker:
             self._process = os.fork()
         if not self._process:
             _end_with_parent()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             place.cache_clear()
             tempfile.tempdir = self._place.name
             status = 1
