@@ -101,7 +101,7 @@ class _Worker:
                 os._exit(status)
 
     def _tell(self, tallies: Mapping[str, Tally]) -> None:
-        with self._told.open("ab") as file:
+        with suppress(FileNotFoundError), self._told.open("ab") as file:  # gone with the parent
             file.write(_encoded(tallies) + b"\n")
 
     def result(self) -> dict[str, Tally]:
