@@ -30,6 +30,7 @@ from loadsim.protocols.connecting import connect
 from loadsim.protocols.failures import again, failing_as, internal, own_failure
 from loadsim.protocols.imap.codes import registered
 from loadsim.protocols.imap.commands import Argument, encode
+from loadsim.protocols.imap.large_answers import LargeAnswers
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
 from loadsim.protocols.imap.under_way import Answer, Command
 from loadsim.protocols.imap.wire import Wire
@@ -54,6 +55,9 @@ LINE_WEIGHT = 4
 
 RESPONSE_BYTES = 256
 """Each response counts for this besides its own bytes, as short ones take more memory than they show."""
+
+_LARGE_ANSWERS = LargeAnswers()
+"""Those of all connections of this process."""
 
 
 class Connection(asyncio.Protocol):
@@ -357,11 +361,16 @@ class Connection(asyncio.Protocol):
         return literal_bytes + line_bytes * LINE_WEIGHT + self._taken * RESPONSE_BYTES
 
     def _check_burden(self) -> None:
-        """The command that was sent first has seen the most of it."""
-        for command in self._under_way.values():
-            if self._burden - command.since_burden > LARGEST_ANSWER_BYTES:
-                raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
-            break
+        """Hold the answer to the command that was sent first, which has seen the most, against the limits."""
+        first = next(iter(self._under_way.values()), None)
+        taken_bytes = 0 if first is None else self._burden - first.since_burden
+        if taken_bytes > LARGEST_ANSWER_BYTES:
+            raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
+        _LARGE_ANSWERS.weigh(self, taken_bytes)
+
+    def give_up(self, failure: ProtocolError) -> None:
+        """End the session, because the answers of all sessions together are too large."""
+        self._fail(failure)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
         """Take in so many of the responses; go on in the loop's next turn if there are more, or may be.
@@ -538,6 +547,7 @@ class Connection(asyncio.Protocol):
         if self.failure is not None:
             return
         self.failure = failure
+        _LARGE_ANSWERS.weigh(self, 0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,0 +1,47 @@
+"""A limit on all large answers that arrive in a process at the same time.
+
+Each answer has a limit of its own. A server that floods thousands of users at once must not take all memory either:
+the session with the largest answer ends then.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from loadsim.errors import ProtocolError
+
+LARGE_BYTES = 4 << 20
+"""Smaller answers are not counted: those of 1,000 headers and of most attachments."""
+
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+LARGEST_TOGETHER_BYTES = max(1 << 30, _MEMORY_BYTES // 2 // (os.cpu_count() or 1))
+"""Half of the machine's memory, divided among as many engines as it has cores; but at least 1 GiB."""
+
+
+class Receiver(Protocol):
+    """A connection on which an answer arrives."""
+
+    def give_up(self, failure: ProtocolError) -> None:
+        """End the session."""
+        ...
+
+
+class LargeAnswers:
+    """The connections on which large answers arrive, and the bytes of memory that these take."""
+
+    def __init__(self) -> None:
+        self._taken_bytes: dict[Receiver, int] = {}
+        self._together_bytes = 0
+
+    def weigh(self, receiver: Receiver, taken_bytes: int) -> None:
+        """Note the present size of a connection's answer; above the limit, the largest of all ends its session."""
+        if taken_bytes < LARGE_BYTES:
+            if receiver in self._taken_bytes:
+                self._together_bytes -= self._taken_bytes.pop(receiver)
+            return
+        self._together_bytes += taken_bytes - self._taken_bytes.get(receiver, 0)
+        self._taken_bytes[receiver] = taken_bytes
+        if self._together_bytes > LARGEST_TOGETHER_BYTES:
+            largest = max(self._taken_bytes, key=self._taken_bytes.__getitem__)
+            largest.give_up(ProtocolError("IMAP answers too large", f"together above {LARGEST_TOGETHER_BYTES} bytes"))
