@@ -325,9 +325,10 @@ def test_mail_with_a_hostile_header_is_listed() -> None:
     assert [header.sender for header in headers] == ["user2@sim.test", "", "user2@sim.test"]
 
 
-def test_a_folder_that_is_never_listed_is_given_up() -> None:
-    """Ten million messages of which none can be fetched: it takes some commands, not 400,000."""
-    failure = result_of({"SELECT": b"* %d EXISTS\r\n* OK [UIDVALIDITY 7] x\r\n" % MOST_MESSAGES}, listing)
+@pytest.mark.parametrize("messages", [1, MOST_MESSAGES])
+def test_a_folder_that_is_never_listed_is_given_up(messages: int) -> None:
+    """None of its messages can be fetched; where they are ten million, it takes some commands, not 400,000."""
+    failure = result_of({"SELECT": b"* %d EXISTS\r\n* OK [UIDVALIDITY 7] x\r\n" % messages}, listing)
     assert isinstance(failure, ServerRefused)
     assert failure.kind == "FETCH without data"
 

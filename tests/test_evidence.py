@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from loadsim.model.evidence import Evidence, answer_id, body_digest, initial_id, new_mail_id
 
 WORDS = st.from_regex(r"[A-Za-z0-9.-]{1,30}", fullmatch=True)
+IDS = st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)
 SAMPLE = "run=r-1; from=7; id=n7.0; kind=ups1K; sent=1700000000000000; body=0123456789abcdef"
 
 
-@given(WORDS, st.integers(1, 2**32 - 1), WORDS, WORDS, st.integers(0, 2**63 - 1), WORDS)
+@given(WORDS, st.integers(1, 2**32 - 1), IDS, WORDS, st.integers(0, 2**63 - 1), WORDS)
 @settings(deadline=None, max_examples=100)
 def test_what_was_written_is_read(run: str, sender: int, mail: str, kind: str, sent_us: int, body: str) -> None:
     """Parsing undoes writing, also when a server folded the line at a space."""
@@ -74,6 +75,12 @@ def test_a_missing_field_makes_it_foreign(name: str) -> None:
 def test_numbers_that_no_record_could_hold_are_foreign(ours: str, theirs: str) -> None:
     """A message may say anything; what would not fit the timing log is refused where it comes in."""
     assert Evidence.parse(SAMPLE.replace(ours, theirs)) is None
+
+
+@pytest.mark.parametrize("name", ["", "a b", "n7\t0", "n7.0\0", "caf\u00e9", "\ufffd", "\x1b[31m", "n" * 21])
+def test_ids_that_no_record_could_hold_are_foreign(name: str) -> None:
+    """One of them in a log would make all of it unreadable."""
+    assert Evidence.parse(SAMPLE.replace("n7.0", name)) is None
 
 
 @given(st.text(max_size=200))

@@ -799,6 +799,27 @@ def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[Ta
     run(work())
 
 
+@pytest.mark.parametrize("said", [(), (b"* 1 FETCH (FLAGS (\\Seen))",), (b"* 1 EXPUNGE",)])
+def test_a_list_without_a_message_is_no_success(said: tuple[bytes, ...]) -> None:
+    """The folder holds two: somebody who is shown none has not seen it."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.inbox(exists=2, uid_next=6)
+        await peer.answer(rb"FETCH 1:\* .*", *said)
+        await peer.end()
+
+    async def work() -> None:
+        async with playing(script) as endpoint:
+            box, _ = scripted(endpoint)
+            await box.log_on()
+            with pytest.raises(ServerRefused, match="FETCH without data"):
+                await box.headers(INBOX, None)
+            box.abandon()
+
+    run(work())
+
+
 @pytest.mark.parametrize(("first", "second"), [("Other", INBOX), (INBOX, "Other")])
 def test_a_call_that_was_given_up_does_not_confuse_the_next(first: str, second: str) -> None:
     """A SELECT whose caller has gone is answered after the next was sent: that one's numbers are no news of its own."""

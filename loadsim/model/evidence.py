@@ -6,6 +6,7 @@ nothing without this header is ever touched.
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b, sha256
 from sys import intern
 from typing import NamedTuple
@@ -16,6 +17,9 @@ NEW_MAIL = "n"
 
 INITIAL_RUN = "initial"
 """The run of messages that `initialise` put there; they outlive a run."""
+
+_RECORDED_ID = re.compile(r"[!-~]{1,20}")
+"""What a record of the timing log can hold as a message's id."""
 
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]
@@ -70,9 +74,12 @@ class Evidence(NamedTuple):
     def parse(cls, value: str) -> Evidence | None:
         """Read a header's value (folded or not); None when it is not one of ours.
 
-        A header is mail, and mail may say anything: numbers that no record could hold are not ours either.
+        A header is mail, and mail may say anything: numbers and ids that no record could hold are not ours
+        either.
         """
         fields = dict([part.strip().partition("=")[::2] for part in value.split(";")])
+        if not _RECORDED_ID.fullmatch(fields.get("id", "")):
+            return None
         try:
             return cls(
                 run=intern(fields["run"]),  # what many messages say is held once

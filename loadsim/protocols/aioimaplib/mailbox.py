@@ -140,7 +140,10 @@ class AioimaplibMailbox:
         self._unlisted = 0  # what comes from now on is counted
         begins = range(first, last + 1, MESSAGES_PER_COMMAND)
         sets = (f"{begin}:{min(last, begin + MESSAGES_PER_COMMAND - 1)}" for begin in begins)
-        return self._listed(folder, await self._headers(folder, sets, by_uid=False))
+        found = await self._headers(folder, sets, by_uid=False)
+        if not found and begins and self._count:
+            raise ServerRefused("FETCH without data", f"none of {self._count} messages of {folder}")
+        return self._listed(folder, found)
 
     async def arrived(self) -> Sequence[Header]:
         """UID FETCH from the first UID not seen yet (RFC 9051 section 6.4.9); UID SEARCH first if they may be many."""

@@ -117,6 +117,8 @@ class ImapMailbox:
             first = max(1, self.session.count - newest + 1) if newest is not None else 1
             # Up to "*": the folder may have shrunk, and a number beyond its end would be an error.
             found = await self._headers(connection, folder, "FETCH", b"%d:*" % first)
+            if not found and self.session.count:
+                raise ServerRefused("FETCH without data", f"none of {self.session.count} messages of {folder}")
             if folder == INBOX and found:
                 self.session.arrivals.listed(next(reversed(found)))
         headers = list(found.values())
