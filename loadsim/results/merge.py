@@ -7,6 +7,7 @@ is asked for; then records are put in order a slice of time after the other, so 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -80,7 +81,7 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
                 paths = []
         if not paths:
             raise LogError(f"{argument}: expected a timing log or a run directory with logs/*.tlog, found none")
-        found |= {path.resolve(): path for path in paths}
+        found |= {Path(os.path.realpath(path)): path for path in paths}  # which stands links that go in circles
     return [found[path] for path in sorted(found)]
 
 
