@@ -336,12 +336,31 @@ def test_long_windows_take_little_memory(capsys: Capture, tmp_path: Path, window
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("kind", ["device", "directory", "pipe", "gone", "nul"])
+def test_odd_names_of_files_harm_no_terminal(capsys: Capture, tmp_path: Path) -> None:
+    """Line ends, escapes, and bytes that are no text: each line of a log stays one, and can be shown."""
+    log = write_engine(tmp_path / os.fsdecode(b"a\x1b[2J\n\xff.tlog"))
+    log.write_bytes(log.read_bytes()[:-5])
+    for verb, lines in (("times", 2), ("check", 2), ("answer", None)):
+        main(["log", verb, str(log)])
+        said = capsys.readouterr().out
+        assert "a\\x1b[2J \\udcff.tlog: " in said
+        assert all(line.isprintable() for line in said.split("\n"))
+        assert lines in (None, said.count("\n"))
+
+
+@pytest.mark.parametrize("kind", ["device", "directory", "pipe", "gone", "nul", "circle"])
 def test_what_is_no_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) -> None:
     """Neither a device nor a pipe without a writer holds anybody up."""
     os.mkfifo(tmp_path / "pipe.tlog")
     (tmp_path / "directory.tlog").mkdir()
-    names = {"device": "/dev/zero", "pipe": str(tmp_path / "pipe.tlog"), "nul": "a\x00b"}
+    (tmp_path / "circle").mkdir()
+    (tmp_path / "circle" / "a.tlog").symlink_to("a.tlog")
+    names = {
+        "circle": str(tmp_path / "circle"),
+        "device": "/dev/zero",
+        "pipe": str(tmp_path / "pipe.tlog"),
+        "nul": "a\x00b",
+    }
     assert main(["log", "answer", names.get(kind, str(tmp_path / f"{kind}.tlog"))]) == BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -30,8 +30,9 @@ from loadsim.protocols.fake import FakeMailbox, FakeModule, FakeSubmission, Faul
 from loadsim.report.answer import summarise
 from loadsim.report.document import Table
 from loadsim.results.logwriter import MOST_ERRORS, OTHER, TimingLogWriter
-from loadsim.results.merge import merge
+from loadsim.results.merge import merge, truncate
 from loadsim.results.records import OUTCOME
+from loadsim.results.timinglog import write_log
 
 SECRET = "s3cret contents"
 SENDER = quiet(new_mail={"per_day": 200, "save_sent": False})
@@ -344,6 +345,16 @@ def test_several_kinds_are_named_with_their_numbers(tmp_path: Path) -> None:
     assert "the generator itself failed in 7 tasks: a (2), b (2), d (2), 1 more kind" in score["verdict"]["reasons"]
     assert score["generator_failed"] == 5
     assert score["logon_failed_share"] == 0
+
+
+def test_a_truncated_log_keeps_those_outside_of_its_window(tmp_path: Path) -> None:
+    """The run is as invalid as before, whichever window is kept, and its figures are those of the window."""
+    tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40)), of_our_own("READ", 90_000, "a")]
+    log = sample_log(tmp_path / "a.tlog", tasks, DELIVERED)
+    whole = summarise([log], begin_s=0, end_s=50).score
+    assert "the generator itself failed in 1 task: a" in whole["verdict"]["reasons"]
+    write_log(truncate(log, (0, 50)), tmp_path / "cut.tlog")
+    assert summarise([tmp_path / "cut.tlog"]).score == whole
 
 
 def test_a_report_shows_them(tmp_path: Path) -> None:

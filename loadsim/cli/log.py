@@ -138,7 +138,7 @@ def run_times(args: argparse.Namespace) -> int:
     """Print one line per log."""
     for path in find_logs(args.logs):
         log = read_log(path)
-        print(f"{path}: {_times(log)}")
+        print(f"{printable(str(path))}: {_times(log)}")
         for damage in log.damages:
             print(f"  {damage}")
     return 0
@@ -182,8 +182,8 @@ def run_check(args: argparse.Namespace) -> int:
             continue
         span = f", {check.span_s[0]:.6f} s to {check.span_s[1]:.6f} s" if check.span_s else ""
         print(
-            f"{path}: {_state(check)}; format {check.version}, {check.blocks} blocks, {check.size} bytes,"
-            f" {_counted(check.counts)}{span}"
+            f"{printable(str(path))}: {_state(check)}; format {check.version}, {check.blocks} blocks,"
+            f" {check.size} bytes, {_counted(check.counts)}{span}"
         )
         for missing in check.missing:
             print(f"  {missing}")

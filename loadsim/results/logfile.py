@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.errors import LogError
+from loadsim.errors import LogError, printable
 from loadsim.files import open_file
 from loadsim.results import container
 from loadsim.results.documents import read_document, shown
@@ -94,7 +94,8 @@ class LogFile:
         left = self.size - self.end
         if not left:
             return None
-        return f"{self.path.name}: the last {left} of {self.size} bytes are cut off or damaged, and were not read"
+        name = printable(self.path.name)
+        return f"{name}: the last {left} of {self.size} bytes are cut off or damaged, and were not read"
 
 
 def open_log(path: Path) -> LogFile:

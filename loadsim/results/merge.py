@@ -7,6 +7,7 @@ is asked for; then records are put in order a slice of time after the other, so 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +22,18 @@ from loadsim.results.alike import MIXED, check_alike, mixed_terms
 from loadsim.results.columns import Columns, together
 from loadsim.results.log_schema import LONGEST_S
 from loadsim.results.logwriter import MOST_NAMES, OTHER
-from loadsim.results.records import KINDS, MAKERS, NAMES, NO_SESSION, Kind, Records, chosen, placed_us
+from loadsim.results.records import (
+    GENERATOR,
+    KINDS,
+    MAKERS,
+    NAMES,
+    NO_SESSION,
+    OUTCOME,
+    Kind,
+    Records,
+    chosen,
+    placed_us,
+)
 from loadsim.results.samples import Sample
 from loadsim.results.slices import check_slices
 from loadsim.results.streams import EVER, Span, Stream
@@ -69,7 +81,7 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
                 paths = []
         if not paths:
             raise LogError(f"{argument}: expected a timing log or a run directory with logs/*.tlog, found none")
-        found |= {path.resolve(): path for path in paths}
+        found |= {Path(os.path.realpath(path)): path for path in paths}  # which stands links that go in circles
     return [found[path] for path in sorted(found)]
 
 
@@ -116,17 +128,18 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
 def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
     """What belongs to the window: tasks that were due in it, commands that started in it.
 
-    Kept whole: LOGON and LOGOFF, times without a session (one may begin before the window and reach into it), and what
-    happened to mail (it may be seen after the window's end, and whether all of it was delivered is a question about the
-    run). So the answer about the truncated log is the answer about this
-    window of the whole log.
+    Kept whole: LOGON and LOGOFF, times without a session (one may begin before the window and reach into it), tasks in
+    which the generator failed (they make the whole run invalid), and what happened to mail (it may be seen after the
+    window's end, and whether all of it was delivered is a question about the run). So the answer about the truncated
+    log is the answer about this window of the whole log.
     """
     check_window(log, window_s)
     without_window = np.isin(np.array(log.strings), (*WITHOUT_WINDOW, NO_SESSION))
 
     def of_window(tasks: Columns) -> NDArray[np.bool_]:
-        due: NDArray[np.bool_] = without_window[tasks["task"]] | in_window(tasks["scheduled_us"], window_s)
-        return due
+        always = without_window[tasks["task"]] | (tasks["outcome"] == OUTCOME[GENERATOR])
+        kept: NDArray[np.bool_] = always | in_window(tasks["scheduled_us"], window_s)
+        return kept
 
     def begun_in_window(commands: Columns) -> NDArray[np.bool_]:
         return in_window(commands["started_us"], window_s)
