@@ -8,7 +8,7 @@
         ServerLost           the connection broke, or could not be made
           ProtocolError        the server said what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
-        GeneratorFailed      a shortage or a bug of ours, never the server's fault; it makes the run invalid
+        GeneratorFailed      a shortage of this machine or a bug in loadsim; it makes the run invalid
       RunInvalid           the run ended, but its score must not be quoted
 
 Texts of a TaskFailed come from a server: they are shortened, made `printable`, and never hold a password.
