@@ -89,10 +89,10 @@ async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.soc
 
 
 async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], ipv6: bool | None = None) -> T:
-    """What `connect_to` makes of the first of a host's addresses that takes a connection.
+    """Return the result of `connect_to` for the first of a host's addresses that takes a connection.
 
-    `ipv6` says which kind will do; None: any. Raises the `OSError` of the last one, or that of the look-up. A shortage
-    of this machine is raised at once: another address would not help.
+    `ipv6` selects the kind of address; None: any. Raises the `OSError` of the last address, or that of the look-up. A
+    shortage of this machine is raised at once: another address would not help.
     """
     known = _FOUND.get(host) or await _look_up(host)
     addresses = [address for address in known if ipv6 in (None, ":" in address)] or known

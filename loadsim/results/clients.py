@@ -27,7 +27,7 @@ def by_number(client: str) -> tuple[list[str | int], str]:
 
 @dataclass(frozen=True, slots=True)
 class ClientFigures:
-    """One machine; None is what nobody knows.
+    """One machine; None stands for unknown values.
 
     `lost_users` of its `users` were not there at the end. `start_late_ms` is how much later than the control station
     meant its last engine began, `start_error_ms` by how much that may be wrong, `clock_fast_ppm` how much faster than

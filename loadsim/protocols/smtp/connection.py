@@ -1,8 +1,8 @@
 """One SMTP connection on asyncio: packets of commands out, replies in, one future for a whole conversation.
 
 A conversation is an iterator of packets: commands that are written together (RFC 2920). The next packet is asked for
-when all commands of the last one have succeeded; what the server offers is known by then. The event loop comes back
-to whoever started the conversation only at its end.
+when all commands of the last one have succeeded; what the server offers is known by then. The caller is resumed once,
+at the end of the conversation.
 
 A reply belongs to a command that was written before the reply arrived. An early or surplus reply ends the connection:
 otherwise each later reply would be taken for that of the next command.
