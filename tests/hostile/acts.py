@@ -1,7 +1,7 @@
-"""What a fault does with one answer of the server: the words in which the faults are declared.
+"""Acts on one answer of the server, of which faults are declared.
 
 An act gets the link, the server's whole answer (untagged data and the tagged end, or all lines of a reply) and the
-command's tag, and sends the client what it likes. `%t` in a text stands for the tag.
+command's tag, and sends data of its own to the client. `%t` in a text stands for the tag.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER_SENT = {
 
 PIECE_BYTES = 1 << 16
 PACE_S = 0.005
-"""A flood is 64 KiB each 5 ms: 13 MB/s."""
+"""The pace of a flood: 64 KiB each 5 ms, 13 MB/s."""
 
 
 class Over(Exception):
@@ -49,9 +49,9 @@ class Strike:
 class Fault:
     """One fault: its name, one sentence for the table, and its strikes.
 
-    `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies` says that
-    the server claims to have taken mail that it drops. Unless it `heals` in time, it strikes to the end of the run, but
-    `most` times. `connection` is the scenario's, for SMTP.
+    `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies`: the
+    server confirms mail that it drops. Unless it `heals` in time, it strikes to the end of the run, at most `most`
+    times. `connection` is the scenario's, for SMTP.
     """
 
     name: str
@@ -107,7 +107,7 @@ def edits(pattern: bytes, text: bytes) -> Act:
 
 
 def cuts(after: int, text: bytes = b"") -> Act:
-    """Send so many bytes of the answer (or of this text), then close."""
+    """Send the first bytes of the answer (or of this text), then close."""
 
     async def act(link: Link, answer: bytes, tag: bytes) -> None:
         await link.send((text.replace(b"%t", tag) or answer)[:after])
@@ -117,7 +117,7 @@ def cuts(after: int, text: bytes = b"") -> Act:
 
 
 def closes() -> Act:
-    """Close without a word."""
+    """Close the connection, and send nothing."""
     return cuts(0)
 
 
