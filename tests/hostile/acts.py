@@ -49,9 +49,9 @@ class Strike:
 class Fault:
     """One fault: its name, one sentence for the table, and its strikes.
 
-    `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies`: the
-    server confirms mail that it drops. Unless it `heals` in time, it strikes to the end of the run, at most `most`
-    times. `connection` is the scenario's, for SMTP.
+    `hides` are capabilities that the server does not offer then. `tls` has the client use STARTTLS. `lies` says that
+    the server claims to have taken mail that it drops. Unless it `heals` in time, it strikes to the end of the run, but
+    `most` times. `connection` is the scenario's, for SMTP.
     """
 
     name: str

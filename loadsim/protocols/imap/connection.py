@@ -356,7 +356,7 @@ class Connection(asyncio.Protocol):
         return literal_bytes + line_bytes * LINE_WEIGHT + self._taken * RESPONSE_BYTES
 
     def _check_burden(self) -> None:
-        """Raise `ProtocolError` if too much has arrived. The command that was sent first counts the most."""
+        """The command that was sent first has seen the most of it."""
         for command in self._under_way.values():
             if self._burden - command.since_burden > LARGEST_ANSWER_BYTES:
                 raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")

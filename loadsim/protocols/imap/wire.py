@@ -27,7 +27,7 @@ LARGE_BYTES = 1 << 20
 _LITERAL_AT_END = re.compile(rb"\{(\d+)\+?\}\Z")
 _LONGEST_MARK = 24
 _HAS_NO_LITERAL = re.compile(rb"\+|\* (?:OK|NO|BAD|BYE|PREAUTH)\b|[^*+ ]{1,20}+ (?:OK|NO|BAD)\b", re.IGNORECASE)
-"""Matches only the beginning of a tagged answer, since it is tried at the end of each line before a literal."""
+"""Of a tagged answer only the beginning is looked at: this is tried at the end of each line before a literal."""
 _CLOSING_BRACE = ord("}")
 
 
