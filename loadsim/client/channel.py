@@ -34,7 +34,7 @@ class Channel(Protocol):
         ...
 
     async def hear(self) -> bytes:
-        """The next line that it says, b"" when there will be none. Raises `ValueError` for a line that is too long."""
+        """Return the next line, b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
         ...
 
     async def wait(self) -> str:

@@ -86,9 +86,9 @@ class RunLog(Recorder, Protocol):
 class Engine:
     """Runs the users with these numbers. `modules` has a client module for every protocol among them.
 
-    `control` keeps it in step with the other engines of the run; None when there are none. `here` are the users of this
-    machine, when others make the rest of the load: nobody hears of mail between the machines. `writes_aside`: the log
-    is written in a thread, so that a slow disk holds up no user; in virtual time nothing may wait for a thread.
+    `control` keeps it in step with the other engines of the run; None if there are none. `here` are the users of this
+    machine, if others make the rest of the load: mail between machines is not reported to them. `writes_aside`: the log
+    is written in a thread, so that a slow disk delays no user; in virtual time nothing may wait for a thread.
     `strict`: an error in loadsim ends the engine, not only the task or the user in which it occurs.
     """
 

@@ -63,7 +63,7 @@ class EngineHealth:
 
 @dataclass(frozen=True, slots=True)
 class MachineHealth:
-    """One machine over the window; None where nobody looked, or where it could not be seen.
+    """One machine over the window; None stands for figures that were not, or could not be, observed.
 
     Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test
     runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart. `unobserved_s` has
