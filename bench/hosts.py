@@ -104,7 +104,7 @@ def hosts(count: int, grace_s: float = _GRACE_S) -> Iterator[list[Host]]:
     """
     if not 1 <= count <= MOST_HOSTS:
         raise ValueError(f"expected 1 to {MOST_HOSTS} hosts, found {count}")
-    lab = f"{os.environ.get('LOADSIM_LAB', 'lst')}-{secrets.token_hex(4)}"  # a test run knows its labs by their names
+    lab = f"{os.environ.get('LOADSIM_LAB', 'lst')}-{secrets.token_hex(4)}"  # a test run finds its labs by their names
     with ExitStack() as stack:
         wire = stack.enter_context(_namespace(f"{lab}-wire", grace_s))
         run("ip", ("-n", wire, *f"link add {_BRIDGE} type bridge stp_state 0".split()))

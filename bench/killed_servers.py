@@ -1,6 +1,6 @@
-"""`python -m bench.killed_servers`, as root: Dovecot and Postfix killed with SIGKILL during a run, and all mail found.
+"""`python -m bench.killed_servers`, as root: Dovecot and Postfix are killed during a run; no mail may be lost.
 
-Half of the users work by each IMAP driver. Both servers are killed at the same instant and started again some seconds
+Half of the users work with each IMAP driver. Both servers are killed at the same instant and started again some seconds
 later, several times. Each message that was accepted must then be in a mailbox of its recipient, in Postfix's queue,
 or recorded as expunged in the timing log. Mailboxes are read as files, the log by its own export.
 """
@@ -34,7 +34,7 @@ from loadsim.servers.dovecot_postfix import DovecotPostfix, start_dovecot_postfi
 
 DRIVERS = ("imap", "aioimaplib")
 USERS = 20
-"""With each driver."""
+"""The number of users of each driver."""
 
 Copy = tuple[str, int]
 """A message's id, and the number of the user whose copy it is."""
@@ -44,7 +44,7 @@ RECIPIENT = re.compile(r"user(\d+)@")
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The instants at which the servers are killed, in seconds of work, how long they are gone, and users' work."""
+    """When the servers are killed, in seconds of work; how long they are down; the length of the work."""
 
     kills_s: Sequence[float]
     gone_s: float
@@ -80,7 +80,7 @@ class Outcome:
 
 
 def killed(times: Times, place: Path) -> Outcome:
-    """Make the run below `place`, and account for its mail. Raises `ConfigError` where there are no servers."""
+    """Make the run below `place`, and account for its mail. Raises `ConfigError` if no mail server is installed."""
     nowhere = load_scenario(str(_scenario(times, place, (1, 1))))
     accounts = [nowhere.account(index) for index in range(1, nowhere.users + 1)]
     with tempfile.TemporaryDirectory(prefix="lsb", dir="/tmp") as directory:
@@ -96,7 +96,7 @@ def killed(times: Times, place: Path) -> Outcome:
 async def _run(
     times: Times, place: Path, accounts: Sequence[Account], root: Path
 ) -> tuple[int, Mapping[str, Any], DovecotPostfix]:
-    """Run to the end; the servers are running when this returns."""
+    """Make the run, and return its exit status, its score, and the servers, which are running."""
     server = start_dovecot_postfix(accounts, {}, root)
     ports = (server.services.imap.port, server.services.smtp.port)
     try:
@@ -104,6 +104,7 @@ async def _run(
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
         try:
+            # Wait for the start of the work, then kill and restart the servers at each instant.
             assert process.stderr is not None
             while (said := await process.stderr.readline()) and not said.startswith(b"work: "):
                 pass
@@ -114,6 +115,7 @@ async def _run(
                 _kill(server)
                 await asyncio.sleep(times.gone_s)
                 server = start_dovecot_postfix(accounts, {}, root, imap_port=ports[0], smtp_port=ports[1])
+            # Wait for the end of the run.
             async with asyncio.timeout(LONGEST_S):
                 printed, complained = (text.decode() for text in await answer)
         finally:
@@ -129,14 +131,14 @@ async def _run(
 
 
 def _kill(server: DovecotPostfix) -> None:
-    """Kill all processes of both servers; none has the time to write anything."""
+    """Kill all processes of both servers with SIGKILL, so that they write nothing more."""
     for pid in server.pids():
         os.kill(pid, signal.SIGKILL)
     server.stop()
 
 
 def _ledger(run_directory: Path, root: Path, server: DovecotPostfix) -> Ledger:
-    """Look into the log, then the queue, then the mailboxes: mail moves in this direction only."""
+    """Read the log, then the queue, then the mailboxes: mail moves in this direction only."""
     export = loadsim("log", "export", "csv", "--kind", "mails", run_directory)
     done = subprocess.run(export, capture_output=True, text=True, check=True)
     mails = list(csv.DictReader(io.StringIO(done.stdout)))
@@ -157,7 +159,7 @@ def _queued(server: DovecotPostfix) -> Iterator[Copy]:
 
 
 def _on_disk(mail: Path) -> Iterator[Copy]:
-    """Read the mailboxes of all users, Maildirs, whatever the folders."""
+    """Read all folders of all users' Maildirs."""
     for path in mail.rglob("*"):
         if path.parent.name in ("cur", "new") and path.is_file():
             with path.open("rb") as file:
@@ -174,7 +176,7 @@ def _id(header: bytes) -> str | None:
 
 
 def _scenario(times: Times, place: Path, ports: tuple[int, int]) -> Path:
-    """Half of the users by each driver; an outage is expected, so criteria and the generator's limits do not matter."""
+    """Half of the users work with each driver. Criteria and the generator's limits are off: an outage is expected."""
     place.mkdir(parents=True, exist_ok=True)
     small = {"inbox": 4, "deleted_items": 1, "folders": 4, "messages_per_folder": 5}
     profile = written(place / "medium.yaml", {"name": "medium", "from": "loadsim-5.5/medium", "start_state": small})
@@ -218,7 +220,7 @@ def document(outcome: Outcome) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the run and print its account; 1 when a message is unexplained."""
+    """Make the run and print its account. Return 1 if a message is unexplained."""
     parser = argparse.ArgumentParser(prog="python -m bench.killed_servers", description=__doc__)
     parser.add_argument("--short", action="store_true", help="one kill in a minute instead of three in ten")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the run directory there")

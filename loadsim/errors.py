@@ -4,11 +4,11 @@
       ConfigError          what the user gave us is wrong: one line, exit status 2, nothing was run
         LogError             a timing log is empty, damaged at its head, or no timing log at all
       TaskFailed           one task of one user failed: recorded, the user goes on
-        ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session lives
+        ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session goes on
         ServerLost           the connection broke, or could not be made
-          ProtocolError        the server said what its protocol does not allow; the session is closed
+          ProtocolError        the server sent what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
-        GeneratorFailed      a shortage or a bug of ours, never the server's fault; it makes the run invalid
+        GeneratorFailed      a shortage of this machine or a bug in loadsim; it makes the run invalid
       RunInvalid           the run ended, but its score must not be quoted
 
 Texts of a TaskFailed come from a server: they are shortened, made `printable`, and never hold a password.

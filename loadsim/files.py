@@ -1,4 +1,4 @@
-"""Opening files that somebody else may have made: no device, no pipe that waits for ever, and no more than fits."""
+"""Opens files that others may have made: no devices, no pipes that block for ever, and no more than a limit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _KINDS = {
 
 
 class NotAFile(OSError):
-    """Something stands at a path that is no file."""
+    """The path names something other than a file."""
 
 
 def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
     """Open a regular file, or a pipe as shells make them, for reading. Raises `OSError`, of which `NotAFile` is one."""
     try:
-        # Without O_NONBLOCK, the open waits until somebody writes into a pipe.
+        # Without O_NONBLOCK, opening a pipe blocks until a process opens it for writing.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError:  # NUL or a lone surrogate in the path
         raise NotAFile(0, "a path that no file can have") from None
@@ -42,7 +42,7 @@ def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
 
 
 def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """Read a text file of at most so many bytes. Raises `ConfigError`, in which it has this name."""
+    """Read a text file of at most `most_bytes`. Raises `ConfigError`, in which the file is called `name`."""
     try:
         with open_file(path, or_pipe=True) as file:
             content = file.read(most_bytes + 1)
@@ -51,6 +51,7 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
     if len(content) > most_bytes:
         raise ConfigError(f"{name}: expected a file of at most {most_bytes >> 20} MiB, found a larger one")
     try:
+        # Unlike `bytes.decode`, this reads "\r\n" as "\n".
         return io.TextIOWrapper(io.BytesIO(content), encoding).read()
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: expected UTF-8 text, found other bytes") from None

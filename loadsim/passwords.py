@@ -1,4 +1,4 @@
-"""Passwords from where they do not show: a file, the environment, or a command that prints one."""
+"""Passwords from a file, the environment, or a command that prints one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from loadsim.errors import ConfigError
 from loadsim.files import read_text
 
 COMMAND_LIMIT_S = 60.0
-"""Somebody may have to type the password of a password manager."""
+"""The time limit of a command. The user may have to type the password of a password manager."""
 
 _taken: dict[str, str] = {}
-"""What stood in the environment: once it is read, the processes that we start do not have it."""
+"""Variables that were read and removed from the environment, so that processes that loadsim starts do not have them."""
 
 
 def from_file(path: Path, name: str) -> str:
-    """Return the line in a file. Raises `ConfigError`, in which the file has this name."""
+    """Return the line in a file. Raises `ConfigError`, in which the file is called `name`."""
     return _line(read_text(path, name), name)
 
 
 def from_environment(variable: str, name: str) -> str:
-    """Return a variable of the environment, which is taken out of it. Raises `ConfigError`, which shows no value."""
+    """Return a variable of the environment, and remove it there. Raises `ConfigError`, which shows no value."""
     with suppress(KeyError):
         _taken[variable] = os.environ.pop(variable)
     if variable not in _taken:
@@ -67,7 +67,7 @@ def _line(text: str, name: str) -> str:
 
 
 def open_to_others(path: Path) -> bool:
-    """Return whether somebody else than its owner may read a file."""
+    """Return whether others than its owner may read a file."""
     with suppress(OSError):
         mode = path.stat().st_mode
         return stat.S_ISREG(mode) and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
@@ -85,7 +85,7 @@ def blot_command_line() -> None:
         title = Path("/proc/self/cmdline").read_bytes()
         stat_fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
         start, end = int(stat_fields[45]), int(stat_fields[46])  # arg_start and arg_end, see proc_pid_stat(5)
-        if end - start != len(title):  # somebody else has changed the title
+        if end - start != len(title):  # the title has been changed
             return
         at = 0
         for argument in title.split(b"\0"):

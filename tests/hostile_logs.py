@@ -235,7 +235,7 @@ def _delete(document: Any, path: Sequence[str | int]) -> None:
 
 
 def paths_in(document: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Where there is a value in a document."""
+    """Return the paths of all values in a document."""
     found = [at] if at else []
     items = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
@@ -246,7 +246,7 @@ def paths_in(document: Any, at: tuple[str | int, ...] = ()) -> list[tuple[str | 
 
 
 def changes(choose: Callable[[Parts], Any], path: Sequence[str | int]) -> dict[str, Change]:
-    """Of a value in a document: each odd one in its place, and none."""
+    """Return the changes of a value in a document: to each odd value, and to none."""
     found: dict[str, Change] = {"missing": lambda parts: _delete(choose(parts), path)}
     for odd, value in ODD.items():
         found[odd] = partial(_changed, choose, path, value)

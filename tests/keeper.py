@@ -1,7 +1,7 @@
-"""A process that outlives a test run by some seconds, and ends what the run has left behind, however the run ended.
+"""A process that outlives a test run by some seconds, and ends all processes that the run has left behind.
 
-Tests start mail servers, controllers and clients, which are made to live on by themselves. A run that is killed cannot
-end them. The keeper reads a pipe from the run's first process: at its end that process is gone. Every process that
+Tests start mail servers, controllers and clients that outlive their parent by design. A run that is killed cannot end
+them. The keeper reads a pipe from the run's first process: at its end that process is gone. Every process that
 the run started carries `TOKEN` in its environment. Mail servers clear theirs: the run's directory stands in the command
 lines of their masters, and the others share a session with one.
 """
@@ -21,16 +21,16 @@ from contextlib import suppress
 from pathlib import Path
 
 TOKEN, PLACE, LAB = "LOADSIM_TESTS", "LOADSIM_TESTS_PLACE", "LOADSIM_LAB"
-"""Environment variables: the run's name, its directory, and how the names of its network namespaces begin."""
+"""Environment variables: the run's name, its directory, and the prefix of the names of its network namespaces."""
 
 GRACE_S = 5.0
-"""How long processes may take to end when they are asked to."""
+"""The time that processes have to exit after SIGTERM."""
 
 POLL_S = 0.05
 
 
 def start() -> Callable[[], None]:
-    """Name this run in the environment and start its keeper; the function waits until all is cleared away."""
+    """Name this run in the environment and start its keeper. Return a function that waits until all is cleared away."""
     token = secrets.token_hex(4)
     place = place_of(token)
     place.mkdir(mode=0o711)  # the servers' users enter it; sockets need a short name
@@ -56,7 +56,7 @@ def place_of(token: str) -> Path:
 
 
 def processes(token: str) -> set[int]:
-    """Return the living processes of this run: those that carry its name, and all of the sessions that they lead."""
+    """Return the running processes of this run: those that carry its name, and all of the sessions that they lead."""
     name, place = f"{TOKEN}={token}".encode(), str(place_of(token)).encode()
     named, sessions = set(), {}
     for entry in Path("/proc").iterdir():
@@ -72,7 +72,7 @@ def processes(token: str) -> set[int]:
 
 
 def end_all(token: str) -> None:
-    """End them: at first politely, since a mail server's master ends its own."""
+    """End these processes: with SIGTERM first, since a mail server's master then ends its children."""
     deadline_s = time.monotonic() + GRACE_S
     asked: set[int] = set()
     while left := processes(token):
@@ -85,7 +85,7 @@ def end_all(token: str) -> None:
 
 
 def remove_namespaces(token: str) -> None:
-    """Remove the run's network namespaces; where there is no `ip` it made none."""
+    """Remove the run's network namespaces; without the command `ip` there are none."""
     with suppress(FileNotFoundError):
         listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
         for name in re.findall(rf"^lst-{token}\S*", listed, re.MULTILINE):

@@ -171,7 +171,7 @@ def own_message(number: int, run: str = "r1") -> bytes:
 
 
 def delivery_report(about: bytes, whole: bool = False) -> bytes:
-    """What a mail server sends back when it could not deliver a message (RFC 3464): its header, or all of it."""
+    """Return a report (RFC 3464) of a message that could not be delivered, with its header or all of it."""
     return b"\r\n".join(
         (
             b"From: MAILER-DAEMON@mail.example.test (Mail Delivery System)",

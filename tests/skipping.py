@@ -1,4 +1,4 @@
-"""Waiting in a loop whose clock is put forward: nothing waits for a limit, and each limit is really met."""
+"""Waiting in a loop whose clock is put forward: time limits pass at once."""
 
 from __future__ import annotations
 

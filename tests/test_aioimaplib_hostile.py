@@ -108,7 +108,7 @@ async def called(endpoint: Endpoint, sent: list[int], call: Call, ear: Ear | Non
 
 
 def result_of(answers: dict[str, bytes], call: Call, **options: Any) -> TaskFailed | object:
-    """What a call gives on a server with these answers."""
+    """Return the result of a call, or its failure, on a server with these answers."""
     found: list[TaskFailed | object] = []
 
     async def scenario() -> None:
@@ -231,7 +231,7 @@ def test_a_malformed_answer_ends_the_session(name: str) -> None:
     ],
 )
 def test_a_few_bytes_take_little_memory(command: str, answer: bytes, call: Call) -> None:
-    """What is short to write is not expanded; what is long is bounded."""
+    """Short notations are not expanded, and long ones are bounded."""
     tracemalloc.start()
     try:
         result_of({command: answer}, call)
@@ -267,7 +267,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("command", ["CAPABILITY", "LIST", "SELECT", "IDLE", "FETCH", "APPEND"])
 @pytest.mark.parametrize("name", FLOODS)
-def test_a_flood_is_dammed(name: str, command: str) -> None:
+def test_a_flood_is_bounded(name: str, command: str) -> None:
     """A server may send for ever: it is cut off after what an answer may have, and what the network holds."""
     call = {"LIST": folders, "IDLE": watching, "APPEND": appending}.get(command, listing)
 
@@ -366,7 +366,7 @@ def test_an_error_of_ours_is_the_generators() -> None:
 
 
 def test_an_error_in_the_library_ends_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whatever type: what its parser stumbles over is the server's."""
+    """An exception of any type: an answer that the library cannot parse is the server's failure."""
 
     def broken(*_: object) -> None:
         raise BufferError("secret of a message")
@@ -443,7 +443,7 @@ def test_any_lines_of_the_library_parse_or_are_refused(lines: list[bytes | bytea
         list(parsed(lines))
 
 
-# --- whatever comes ---------------------------------------------------------------------------------------------
+# --- random answers ---------------------------------------------------------------------------------------------
 
 PIECES = [
     b"* 3 EXISTS\r\n",
@@ -483,7 +483,7 @@ CALLS = [listing, folders, opening, news, appending, moving, copying, reading, s
     ),
     call=st.sampled_from(CALLS),
 )
-def test_whatever_comes_each_call_ends(greeting: bytes, answers: dict[str, bytes], call: Call) -> None:
+def test_each_call_ends_on_any_answer(greeting: bytes, answers: dict[str, bytes], call: Call) -> None:
     """Random and almost right answers at any command: a result or a failure of the server, within the limits."""
     found = result_of(answers, call, greeting=greeting)
     assert not isinstance(found, GeneratorFailed), found
@@ -491,7 +491,7 @@ def test_whatever_comes_each_call_ends(greeting: bytes, answers: dict[str, bytes
 
 @settings(max_examples=50)
 @given(answers=st.dictionaries(st.sampled_from(["SELECT", "FETCH", "UID FETCH", "UID STORE", "UID COPY"]), ANSWERS))
-def test_a_day_with_a_server_gone_mad_ends(answers: dict[str, bytes]) -> None:
+def test_a_session_with_random_answers_ends(answers: dict[str, bytes]) -> None:
     """Many calls in one session: after the first failure that ends it, each of the others fails at once."""
 
     async def all_of_them(mailbox: AioimaplibMailbox) -> None:

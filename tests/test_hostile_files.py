@@ -198,8 +198,8 @@ def test_odd_documents(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["aliases of lists", "deep criteria", "escapes in a key", "half a surrogate"])
-def test_the_command_says_one_line(capsys: Capture, name: str) -> None:
-    """As the command says it."""
+def test_the_command_prints_one_line(capsys: Capture, name: str) -> None:
+    """The command prints one line and exits with status 2."""
     assert main(["plan", written(DOCUMENTS[name])]) == BAD_INPUT
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and said[:-1].isprintable()
@@ -222,7 +222,7 @@ def test_what_is_no_file(kind: str) -> None:
 
 
 def test_a_pipe_with_a_writer_is_read() -> None:
-    """As shells make one for <(...)."""
+    """Shells make such a pipe for <(...)."""
     text = yaml.safe_dump(SOUND).encode()
     reading, writing = os.pipe()
     try:
@@ -311,7 +311,7 @@ VALUES = st.recursive(
 
 
 def paths(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where there is a value."""
+    """Yield the paths of all values."""
     items = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     )
@@ -328,7 +328,7 @@ MORE = [("client", key) for key in ("think", "source_addresses", "submission", "
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.sampled_from([*paths(SOUND), *MORE]), VALUES), min_size=1, max_size=3))
 def test_any_document(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
-    """Whatever stands at the keys of a scenario, it is read or refused in one line."""
+    """A scenario with any values is read, or refused in one line."""
     document = json.loads(json.dumps(SOUND))
     for path, value in changes:
         place = document
@@ -346,7 +346,7 @@ def test_any_document(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(key=st.sampled_from([".".join(map(str, path)) for path in paths(SOUND)]), value=VALUES, more=st.text(max_size=5))
 def test_any_setting(key: str, value: Any, more: str) -> None:
-    """The same of settings."""
+    """Settings with any values are taken, or refused in one line."""
     refused(written(yaml.safe_dump(SOUND)), (f"{key}{more}={yaml.dump(value, default_flow_style=True)}",))
 
 
@@ -378,7 +378,7 @@ def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Mapping
 @settings(deadline=None, max_examples=300)
 @given(line=st.binary(max_size=30) | st.sampled_from([b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"]))
 def test_any_bytes_are_a_line_or_refused(line: bytes) -> None:
-    """Whatever comes, in lines of control and of links."""
+    """Any bytes are a line of the control protocol or of a link, or a `ValueError`."""
     for read in (lambda: decode(line, FROM_A_MACHINE), lambda: Link(lambda _: None).receive(line)):
         with suppress(ValueError):
             read()
@@ -391,7 +391,7 @@ def test_messages_of_a_connection_are_lists_of_lines(message: Any) -> None:
         lines_in(message)
 
 
-def test_a_machine_that_says_what_is_no_line_of_ours_cuts_its_connection() -> None:
+def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
     """Nothing of it comes to the run."""
     for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"failed": 1}\n', b'1 {"ready": "x"}\n'):
         channel = MachineChannel()
@@ -402,7 +402,7 @@ def test_a_machine_that_says_what_is_no_line_of_ours_cuts_its_connection() -> No
 
 @pytest.mark.parametrize("about", [None, 1, {}, {"software": "other"}, {"software": SOFTWARE, "cores": "x"}])
 def test_a_client_that_describes_itself_oddly_is_refused(about: Any) -> None:
-    """In one line that names it."""
+    """The error is one line that names the client."""
     with pytest.raises(ConfigError, match=r"^client a: expected "):
         fit_clients({"a": about})
 
@@ -425,10 +425,10 @@ def test_a_client_that_describes_itself_oddly_is_refused(about: Any) -> None:
         lambda file: (file.unlink(), file.mkdir()),
     ],
 )
-def test_a_plan_in_the_cache_that_may_be_somebody_elses_is_made_again(
+def test_a_cached_plan_that_others_can_write_is_not_used(
     monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], object]
 ) -> None:
-    """What is damaged, or what others can write, is not believed."""
+    """A plan that is damaged, or that others can write, is not used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "cache"))
     scenario = load_scenario(written(yaml.safe_dump(SOUND)))
     load = PlannedLoad(scenario.duration_s, {"READ": (1, 2)})

@@ -294,7 +294,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "says"), REFUSED.items())
 def test_the_line_names_file_key_expected_found(capsys: Capture, tmp_path: Path, name: str, says: str) -> None:
-    """What is refused is named so that somebody can find it."""
+    """The error names file, key, expected and found."""
     parts = Parts(write_engine(tmp_path / "c1.0.tlog"))
     (RECORDS | OTHERS)[name](parts)
     assert main(["log", "answer", str(parts.write(tmp_path / "odd.tlog"))]) == BAD_INPUT
@@ -386,7 +386,7 @@ VALUES = st.recursive(
 def test_any_documents(
     capsys: Capture, tmp_path: Path, header: dict[str, Any], facts: dict[str, Any], sample: dict[str, Any]
 ) -> None:
-    """Whatever the documents hold, each verb does its work or refuses in one line."""
+    """With any documents, each verb does its work, or ends with one line."""
     parts = Parts(write_engine(tmp_path / "sound" / f"{uuid4()}.tlog"))
     parts.header.update(header)
     parts.blocks.append([container.FACTS, [facts]])
@@ -397,7 +397,7 @@ def test_any_documents(
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_records(capsys: Capture, tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever bytes the records hold, each verb does its work or refuses in one line."""
+    """With any bytes in records, each verb does its work, or ends with one line."""
     parts = Parts(write_engine(tmp_path / "sound" / f"{uuid4()}.tlog"))
     block = parts.of(data.draw(st.sampled_from([container.TASKS, container.MAILS, container.COMMANDS])))
     payload = bytearray(block[1])

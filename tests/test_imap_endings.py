@@ -222,7 +222,7 @@ def test_numbers_of_a_select_that_are_none_fail_it(code: bytes) -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), RecursionError(), MemoryError(), KeyError("x")], ids=repr)
 def test_an_error_of_ours_is_a_failure_of_the_generator(error: Exception) -> None:
-    """In what is called at a command's end, or for each response: this session ends, and asyncio is told nothing."""
+    """An error in a callback ends this session only, and does not reach asyncio's exception handler."""
     failure = fails([(0, b"TAG OK\r\n")], "NOOP", then=raising(error))
     assert isinstance(failure, GeneratorFailed)
     assert failure.kind == internal(error).kind
@@ -336,7 +336,7 @@ def test_data_without_a_request_is_not_kept(line: bytes, monkeypatch: pytest.Mon
 
 
 def test_data_is_kept_for_the_command_that_asks_for_it() -> None:
-    """Of all that comes, each command under way gets its own kinds."""
+    """Each command under way gets untagged data of its own kinds only."""
 
     async def main() -> None:
         connection, line, _ = connected(lambda _: [])

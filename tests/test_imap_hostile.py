@@ -284,7 +284,7 @@ def test_a_literal_too_large_is_refused_when_it_is_announced(mark: bytes) -> Non
 
 
 def test_an_empty_literal_is_a_text() -> None:
-    """In each of its spellings."""
+    """Each spelling of an empty literal is an empty text."""
     for mark in (b"{0}", b"{0+}", b"~{0}"):
         (found,) = Wire().feed(b"* 1 FETCH (BODY[1] " + mark + b"\r\n)\r\n")
         assert isinstance(found, Fetched)

@@ -51,7 +51,7 @@ class Memory:
 
 
 def ours(mailbox: Any) -> bool:
-    """Whether the message is a report about one of ours."""
+    """Return whether the message is a report about one of ours."""
     return asyncio.run(returns_ours(mailbox, 1, DOMAIN))
 
 
@@ -67,7 +67,7 @@ def ours(mailbox: Any) -> bool:
     "returned", ["text/rfc822-headers", "message/rfc822", "message/global", "message/global-headers"]
 )
 def test_reports_in_form(content_type: bytes, returned: str) -> None:
-    """In any spelling of Content-Type, with any returned part; of a whole message only its header is read."""
+    """Any spelling of Content-Type and any returned part will do; of a whole message only the header is read."""
     mailbox = Memory(b"Content-Type: " + content_type + b"\r\n\r\n", returned_type=returned)
     assert ours(mailbox)
     assert mailbox.fetched == ["HEADER", "3" if returned.endswith("headers") else "3.HEADER"]
@@ -114,7 +114,7 @@ def test_any_bytes_are_a_header(noise: bytes, at: int, in_head: bool) -> None:
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_only_what_loadsim_writes_is_vouched_for(sender: str, message_id: str) -> None:
-    """From and Message-ID both."""
+    """From and Message-ID must both be those of loadsim."""
     right = (f"b@{DOMAIN}", f"<n2.1.r1@{DOMAIN}>")
     assert vouched(EVIDENCE, *right, DOMAIN)
     assert not vouched(EVIDENCE, sender, message_id, DOMAIN)

@@ -34,7 +34,7 @@ def quiet(phase: str, done: int, total: int) -> None:
 
 
 def body_of(message: bytes) -> bytes:
-    """What follows the header."""
+    """Return the body of a message."""
     return message.partition(b"\r\n\r\n")[2]
 
 
@@ -58,7 +58,7 @@ def unsigned(*names: str) -> bytes:
 
 
 def test_what_is_composed_is_accepted() -> None:
-    """With the names that it was made of, also if a server drops or adds line ends."""
+    """A manifest is read with its names, also if a server drops or adds line ends."""
     evidence, message = manifest.compose(OWNER, OURS)
     assert evidence.body == body_digest(body_of(message))
     for body in (body_of(message), body_of(message).rstrip(), body_of(message) + b"\r\n\r\n"):
@@ -73,7 +73,7 @@ def test_what_is_composed_is_accepted() -> None:
         Account(1, "user1", f"user1@{DOMAIN}", "secret-of-1", "a key"),
     ],
 )
-def test_a_manifest_is_worth_nothing_to_others(other: Account) -> None:
+def test_a_manifest_needs_its_account_and_key(other: Account) -> None:
     """Neither in another account nor with another key."""
     with pytest.raises(manifest.Unaccepted, match="signature"):
         manifest.parse(body_of(manifest.compose(OWNER, OURS)[1]), other)
@@ -262,7 +262,7 @@ def test_init_signs_what_it_is_told_to_accept(lab: Lab, capsys: pytest.CaptureFi
 
 
 def forged(account: Account, other: Account) -> dict[str, bytes]:
-    """What somebody may put into the folder of the manifest, to have an empty Sent Items deleted."""
+    """Return forged manifests that name an empty Sent Items for deletion."""
     signed = body_of(manifest.compose(other, ["Sent Items"])[1])
     mine = json.loads(body_of(manifest.compose(account, ["Folder 01"])[1]))
     return {
@@ -295,7 +295,7 @@ def test_forged_manifests_name_nothing(lab: Lab, capsys: pytest.CaptureFixture[s
     assert len(first["LoadSim"]) == len(bodies) + 1
 
 
-def test_acceptance_ends_where_names_do(lab: Lab) -> None:
+def test_accepted_manifests_name_only_folders_of_profiles(lab: Lab) -> None:
     """Even accepted, an unsigned manifest can name no folder but such as profiles have."""
     create(lab, "Archive", "LoadSim")
     lab.put(1, "LoadSim", claiming(unsigned("Folder 01", "Archive"), lab.accounts[0]))

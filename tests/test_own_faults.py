@@ -116,7 +116,7 @@ def test_the_run_is_invalid_and_the_server_is_not_blamed(tmp_path: Path) -> None
 
 
 def test_a_shortage_in_a_task_is_no_lost_session(tmp_path: Path) -> None:
-    """As a driver raises it; a submission's leaves the mailbox session alone."""
+    """A shortage in a submission is a failure of the task; the mailbox session goes on."""
     fault = once("SMTP CONNECT", 0, lambda: GeneratorFailed("no free local port (EADDRNOTAVAIL)"))
     lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
     assert_survived(lived)
@@ -236,8 +236,10 @@ def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("act", ["plan_day", "begin_day", "end_day", "close"])
-def test_no_user_takes_the_engine_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
-    """Where the engine asks all users for something."""
+def test_an_error_of_one_user_does_not_end_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """An error of one user in an act of all users does not end the engine."""
     breaking(act, User, monkeypatch, lambda user: user.number == 1)
     lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path)
     assert lived.failure is None
@@ -248,7 +250,7 @@ def test_no_user_takes_the_engine_along(tmp_path: Path, monkeypatch: pytest.Monk
     assert verdict(lived)["validity"] == "invalid"
 
 
-def test_a_bug_that_befalls_everybody_is_told_a_few_times(tmp_path: Path) -> None:
+def test_events_about_one_error_are_bounded(tmp_path: Path) -> None:
     """Events are bounded, counts are not."""
 
     def fault(user: int, name: str, number: int) -> Exception | None:
@@ -280,7 +282,7 @@ def test_an_error_in_a_callback_of_the_loop_is_in_the_verdict(tmp_path: Path) ->
 def test_what_a_network_does_to_a_callback_is_no_fault_of_ours(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As before, asyncio logs it."""
+    """Other errors in callbacks are logged by asyncio, as before."""
 
     async def during(_: Engine, __: FakeModule) -> None:
         def broken() -> None:
@@ -358,7 +360,7 @@ def test_a_truncated_log_keeps_those_outside_of_its_window(tmp_path: Path) -> No
 
 
 def test_a_report_shows_them(tmp_path: Path) -> None:
-    """In the table of tasks, the text above it, and the kinds of failure."""
+    """A report has them in the table of tasks, in the text above it, and among the kinds of failure."""
     kind = "no memory (ENOMEM)"
     tasks = [LOGGED_ON, *(done("READ", number, 5) for number in range(40)), of_our_own("READ", 90, kind)]
     write_sample(tmp_path / "a.tlog", tasks, DELIVERED)
@@ -372,7 +374,7 @@ def test_a_report_shows_them(tmp_path: Path) -> None:
 
 
 def test_exports_and_the_live_view_show_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the other outcomes, each for itself."""
+    """Exports and the live view have them like the other outcomes."""
     path = str(write_sample(tmp_path / "a.tlog", [done("READ", 1, 5), of_our_own("READ", 90, "no memory (ENOMEM)")]))
     assert main(["log", "export", "csv", path]) == 0
     assert ",READ,generator,no memory (ENOMEM)," in capsys.readouterr().out
@@ -421,7 +423,7 @@ def test_the_codes_of_older_outcomes_are_as_they_were() -> None:
     assert OUTCOME == {"ok": 0, "refused": 1, "lost": 2, "timeout": 3, "unfinished": 4, "skipped": 5, "generator": 6}
 
 
-# --- a machine that nobody watched ----------------------------------------------------------------------------------
+# --- a machine that is not observed ----------------------------------------------------------------------------------
 
 
 def observed(place: Path, machine_s: Iterable[float], engine_s: Iterable[float]) -> dict[str, Any]:
@@ -488,7 +490,7 @@ def test_an_engine_that_ended_needs_no_watch(tmp_path: Path) -> None:
 
 
 def test_kinds_that_a_server_chooses_are_bounded(tmp_path: Path) -> None:
-    """In snapshots, events and records; every failure is counted, and our own keep their names."""
+    """Kinds are bounded in snapshots, events and records; every failure is counted, and our own keep their names."""
     names: Iterator[int] = iter(range(10**9))
 
     def fault(user: int, name: str, number: int) -> TaskFailed | None:

@@ -199,7 +199,7 @@ SOUND_SNAPSHOT += "generator_late_most_s=0.0, heard=0, **%s)"
     ],
 )
 @pytest.mark.parametrize("before", ["", ON])
-def test_an_engine_that_says_what_is_no_line_of_ours_is_lost(tmp_path: Path, before: str, said: str, why: str) -> None:
+def test_an_engine_that_sends_a_malformed_line_is_lost(tmp_path: Path, before: str, said: str, why: str) -> None:
     """It is ended, the reason is said, and the other one comes to its end."""
     done = Conducted(tmp_path, GOOD, before + said + "; time.sleep(1000)").run()
     (lost,) = done.said("engine lost")

@@ -47,7 +47,7 @@ def written(accounts: Any, **changes: Any) -> str:
 
 
 def password(scenario: Scenario) -> str:
-    """Of user 1."""
+    """Return the password of user 1."""
     assert isinstance(scenario.accounts, AccountPattern)
     return scenario.account(1).password
 
@@ -122,8 +122,8 @@ def test_a_password_from_a_command() -> None:
         ({"user": "u{index}", "password_command": ["hunter2"]}, "expected a text"),
     ],
 )
-def test_no_password_to_be_had(capfd: pytest.CaptureFixture[str], accounts: Any, says: str) -> None:
-    """What is wrong is one line that shows no password, and nothing that the command has printed."""
+def test_a_missing_password_is_refused(capfd: pytest.CaptureFixture[str], accounts: Any, says: str) -> None:
+    """The error is one line without a password, and without the output of the command."""
     Path("two").write_text("hunter2\nhunter3\n", encoding="utf-8")
     Path("empty").write_text("\n", encoding="utf-8")
     assert main(["init", written(accounts)]) == BAD_INPUT
@@ -132,7 +132,7 @@ def test_no_password_to_be_had(capfd: pytest.CaptureFixture[str], accounts: Any,
 
 
 def test_a_setting_takes_the_place_of_the_files_password() -> None:
-    """As for the scenario in a run directory, where it is masked."""
+    """A setting replaces the password of the file, for example the mask in a run directory."""
     name = written({"user": "u{index}", "password": "***"})
     assert password(load_scenario(name, [f"accounts.password_file={secret_file()}"])) == "hunter2-1"
     with pytest.raises(ConfigError, match="expected one of password, password_file"):
@@ -154,7 +154,7 @@ def test_a_report_runs_no_command(capsys: Capture) -> None:
     assert not Path("ran").exists()
 
 
-# --- who may come to know them --------------------------------------------------------------------------------------
+# --- warnings of exposed ones --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
@@ -165,7 +165,7 @@ def test_a_file_that_others_can_read(mode: int) -> None:
 
 
 def test_a_table_that_others_can_read() -> None:
-    """The same of a table of accounts."""
+    """loadsim warns of a table of accounts that others can read."""
     Path("users.csv").write_text("user,password\na,hunter2\nb,hunter2\n", encoding="utf-8")
     for mode, warnings in ((0o644, 1), (0o600, 0)):
         Path("users.csv").chmod(mode)
@@ -205,7 +205,7 @@ def test_passwords_in_the_clear(imap: dict[str, Any], smtp: dict[str, Any], foun
 
 
 def test_the_answer_warns_of_passwords_in_the_clear(capsys: Capture) -> None:
-    """What the header says is among the warnings of the verdict."""
+    """The verdict has the warnings of the header."""
     warning = "passwords go to IMAP at mail.example:143 in the clear (tls: none)"
     tasks = [LOGGED_ON, done("READ", 1000, 10)]
     log = write_sample(Path("c1.tlog"), tasks=tasks, mails=DELIVERED, header={"in_the_clear": [warning]})
@@ -281,7 +281,7 @@ def test_outputs_that_were_asked_for_keep_to_the_umask(place: Path) -> None:
 
 
 def test_every_python_child_is_started_safely() -> None:
-    """With -P: the working directory may hold anybody's modules."""
+    """Every Python process is started with -P: the working directory may have modules of others."""
     source = Path(__file__).parent.parent / "loadsim"
     starts = [
         line.strip()

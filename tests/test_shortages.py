@@ -1,4 +1,4 @@
-"""What this machine is short of is no fault of the server's: files and ports that run out, by each driver and loop."""
+"""Shortages of this machine (files, ports, memory) are not the server's failures, by each driver and loop."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_no_free_local_port() -> None:
 
 @pytest.mark.parametrize("number", SHORTAGES)
 def test_shortages_have_stable_kinds(number: int) -> None:
-    """By the system's number, whatever its text; also as somebody else's failure."""
+    """The kind follows from the system's error number, not from its text; `again` keeps the type."""
     error = socket.gaierror(number, "x") if number < 0 else OSError(number, "x")
     with pytest.raises(GeneratorFailed) as raised, failing_as("connect"):
         raise error
@@ -169,14 +169,14 @@ def test_shortages_have_stable_kinds(number: int) -> None:
     ],
 )
 def test_what_a_network_does_is_no_shortage(error: OSError) -> None:
-    """As ever, the connection is lost."""
+    """The connection is lost, as before."""
     with pytest.raises(ServerLost), failing_as("connect"):
         raise error
     assert own_failure(error) is None
 
 
 def test_no_memory() -> None:
-    """As Python and as TLS say it."""
+    """A lack of memory is a shortage as Python and as TLS report it."""
     exhausted = ssl.SSLError(1, "x")
     exhausted.reason = "MALLOC_FAILURE"
     for error in (MemoryError(), exhausted):
@@ -243,7 +243,7 @@ def test_an_error_while_a_driver_reads_is_ours(
 
 
 def reached(monkeypatch: pytest.MonkeyPatch, errors: dict[str, OSError], took: set[str]) -> OSError:
-    """What comes of a host with two addresses that fail so, some of which once took a connection."""
+    """Return the error of a host with two addresses that fail so, some of which once took a connection."""
     monkeypatch.setattr(connecting, "_FOUND", {"x": ["127.0.0.1", "::1"]})
     monkeypatch.setattr(connecting, "_TOOK", took)
 
@@ -266,6 +266,6 @@ def test_another_address_does_not_hide_a_shortage(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_address_of_a_family_that_is_off_is_no_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where IPv6 is switched off, connecting to ::1 fails like a lack of ports; a server that is down, is down."""
+    """Without IPv6, connecting to ::1 fails like a lack of ports; the error of a server that is down comes through."""
     errors = {"127.0.0.1": OSError(errno.EADDRNOTAVAIL, "x"), "::1": ConnectionRefusedError(errno.ECONNREFUSED, "x")}
     assert reached(monkeypatch, errors, set()).errno == errno.ECONNREFUSED

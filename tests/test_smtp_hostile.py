@@ -40,7 +40,7 @@ SURPLUS = b"250 2.0.0 surplus\r\n"
 
 
 class Fault:
-    """What a server does in place of one reply; `%b` stands for the reply that was due."""
+    """The act of a server in place of one reply; `%b` stands for the reply that was due."""
 
     def __init__(self, said: bytes = b"", *, late: bytes = b"", end: str = "", forever: bytes = b"") -> None:
         self.said, self.late, self.end, self.forever = said, late, end, forever
@@ -198,7 +198,7 @@ class Server:
                 await turns()
 
     def accepted(self, message: bytes) -> bool:
-        """Whether the first whole reply to this message's final dot was a 2yz that may accept a message."""
+        """Return whether the first whole reply to this message's final dot was a 2yz that may accept a message."""
         said = self.acceptances.get(message.partition(b"\r\n")[0], b"")
         whole = [*itertools.islice(replies(said), 1)]
         return bool(whole) and accepts_message(whole[0])
@@ -220,7 +220,7 @@ def localhost(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLCo
 async def outcome(
     driver: LibrarySubmission | PipeliningSubmission, message: bytes, server: Server
 ) -> TaskFailed | None:
-    """What became of a message; nothing but a `TaskFailed` may be raised, and none of our own making."""
+    """Return the failure of a message, None if it is accepted. Only a `TaskFailed` may be raised, none of our own."""
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS, message))
     await within(8 * LIMIT_S, sending, lambda: server.steps)
     failure = sending.exception()
@@ -259,13 +259,13 @@ def test_a_message_counts_as_accepted_only_if_its_final_dot_was(
 
     async def scenario() -> None:
         for name in FAULTS:
-            if (name, position) != ("surplus later", "DATA"):  # it is there before the dot is: nobody can tell
+            if (name, position) != ("surplus later", "DATA"):  # it arrives before the dot: undetectable
                 await one(name)
 
     run_watched(scenario)
 
 
-# --- what lies behind the exhaustive test -----------------------------------------------------------------------
+# --- beyond the exhaustive test -----------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -306,7 +306,7 @@ async def playing(
 async def failure_of(
     kind: Any, endpoint: Endpoint, message: bytes = b"Subject: x\r\n\r\nbody\r\n"
 ) -> TaskFailed | None:
-    """What became of one message over one driver."""
+    """Return the failure of one message over one driver, None if it is accepted."""
     driver = kind(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint))
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS[:1], message))
     await within(8 * LIMIT_S, sending)
@@ -453,7 +453,7 @@ def test_an_invented_code_is_counted_as_other(kind: Any) -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, 1000, 1 << 20])
 @pytest.mark.parametrize("text", [b"250-x\r\n", b"250-" + b"x" * 4000 + b"\r\n", b"x", b"250 ok\r\n", b"\r\n"])
-def test_the_reader_holds_little_whatever_comes(text: bytes, piece: int) -> None:
+def test_the_reader_holds_little_of_any_stream(text: bytes, piece: int) -> None:
     """A megabyte in any pieces: at most one line and one reply are held, so that each piece costs a bounded time."""
     wire, stream = Wire(), text * ((1 << 20) // len(text))
     with contextlib.suppress(ProtocolError):
@@ -517,7 +517,7 @@ REPLIES = st.one_of(
 
 
 @given(pieces=st.lists(st.lists(REPLIES, max_size=3).map(b"".join), min_size=1, max_size=12))
-def test_whatever_a_server_says_a_message_ends(pieces: list[bytes]) -> None:
+def test_a_message_ends_on_any_replies(pieces: list[bytes]) -> None:
     """Random and almost right replies: accepted or a failure of the server, within the limits."""
 
     async def scenario() -> None:

@@ -161,7 +161,7 @@ def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
 
 
 def test_a_full_table_of_names_calls_further_ones_other(tmp_path: Path) -> None:
-    """Whatever fills it, nothing breaks."""
+    """A full table calls further names `other`."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for number in range(MOST_NAMES):
         writer.task(**BASIC_TASK | {"profile": f"profile {number}"})

@@ -76,7 +76,7 @@ def test_a_fine_run_is_valid_and_passes() -> None:
 
 
 @pytest.mark.parametrize("what", [{}, {"embedded": True}, {"stress": True}, {"part": "1/2"}])
-def test_a_generator_that_failed_is_invalid_whatever_the_run(what: dict[str, Any]) -> None:
+def test_a_failed_generator_makes_any_run_invalid(what: dict[str, Any]) -> None:
     """On the embedded server, in a closed loop and of a slice, too: limits may warn there, this does not."""
     reason = "the generator itself failed in 1 task: no memory (ENOMEM)"
     verdict = judge(replace(FINE, own_faults=(reason,), **what), (MET,), LIMITS)

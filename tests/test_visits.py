@@ -140,7 +140,7 @@ def initialised() -> dict[str, dict[int, bytes]]:
 
 
 LIMIT_S = 1.0
-"""Of a command; a visit has 20 of them. The loop's clock is put forward, and nothing waits for either."""
+"""The time limit of a command; a visit has 20 times this. The loop's clock is put forward past both."""
 
 
 def visits(*servers: Courier) -> list[Cleaned | ConfigError]:
@@ -190,7 +190,7 @@ def test_status_is_asked_of_a_folder_that_was_left(unselect: bytes) -> None:
 
 
 def test_nothing_is_opened_between_the_count_and_the_end() -> None:
-    """What was counted is what is deleted."""
+    """DELETE directly follows the STATUS of its folder."""
     server = Courier(initialised())
     cleaned(server)
     for at, command in enumerate(server.commands):
@@ -225,7 +225,7 @@ MISSING = {
 
 @pytest.mark.parametrize(("quirk", "why"), MISSING.values(), ids=MISSING.keys())
 def test_a_missing_number_is_a_refusal(quirk: Any, why: str) -> None:
-    """Where an answer lacks what a deletion depends on, nothing is deleted."""
+    """If an answer lacks a number that a deletion depends on, nothing is deleted."""
 
     def lines_only(command: bytes, lines: list[bytes]) -> list[bytes]:
         return [line for line in quirk(command, lines) if line]
@@ -271,7 +271,7 @@ def test_a_command_without_an_answer_ends_its_visit_alone() -> None:
 
 
 def test_a_log_on_without_an_answer_ends_its_visit_alone() -> None:
-    """What says nothing of an account gets its name, because another account could log on."""
+    """An error without the account's name gets it, because another account could log on."""
     hanging = Courier(
         {}, quirk=lambda command, lines: None if command.startswith(b"AUTH") else lines, hangs_s=2 * LIMIT_S
     )
@@ -286,7 +286,7 @@ def test_a_log_on_without_an_answer_ends_its_visit_alone() -> None:
 
 @pytest.mark.parametrize("malformed", [b"* OK [UIDVALIDITY abc] valid", b"* OK [UIDVALIDITY 7"])
 def test_an_answer_that_does_not_parse_ends_its_visit_alone(malformed: bytes) -> None:
-    """If not at once, then when the visit's time is over."""
+    """The visit ends at once, or at its time limit."""
 
     def quirk(command: bytes, lines: list[bytes]) -> list[bytes]:
         return [lines[0], malformed, lines[-1]] if command.startswith(b"SELECT") else lines

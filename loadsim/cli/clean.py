@@ -16,7 +16,7 @@ from loadsim.topology.manifest import FOLDER
 from loadsim.topology.preflight import check_sources
 
 KEPT = 1
-"""The exit status when something stays that may be loadsim's."""
+"""The exit status if something is kept that may be loadsim's."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,9 +30,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run_clean(args: argparse.Namespace) -> int:
-    """Clean all accounts; a line for each that held anything of loadsim's or of others', and the total.
+    """Clean all accounts. Print a line for each that held anything or failed, and the total.
 
-    1 if a manifest is not accepted: it stays, perhaps with folders of loadsim's. Raises `ConfigError` for a failure.
+    Return `KEPT` if a manifest is not accepted: it is kept, perhaps with folders of loadsim's. Raises `ConfigError` if
+    an account fails.
     """
     scenario = given_scenario(args)
     services = services_of(scenario)

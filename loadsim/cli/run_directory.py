@@ -31,7 +31,7 @@ def new_run_directory(path: Path) -> list[Path]:
             raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it")
         with TemporaryFile(dir=path):
             pass
-        path.chmod(0o700)  # it may have been there; passwords are nowhere in it, but addresses and mail servers are
+        path.chmod(0o700)  # it may be an older directory; what it gets names addresses and mail servers
     except OSError as error:
         remove(made)
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
@@ -40,7 +40,7 @@ def new_run_directory(path: Path) -> list[Path]:
 
 @contextmanager
 def owner_only() -> Iterator[None]:
-    """Let what is made in this block, by our processes too, be readable by its owner only."""
+    """Make files in this block readable by their owner only, also those of processes that it starts."""
     before = os.umask(0o077)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The scenario that a command is given, with warnings of what it does to passwords."""
+"""The scenario of a command line, with warnings of exposed passwords."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadsim.model.scenario import Scenario, load_scenario
 
 
 def given_scenario(args: argparse.Namespace) -> Scenario:
-    """Read it, and tell on standard error how others may come to know a password. Raises `ConfigError`."""
+    """Read the scenario that the arguments name; warn of exposed passwords on standard error. Raises `ConfigError`."""
     scenario = load_scenario(args.scenario, args.overrides)
     for warning in (*scenario.exposed, *scenario.in_the_clear):
         print(f"loadsim: warning: {printable(warning)}", file=sys.stderr)

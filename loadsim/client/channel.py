@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from loadsim.client.control import LONGEST_LINE_BYTES, LONGEST_SAID_BYTES, encode
+from loadsim.client.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_BYTES, encode
 
 
 class Channel(Protocol):
@@ -34,7 +34,7 @@ class Channel(Protocol):
         ...
 
     async def hear(self) -> bytes:
-        """The next line that it says, b"" when there will be none. Raises `ValueError` for one that is too long."""
+        """Return the next line, b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
         ...
 
     async def wait(self) -> str:
@@ -99,7 +99,7 @@ async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> Pro
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=LONGEST_SAID_BYTES,
+            limit=LONGEST_LINE_OF_A_MEMBER_BYTES,
             start_new_session=True,  # Ctrl-C is for us: we tell them
             pass_fds=kept,
         )

@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return handle
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Every other loop logs what a callback raises, and goes on; here nobody would read that, but an engine."""
+        """Raise an exception of a callback, unless an engine has set a handler. Other loops log it and go on."""
         if "handle" in context and self.get_exception_handler() is None:
             raise context["exception"]
         super().call_exception_handler(context)

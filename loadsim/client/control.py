@@ -41,8 +41,8 @@ ACCEPTED_AT_ONCE = 500
 LONGEST_LINE_BYTES = 256 * 1024 * 1024
 """`begin` carries the accounts of all users when they come from a table."""
 
-LONGEST_SAID_BYTES = 16 * 1024 * 1024
-"""Of what a member says: a snapshot with 100,000 kinds of failures."""
+LONGEST_LINE_OF_A_MEMBER_BYTES = 16 * 1024 * 1024
+"""Holds a snapshot with 100,000 kinds of failures."""
 
 
 def encode(**message: Any) -> bytes:
@@ -51,9 +51,9 @@ def encode(**message: Any) -> bytes:
 
 
 def decode(line: bytes, known: Mapping[str, Check] | None = None) -> tuple[str, Any]:
-    """What a line says, and about what; one of the kinds that are `known`, if they are given.
+    """Return the kind of a message and its value, checked by the kinds in `known` if they are given.
 
-    Raises `ValueError`, one line, for anything else: a peer that has shown its certificate may be wrong all the same.
+    Raises `ValueError` with one line for anything else: a peer with a valid certificate may still be faulty.
     """
     try:
         message = json.loads(line)
@@ -100,7 +100,7 @@ TO_A_MEMBER: Mapping[str, Check] = {
     "stop": _why,
     "given up": text,
 }
-"""What a member is told, after `begin`."""
+"""The messages to a member after `begin`, by kind."""
 
 FROM_A_MEMBER: Mapping[str, Check] = {
     "ready": whole(0, 2**32),
@@ -112,7 +112,7 @@ FROM_A_MEMBER: Mapping[str, Check] = {
     "event": _event,
     "over": _yes,
 }
-"""What a member says; a snapshot is checked as it is read (`snapshot.read_snapshot`)."""
+"""The messages of a member, by kind; `snapshot.read_snapshot` checks the values of a snapshot."""
 
 
 class Control(Protocol):

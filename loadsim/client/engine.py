@@ -53,8 +53,8 @@ which takes some tenths of a millisecond (with 900 it was up to 4), never at all
 Tasks leave no cycles."""
 
 MOST_KINDS, LONGEST_KIND = 100, 64
-"""So many kinds of failure an engine tells apart, each by so many characters: a server may choose what they are called.
-All others are one kind."""
+"""An engine counts at most this many kinds of failure, and cuts their names to this many characters: a server may
+choose the names. Further kinds are `OTHER`."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
 """What a user may be doing while no planned task runs."""
@@ -86,10 +86,10 @@ class RunLog(Recorder, Protocol):
 class Engine:
     """Runs the users with these numbers. `modules` has a client module for every protocol among them.
 
-    `control` keeps it in step with the other engines of the run; None when there are none. `here` are the users of this
-    machine, when others make the rest of the load: nobody hears of mail between the machines. `writes_aside`: the log
-    is written in a thread, so that a slow disk holds up no user; in virtual time nothing may wait for a thread.
-    `strict`: an error in loadsim ends the engine, not only what it befalls.
+    `control` keeps it in step with the other engines of the run; None if there are none. `here` are the users of this
+    machine, if others make the rest of the load: mail between machines is not reported to them. `writes_aside`: the log
+    is written in a thread, so that a slow disk delays no user; in virtual time nothing may wait for a thread.
+    `strict`: an error in loadsim ends the engine, not only the task or the user in which it occurs.
     """
 
     def __init__(
@@ -353,9 +353,8 @@ class Engine:
         await self._until(
             self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
         )
-        lost = sum(
-            not (user.is_on or user.given_up) for user in self.users
-        )  # before those who are cut off lose their session to us
+        # Count first: cutting users off ends their sessions.
+        lost = sum(not (user.is_on or user.given_up) for user in self.users)
         for user in self.users:
             if user.performing not in BETWEEN_TASKS:
                 user.cut_off()

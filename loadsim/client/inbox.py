@@ -10,7 +10,7 @@ from loadsim.model.evidence import INITIAL_RUN, Evidence
 from loadsim.model.ports import Header, MessageRef
 
 MOST_ANNOUNCEMENTS = 4096
-"""Of different instants that are kept apart; a user lists new mail after the first."""
+"""The most instants of announcements that are kept; a user lists new mail after the first."""
 
 
 class Unread(NamedTuple):
@@ -40,10 +40,10 @@ class Inbox:
         return sum([messages for messages, _ in self._announced])
 
     def announce(self, messages: int, at_ns: int) -> None:
-        """The server has announced so many new messages.
+        """Note that the server has announced this number of new messages.
 
-        However many they are, they take the memory of one. Beyond `MOST_ANNOUNCEMENTS` the last two are joined, at the
-        later instant: no delivery looks earlier than it was.
+        Any number of them takes the memory of one. Beyond `MOST_ANNOUNCEMENTS` the last two announcements are joined,
+        at the later instant: no delivery looks earlier than it was.
         """
         if len(self._announced) == MOST_ANNOUNCEMENTS:
             messages += self._announced.pop()[0]
@@ -92,7 +92,7 @@ class Inbox:
         return known + [now_ns] * (listed - len(known))
 
     def _take(self, messages: int) -> list[tuple[int, int]]:
-        """Remove the earliest announcements of so many messages, and return them."""
+        """Remove the announcements of the earliest `messages` messages, and return them."""
         taken = []
         while messages and self._announced:
             held, at_ns = self._announced.popleft()

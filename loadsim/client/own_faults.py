@@ -18,15 +18,15 @@ EVENTS_A_PLACE = 10
 
 
 class KeepsFacts(Protocol):
-    """An engine's log, as far as it matters here."""
+    """The part of an engine's log that is used here."""
 
     def facts(self, facts: Mapping[str, Any]) -> None:
-        """Something about the whole run."""
+        """Write facts about the whole run."""
         ...
 
 
 class OwnFaults:
-    """The failures of an engine itself: written to `events`, and counted in facts of its `log`."""
+    """Writes the generator's failures in one engine to `events`, and counts them in facts of its `log`."""
 
     def __init__(self, events: Events, log: KeepsFacts) -> None:
         self._events = events
@@ -36,14 +36,14 @@ class OwnFaults:
         self._users_given_up = 0
 
     def tell(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
-        """Write an event with the failure's place in the code; `during` names the task, or what else was going on."""
+        """Write an event with the failure's place in the code; `during` names the task or another activity."""
         place = place_of(error)
         self._places[place] += 1
         if self._places[place] <= EVENTS_A_PLACE:
             self._events.say("internal error", kind=failure.kind, where=place, during=during, user=user)
 
     def count(self, failure: GeneratorFailed) -> None:
-        """Count a failure that is in no task's record. The first of a kind is in the log even if the engine dies."""
+        """Count a failure outside of tasks. The first of a kind is written at once, in case the engine dies."""
         self._outside[failure.kind] += 1
         if self._outside[failure.kind] == 1:
             self.conclude()

@@ -106,7 +106,7 @@ def plan_users(scenario: Scenario, part: int, engines: int, others: Others | Non
             run_id="plan",
             wall_clock_us=0,
             self_observing=False,  # there is nothing to write, and nothing can be late
-            strict=True,  # else the plan would be a smaller load than the scenario's
+            strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
             control=rounds,
         )
         rounds.serve(engine, cast(Any, module).arrive)

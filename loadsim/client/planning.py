@@ -29,7 +29,7 @@ TELL_AFTER_S = 1.0
 """Planning that takes longer is told of."""
 
 _MOST_BYTES = 1 << 26
-"""Of a plan in the cache; it has 400 numbers a task."""
+"""The largest plan that is read from the cache; a plan has 400 numbers for each task."""
 
 Tell = Callable[[str], None]
 """Shows a line to the user."""
@@ -83,7 +83,7 @@ def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
 
 
 def _own_text(file: Path) -> str:
-    """Read a file that nobody else can have written. Raises `OSError` or `ConfigError` for any other."""
+    """Read a file that no other user can have written. Raises `OSError` or `ConfigError` for any other."""
     for place in (file, file.parent):
         about = place.stat()
         if about.st_uid != os.geteuid() or about.st_mode & 0o022:

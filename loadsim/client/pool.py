@@ -283,7 +283,7 @@ class Pool:
             while line := await member.channel.hear():
                 self._hear(member, line)
         except ValueError as problem:
-            if not line or line.endswith(b"\n"):  # else it died in the middle of a line
+            if not line or line.endswith(b"\n"):  # otherwise the member died while it wrote a line
                 self._lose(member, str(problem))
                 member.channel.kill()
         how = await member.channel.wait()
@@ -292,7 +292,7 @@ class Pool:
         self._changed.set()
 
     def _hear(self, member: _Member, line: bytes) -> None:
-        """Raises `ValueError` for what is none of the protocol."""
+        """Take a line of a member. Raises `ValueError` for a line that is not of the protocol."""
         kind, about = decode(line, FROM_A_MEMBER)
         snapshot = read_snapshot(about) if kind == "snapshot" else None
         member.misses = 0

@@ -60,7 +60,7 @@ class LiveSnapshot:
 
     @property
     def generator_failed(self) -> int:
-        """How many the generator itself failed."""
+        """The number of tasks in which the generator itself failed."""
         return self.ended(GENERATOR)
 
     @property
@@ -70,7 +70,7 @@ class LiveSnapshot:
 
 
 def read_snapshot(about: Mapping[str, Any]) -> tuple[LiveSnapshot, int]:
-    """Return what a member told (`Leader.watch`), and of how many messages it has heard. Raises `ValueError`."""
+    """Return a member's snapshot and its count of `heard` messages (`Leader.watch`). Raises `ValueError`."""
     wrong = _told(about) or next((f"no key {key[:40]!r}" for key in about if key not in _KEYS), None)
     if wrong:
         raise ValueError(f"control protocol: snapshot: expected {wrong}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loadsim.client.engine import Engine
 
 IDLE = "IDLE"
-"""What stands for a task where something failed between tasks."""
+"""The name under which failures between tasks are counted."""
 
 SYNC_AGAIN_S = 5.0
 """When to ask again for announced mail that the server refused to show."""
@@ -107,7 +107,7 @@ class User:
         self._alarm_ns: int | None = None  # when it rings
         self._watching = False
         self._cut = False
-        self._broken: GeneratorFailed | None = None  # why we end the session under the task that is running
+        self._broken: GeneratorFailed | None = None  # our own failure, by which the running task fails
         self.given_up = False  # by the engine: our own state is broken
         self._closing = False  # nothing is begun any more
         self.performing: str | None = None
@@ -209,7 +209,7 @@ class User:
             self.inbox.announce(messages, now_ns)
             if self._sync_due_ns is None:
                 self._sync_due_ns = now_ns
-                self.engine.in_turn(self.wake)  # a list's members are all told in the same moment
+                self.engine.in_turn(self.wake)  # all members of a list get this at the same moment
         except Exception as error:  # noqa: BLE001 - as above
             self._break_session(error, "an announcement")
 
@@ -228,9 +228,9 @@ class User:
             self._break_session(error, "the end of a session")
 
     def _break_session(self, error: Exception, during: str) -> None:
-        """End the session after an error of ours in what a driver called: what it was about is not known any more.
+        """End the session after an error of ours in a driver's callback: the session's state is no longer known.
 
-        The task that is running fails by it. The driver first goes on with what it was doing.
+        The running task fails by it. The session ends in the next turn of the loop, when the driver has returned.
         """
         self._broken = self.engine.internal_error(error, during, self)
         self.engine.failed(self, IDLE, self._broken)
@@ -269,16 +269,16 @@ class User:
             self.guarded(lambda user: user.mailbox.abandon())
 
     def guarded(self, act: Callable[[User], None]) -> None:
-        """Let the user act; an error of ours in it ends this user, and no other."""
+        """Call `act` with the user; an error of ours in it ends this user, and no other."""
         try:
             act(self)
         except Exception as error:  # noqa: BLE001
             self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
-        """Do nothing any more: an error outside of any task means that the user's own state is broken.
+        """Stop this user: an error outside of any task means that their state is broken.
 
-        What is due until the end is recorded as skipped there, as far as the agenda still knows it.
+        Tasks that are still in the agenda are recorded as skipped at the end.
         """
         failure = self.engine.internal_error(error, "a user's own work", self)
         if self.given_up:
@@ -518,7 +518,7 @@ class User:
             self.engine.users_on -= 1
 
     def _failure(self, raised: Exception, task: str) -> TaskFailed:
-        """Return the failure that an exception is; ours, if it was we who broke the session."""
+        """Return the failure for an exception; our own, if we ended the session (`_break_session`)."""
         if not isinstance(raised, TaskFailed):
             return self.engine.internal_error(raised, task, self)
         return self._broken or raised

@@ -12,7 +12,7 @@ from loadsim.results.clocks import OtherClock, Reading
 from loadsim.results.shapes import text
 
 FROM_A_MACHINE = {**FROM_A_MEMBER, **FROM_A_PREPARER, "failed": text}
-"""What a machine says to its station."""
+"""The messages of a machine to its station, by kind."""
 
 CLOCKS = 60
 """So many of its newest readings say how a clock goes: those of ten minutes."""

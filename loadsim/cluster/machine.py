@@ -301,7 +301,7 @@ def _clock(value: Any) -> str | None:
 _INSTANT = whole(-(2**62), 2**62)
 
 FROM_A_STATION = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
-"""What a station says to a machine that makes load."""
+"""The messages of a station to a machine that makes load, by kind."""
 
 
 async def _listen(station: Station, leader: Leader, clock: NewestReading) -> None:
@@ -313,7 +313,7 @@ async def _listen(station: Station, leader: Leader, clock: NewestReading) -> Non
             if kind == "clock":
                 at_ns, station_ns, error_ns, ahead_ns = about
                 clock.tell(Reading(at_ns, station_ns, error_ns), ahead_ns)
-            elif kind != "begin":  # of a share that is here already
+            elif kind != "begin":  # `begin` has been handled: it brought this share
                 leader.hear(line)
         except ValueError as problem:
             leader.give_up(str(problem))

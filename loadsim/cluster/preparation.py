@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from loadsim.client.channel import Channel
@@ -51,17 +52,19 @@ def _standing(value: Any) -> str | None:
 
 
 _COUNT = whole(0, 2**53)
-_COUNTS = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged")
+_PREPARED: Mapping[str, Check] = {
+    **dict.fromkeys((each.name for each in fields(Initialised)), _COUNT),
+    "start_state": or_none(text),
+    "first_kept": text,
+}
 
 FROM_A_PREPARER: Mapping[str, Check] = {
     "progress": _standing,
     "inspected": _COUNT,
-    "prepared": having_only(
-        having({**dict.fromkeys(_COUNTS, _COUNT), "start_state": or_none(text)}), *_COUNTS, "start_state"
-    ),
+    "prepared": having_only(having(_PREPARED), *_PREPARED),
     "refused": text,
 }
-"""What whoever prepares mailboxes says."""
+"""The messages of a process or machine that prepares mailboxes, by kind."""
 
 
 def together(standings: Mapping[str, Standing]) -> Standing:

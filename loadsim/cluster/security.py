@@ -76,8 +76,8 @@ def way_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool
 
 
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""For `dask.config.set`: Dask always opens a port for web pages, without TLS. These settings leave it without pages;
-`dashboard=False` keeps Dask from adding those of its dashboard where bokeh is installed."""
+"""Settings for `dask.config.set`. Dask always opens a port for web pages, without TLS: these settings leave it without
+pages. `dashboard=False` keeps Dask from adding its dashboard where bokeh is installed."""
 
 PAGES_ADDRESS = "127.0.0.1:0"
 """The `dashboard_address` of every scheduler and worker: the port that Dask opens for no pages is on loopback."""

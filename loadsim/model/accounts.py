@@ -18,7 +18,7 @@ from loadsim.model.ports import Account
 from loadsim.model.reading import refused, show
 
 MOST_TABLE_BYTES = 1 << 28
-"""Of a table of accounts: some five million users."""
+"""The largest table of accounts: some five million users."""
 
 _INDEX = re.compile(r"\{index(?::(0?[1-9]?)d?)?\}")
 """{index}, {index:5} or {index:05d}: the user's number, perhaps padded, as in Python's format strings."""

@@ -64,9 +64,9 @@ class Structure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What it takes to be user `number` (from 1). The password never reaches a log, a report or an error.
+    """The account of user `number` (from 1). The password never reaches a log, a report or an error.
 
-    `manifest_key`, as secret, signs the manifest of the mailbox; None stands for the password.
+    `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does.
     """
 
     number: int
@@ -244,7 +244,7 @@ SUBMISSIONS = ("aiosmtplib", "pipelining")
 
 
 VISIT_COMMANDS = 20
-"""The most time of a visit to a mailbox, in time limits of a command."""
+"""The time limit of a visit to a mailbox, as a multiple of the time limit of a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ class Stored(Protocol):
 
     @property
     def evidence(self) -> Evidence | None:
-        """What its X-LoadSim header says; None if it has none. Anybody can copy a header."""
+        """The evidence in its X-LoadSim header; None if it has none. A header can be copied."""
         ...
 
     @property
@@ -388,7 +388,7 @@ class Provisioning(Mailbox, Protocol):
         ...
 
     async def status(self, folder: str) -> FolderCounts:
-        """Ask how many messages lie in a folder, which is not open then: a session's own view of it may be stale.
+        """Ask for the number of messages in a folder, which is left first: a session's view of it may be stale.
 
         Raises `ServerRefused` if the answer lacks the number.
         """

@@ -27,7 +27,7 @@ _LONGEST_FOUND = 60
 _LONGEST_PATH = 200
 _LONGEST_INDEX = 9
 _SECRET = ("password", "password_file", "password_env", "password_command", "manifest_key", "accounts")
-"""Keys whose values are never shown: all but the first and the key for the one who puts a password in their place."""
+"""Keys whose values are never shown. Some hold no password, but a user may put one there by mistake."""
 
 
 # --- one line for what is wrong ---------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Origin:
         return ConfigError(f"{self.where(key)}: expected {expected}, found {found}")
 
     def where(self, key: Key) -> str:
-        """Return the file or the setting in which a key stands, and the key."""
+        """Return the file or the setting that has a key, and the key."""
         if any(key[: len(path)] == path for path in self.overridden):
             return f"--set {_cut(printable('.'.join(map(str, key))))}"
         return f"{self.file}: {path_text(key)}" if key else self.file
@@ -118,13 +118,13 @@ _PYDANTIC = {"tuple_type": "a list", "list_type": "a list", "dict_type": "a mapp
 
 
 MOST_VALUES = 100_000
-"""Of a document, each alias counted as what it stands for: a few lines can stand for billions."""
+"""The most values in a document. An alias counts as all that it repeats: a few lines can repeat billions."""
 
 MOST_LEVELS = 40
-"""Of lists and mappings in each other."""
+"""The most lists and mappings within each other."""
 
 MOST_NUMBER = 10**300
-"""Of a whole number: what is larger is no float."""
+"""The largest whole number: a larger one may not convert to a float."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -142,7 +142,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Refuse merge keys (<<) of merge keys that come to more than anybody writes."""
+        """Reject merge keys (<<) of merge keys that add up to more than `MOST_VALUES` values."""
         super().flatten_mapping(node)
         if len(node.value) > MOST_VALUES:
             raise yaml.constructor.ConstructorError(None, None, "too many merged keys", node.start_mark)
@@ -179,16 +179,16 @@ def read_yaml(text: str, name: str) -> Any:
         raise ConfigError(f"{name}{line}: expected YAML, found an error: {problem}") from None
     except (yaml.YAMLError, RecursionError):
         raise ConfigError(f"{name}: expected YAML, found characters or nesting that YAML does not allow") from None
-    except (ValueError, LookupError, TypeError, AttributeError):  # as PyYAML does for a tag (!!int) of something else
+    except (ValueError, LookupError, TypeError, AttributeError):  # raised for a tag (!!int) on another type
         raise ConfigError(f"{name}: expected YAML, found a value that is not of the type of its tag") from None
     _check_values(document, name, [MOST_VALUES], MOST_LEVELS)
     return document
 
 
 def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
-    """Refuse what no key of ours can hold: dates, bytes and sets, and more than anybody writes. Raises ConfigError.
+    """Reject values that no key can hold (dates, bytes, sets), and documents above the limits. Raises ConfigError.
 
-    `left` is how many values there may be yet; a value that contains itself has no end of levels.
+    `left` counts down the values that are still allowed. A value that contains itself exceeds `levels`.
     """
     left[0] -= 1
     if left[0] < 0:

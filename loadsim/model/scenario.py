@@ -58,7 +58,7 @@ CANONICAL, STRESS = "canonical", "stress"
 """What a run is made for: a score, with each task when the plan has it due; or throughput, in a closed loop."""
 
 MOST_USERS = 10_000_000
-"""More than anybody simulates; each takes memory."""
+"""The most users of a scenario; each takes memory."""
 
 UNSCORED = ("LOGON", "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", "LOGOFF")
 """Tasks that have no weight unless the scenario gives them one."""
@@ -130,7 +130,7 @@ class Run:
 
 
 PASSWORDS = ("password", "password_file", "password_env", "password_command")
-"""Where the pattern of the passwords may come from."""
+"""The sources of the pattern of the passwords."""
 
 
 @strict
@@ -263,7 +263,7 @@ class Scenario:
     cluster: Losses
     allow_hosts: tuple[str, ...]
     exposed: tuple[str, ...] = field(default=(), compare=False)
-    """How somebody else may come to know a password, a sentence each."""
+    """Warnings, one for each way in which others may read a password."""
 
     @property
     def in_the_clear(self) -> tuple[str, ...]:
@@ -415,8 +415,8 @@ def _server_document(server: Server) -> dict[str, Any]:
 def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: bool = True) -> Scenario:
     """Read the scenario that a bare name or a path means, with settings such as `topology.0.users=200`.
 
-    Without `passwords`, none is fetched: somebody else's scenario may name any command. Raises ConfigError, one line,
-    for what is wrong with it.
+    Without `passwords`, none is fetched: a scenario from others may name any command. Raises ConfigError, one line, for
+    an invalid scenario.
     """
     found = locate("scenarios", reference, None)
     if found is None:
@@ -432,7 +432,7 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
 
 
 def _prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
-    """Let a source of the passwords that the command line names take the place of the file's."""
+    """Remove the file's source of the passwords if the command line names one."""
     chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
     accounts = document.get("accounts")
     if chosen and isinstance(accounts, dict):
@@ -515,7 +515,7 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
 
 
 def _exposed(shape: _Accounts | None, origin: Origin, directory: Path) -> tuple[str, ...]:
-    """Return how somebody else may come to know a password, a sentence each."""
+    """Return warnings, one for each way in which others may read a password."""
     found = []
     if ("accounts", "password") in origin.overridden or ("accounts",) in origin.overridden:
         others = ", ".join(PASSWORDS[1:])
@@ -528,7 +528,7 @@ def _exposed(shape: _Accounts | None, origin: Origin, directory: Path) -> tuple[
 
 
 def _password(shape: _Accounts, origin: Origin, directory: Path, fetched: bool) -> str:
-    """Return the pattern of the passwords, from where the scenario says."""
+    """Return the pattern of the passwords from the source that the scenario names."""
     if shape.password is not None or not fetched:
         return shape.password or MASK
     if shape.password_file is not None:

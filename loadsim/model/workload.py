@@ -29,7 +29,7 @@ BROWSE = "browse"
 SCHEDULE = "schedule"
 
 _OWN_FOLDER = re.compile(r"Folder (?:0[1-9]|[1-9][0-9]{1,8})")
-"""What `_numbered` makes."""
+"""The names that `_numbered` makes."""
 
 
 class Activity(NamedTuple):

@@ -26,7 +26,7 @@ _FOUND: dict[str, list[str]] = {}
 """The addresses of each host, the one that last took a connection first."""
 
 _TOOK: set[str] = set()
-"""Addresses that once took a connection: where the system has no local address for another, it is not reachable."""
+"""Addresses that once took a connection. Without a local address for one, the system reports EADDRNOTAVAIL, too."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 T = TypeVar("T")
@@ -89,10 +89,10 @@ async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.soc
 
 
 async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], ipv6: bool | None = None) -> T:
-    """What `connect_to` makes of the first of a host's addresses that takes a connection.
+    """Return the result of `connect_to` for the first of a host's addresses that takes a connection.
 
-    `ipv6` says which kind will do; None: any. Raises the `OSError` of the last one, or that of the look-up. A shortage
-    of this machine is raised at once: another address has no part in it.
+    `ipv6` selects the kind of address; None: any. Raises the `OSError` of the last address, or that of the look-up. A
+    shortage of this machine is raised at once: another address would not help.
     """
     known = _FOUND.get(host) or await _look_up(host)
     addresses = [address for address in known if ipv6 in (None, ":" in address)] or known
@@ -117,7 +117,7 @@ async def _look_up(host: str) -> list[str]:
     try:
         answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except socket.gaierror:
-        os.close(os.open(os.devnull, os.O_RDONLY))  # the resolver does not say that it could open no file
+        os.close(os.open(os.devnull, os.O_RDONLY))  # raises EMFILE, which the resolver does not report
         raise
     return _FOUND.setdefault(host, list(dict.fromkeys(str(address[0]) for *_, address in answers)))
 

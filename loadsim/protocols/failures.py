@@ -16,7 +16,7 @@ SHORTAGES: Mapping[int, str] = {
     errno.ENFILE: "no free file on this machine (ENFILE)",
     errno.EADDRNOTAVAIL: "no free local port (EADDRNOTAVAIL)",
     errno.EADDRINUSE: "no free local port (EADDRINUSE)",  # bind(2) to port 0; we listen nowhere
-    errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); what is merely in progress never gets here
+    errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); see connecting.py for EINPROGRESS
     errno.ENOBUFS: "no buffer space (ENOBUFS)",
     errno.ENOMEM: "no memory (ENOMEM)",
     socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
@@ -39,7 +39,7 @@ def shortage(error: BaseException | None) -> GeneratorFailed | None:
 
 
 def internal(error: BaseException) -> GeneratorFailed:
-    """Return the failure for an exception that no driver should let escape; its line is the place in the code."""
+    """Return the failure for an unexpected exception; its line is the place in the code."""
     return shortage(error) or GeneratorFailed(f"internal error: {type(error).__name__}", place_of(error))
 
 
@@ -58,7 +58,7 @@ def place_of(error: BaseException) -> str:
 
 
 def own_failure(error: BaseException | None) -> GeneratorFailed | None:
-    """Return the failure for an exception of our own making; None for what a network or a server causes."""
+    """Return the failure for an exception that the generator caused; None if a network or a server caused it."""
     if error is None or isinstance(error, TaskFailed | OSError):
         return shortage(error)
     return internal(error)
@@ -66,7 +66,7 @@ def own_failure(error: BaseException | None) -> GeneratorFailed | None:
 
 @contextmanager
 def failing_as(what: str, lost: str = "") -> Iterator[None]:
-    """Raise what goes wrong within as `ServerSilent`, or as `ServerLost`, of the kind `lost` if that is not `what`.
+    """Raise `ServerSilent` for a timeout in this block, and `ServerLost` for another failure, of kind `lost` or `what`.
 
     A shortage of this machine is raised as `GeneratorFailed`.
     """
@@ -75,10 +75,13 @@ def failing_as(what: str, lost: str = "") -> Iterator[None]:
     except TimeoutError:
         raise ServerSilent(f"no answer to {what}") from None
     except (OSError, MemoryError) as error:
-        raise shortage(error) or _lost(error, lost or what) from None
+        raise connection_failure(error, lost or what) from None
 
 
-def _lost(error: BaseException, what: str) -> ServerLost:
+def connection_failure(error: BaseException, kind: str) -> TaskFailed:
+    """Return the failure for an error of a connection, of this kind unless a shortage, TLS or a refusal caused it."""
+    if own := shortage(error):
+        return own
     match error:
         case ssl.SSLCertVerificationError():
             return ServerLost("TLS certificate", error.verify_message)
@@ -87,7 +90,7 @@ def _lost(error: BaseException, what: str) -> ServerLost:
         case ConnectionRefusedError():
             return ServerLost("connection refused")
         case _:
-            return ServerLost(what, getattr(error, "strerror", "") or "")
+            return ServerLost(kind, getattr(error, "strerror", "") or "")
 
 
 def again(failure: TaskFailed) -> TaskFailed:

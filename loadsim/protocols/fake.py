@@ -78,7 +78,7 @@ class _Folder:
 
 
 Fault = Callable[[int, str, int], Exception | None]
-"""How the command of a user fails: from his number, the command's name, and how many commands he gave before it.
+"""Returns the failure of a command, or None: by the user's number, the command's name, and their commands before it.
 
 An exception that is no `TaskFailed` is an error in the driver itself.
 """

@@ -379,7 +379,7 @@ def _tasks(score: Mapping[str, Any]) -> str:
 
 
 def _by_ourselves(score: Mapping[str, Any]) -> str:
-    """Return how many tasks the generator itself failed, if any: they are no failures of the server."""
+    """Return the count of tasks in which the generator itself failed; "" if there are none."""
     return f"; the generator itself failed {score['generator_failed']}" if score["generator_failed"] else ""
 
 

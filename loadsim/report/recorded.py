@@ -18,7 +18,7 @@ from loadsim.results.shapes import having, number, or_none, text, whole
 from loadsim.results.timinglog import TimingLog
 
 MOST_EVENT_BYTES = 1 << 27
-"""Of events.jsonl; the rest is left out."""
+"""The most that is read of events.jsonl; the rest is left out."""
 
 SECRET, MASK = "password", "***"
 

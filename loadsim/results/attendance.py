@@ -51,8 +51,8 @@ def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
 def lost_users(log: TimingLog, part: Slice | None = None) -> int:
     """Return how many of the runs' users, or of that part of them, the generator has lost.
 
-    Those are the users of engines whose log is missing or has no end, and users whom an engine gave up.
-    Whom the server left without a session is not among them: see `users_without_session`.
+    Those are the users of engines whose log is missing or has no end, and users whom an engine gave up. Users whom the
+    server left without a session are not counted: see `users_without_session`.
     """
     return sum(users_had(log, part).values()) - sum(users_present(log).values()) + sum(lost_by_source(log))
 

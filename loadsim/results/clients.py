@@ -27,14 +27,13 @@ def by_number(client: str) -> tuple[list[str | int], str]:
 
 @dataclass(frozen=True, slots=True)
 class ClientFigures:
-    """One machine; None is what nobody knows.
+    """One machine; None stands for unknown values.
 
-    `lost_users` of its `users` were not there at the end. `start_late_ms` is how much later than the control station
-    meant its last engine began, `start_error_ms` by how much that may be wrong, `clock_fast_ppm` how much faster than
-    the station's its clock went. Lag (99th percentile) and share of a core are those of its worst engine in the window,
-    and `lateness_p95_ms` is how late it began tasks by its own fault. `clock_ahead_s` is how far its clock, which may
-    count from when the machine was started, was ahead of the station's. `validity` is that of a run by this machine
-    alone, as far as its lost users, its own failures and the generator's limits go: valid, degraded, or invalid.
+    `lost_users` of its `users` were missing at the end. `start_late_ms` is the delay of its last engine's start, and
+    `start_error_ms` the uncertainty of that. Relative to the station's clock, its clock went faster by `clock_fast_ppm`
+    and was ahead by `clock_ahead_s`; it may count from the machine's boot. Lag (99th percentile) and share of a core
+    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks by its own fault. `validity`
+    (valid, degraded, invalid) is judged by its lost users, its own failures and the generator's limits only.
     """
 
     client: str

@@ -32,7 +32,7 @@ NAMED = 16
 """Added to the kind of a block of records that say themselves which client and engine made them (merged logs)."""
 
 MOST_JSON_BYTES = 1 << 26
-"""Of a document in a log. Python needs some twenty times as much memory to read it."""
+"""The largest document in a log. Python needs some twenty times as much memory to read it."""
 
 _FILE_HEAD = struct.Struct("<8sHII")
 _BLOCK_HEAD = struct.Struct("<BIIqq")

@@ -118,7 +118,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
 
 
 def _whole_seconds_us(window_s: tuple[float, float]) -> NDArray[np.int64]:
-    """The window's begin, each second after it, and its end; of a window of weeks, about a million instants."""
+    """Return the window's begin, each second after it, and its end; in a long window, about a million instants."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     step_us = 1_000_000 * max(1, (end_us - begin_us) // _MOST_SECONDS_US)
     return np.append(np.arange(begin_us, end_us, step_us), end_us)

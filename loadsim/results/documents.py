@@ -1,4 +1,4 @@
-"""JSON documents in files that somebody else may have written: read strictly, and made harmless to show."""
+"""JSON documents in files that others may have written: read strictly, and made safe to show."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from loadsim.errors import LogError, printable
 
 LONGEST_SHOWN = 60
-"""Of a value that an error shows, in characters."""
+"""The most characters of a value that an error shows."""
 
 MOST_LEVELS = 16
-"""Of lists and mappings in each other."""
+"""The most lists and mappings within each other."""
 
 
 def read_document(name: str, text: bytes | memoryview, *, strictly: bool = True) -> Any:
-    """Read JSON. Strictly: each key stands once, and no text can harm a terminal. Raises `LogError`."""
+    """Read JSON; `strictly` rejects repeated keys, and escapes what could harm a terminal. Raises `LogError`."""
     try:
         if not strictly:
             return json.loads(bytes(text))
@@ -27,7 +27,7 @@ def read_document(name: str, text: bytes | memoryview, *, strictly: bool = True)
 
 
 class _TwiceError(Exception):
-    """A key stands twice."""
+    """A key is repeated; `args` has it."""
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a value in a few characters; of lists and mappings only that they are such."""
+    """Return a value in a few characters; lists and mappings only by their type."""
     if value is None or isinstance(value, dict | list | tuple):
         return {type(None): "nothing", dict: "a mapping"}.get(type(value), "a list")
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**LONGEST_SHOWN else "a larger number"

@@ -23,7 +23,7 @@ TICK_S = 0.01
 """The ticks of a sample of lags lie this far apart."""
 
 UNOBSERVED_S = 5.0
-"""A machine takes a sample each second. A longer time without one is a gap: its parent process was stopped, say."""
+"""A longer time between samples is a gap. A machine takes one each second; a stopped parent process takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class EngineHealth:
 
 @dataclass(frozen=True, slots=True)
 class MachineHealth:
-    """One machine over the window; None where nobody looked, or where it could not be seen.
+    """One machine over the window; None stands for figures that were not, or could not be, observed.
 
     Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test
-    runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart. `unobserved_s` are
-    the gaps between its samples, from when to when, while its engines took theirs.
+    runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart. `unobserved_s` has
+    the begin and the end of each gap between its samples while its engines took theirs.
     """
 
     name: str

@@ -18,8 +18,8 @@ STOLEN_MEANWHILE_SHARE = 0.02
 """From this on, what others on the same hardware took is told where a loop was late: it may well be why."""
 
 MOST_UNOBSERVED_S = 30.0
-"""A longer gap between a machine's samples makes a run invalid: as long as the shortest window that is believed, it has
-room for a whole measurement of a generator that was too busy. A shorter one degrades it."""
+"""A longer gap between a machine's samples makes a run invalid, a shorter one degrades it. In a longer gap the
+generator could have been too busy for the whole of the shortest window that counts (`limits.window_s`)."""
 
 BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 """Above these, a warning: of all cores taken, taken by others on the same hardware, of all segments sent again."""
@@ -79,7 +79,7 @@ def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: fl
 
 
 def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
-    """Return the gaps in which machines were not observed: those that make a run invalid, and those that degrade it."""
+    """Return the gaps without samples of machines: those that make a run invalid, and those that degrade it."""
     too_long: list[str] = []
     shorter: list[str] = []
     for machine in generator.machines:

@@ -25,7 +25,7 @@ UNTIMED = ("SYNC", *WITHOUT_WINDOW, *SPANS)
 that follow from another one too, and inherit its lateness."""
 
 _MOST_SECONDS = 1 << 20
-"""Of a window, twelve days."""
+"""Twelve days. A longer window is not counted second by second."""
 
 _PERCENT = Fraction(95)
 
@@ -91,7 +91,7 @@ def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second,
         which = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
         return which, due_us[which] // 1_000_000 - first_s
 
-    # Of a long window, only the seconds that have a task take memory.
+    # In a long window, only the seconds that have a task take memory.
     if last_s - first_s > _MOST_SECONDS:
         seconds = np.zeros(0, np.int64)
         for tasks in log.pieces("tasks"):

@@ -50,9 +50,9 @@ class Load:
 
     @property
     def made(self) -> int:
-        """Those that were begun: of each task at most `SURPLUS` times what was planned of it.
+        """The number of tasks that were begun: for each task name at most `SURPLUS` times the planned number.
 
-        Those in which the generator itself failed are none of them.
+        Tasks in which the generator itself failed are not counted.
         """
         return sum(min(task.made, int(SURPLUS * task.planned)) for task in self.tasks.values())
 

@@ -1,7 +1,7 @@
-"""The documents in a timing log: of which type each key of its header, its facts and its samples of health must be.
+"""The schema of the documents in a timing log: the type of each key of its header, facts and samples of health.
 
-A checksum says that a document is as it was written, not that a writer of ours wrote it. It is checked once, where the
-log is opened; what works on logs relies on it. Keys that are not named here are carried along, whatever they hold.
+A checksum proves that a document is unchanged, not that loadsim wrote it. The schema is checked once, when a log is
+opened; all other code relies on it. Keys that are not named here are kept with any value.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from loadsim.results.shapes import (
 )
 
 LONGEST_S = 2**25
-"""Of seconds in a document, more than a year: no run is longer (see `model.fields.LONGEST_S`)."""
+"""The most seconds in a document, more than a year: no run is longer (see `model.fields.LONGEST_S`)."""
 
 SHORTEST_DAY_S = 1e-6
 """Users are divided by it: the figures have to stay finite."""
 
 MOST_NS = 2**62
-"""Of an instant of a clock. The difference of two fits into 64 bits."""
+"""The largest instant of a clock. The difference of two fits into 64 bits."""
 
 MOST_USERS = 2**24
 
 LONGEST_NAME = 1000
-"""Of a name in the string table."""
+"""The most characters of a name in the string table."""
 
 MOST_CHARACTERS = 2**25
-"""Of all names together: numpy gives every name the room of the longest."""
+"""The most characters of all names together: numpy pads each name to the longest."""
 
-MOST_NAMES = 2**16
-"""That 16 bits can number."""
+MOST_NUMBERED = 2**16
+"""The most names that 16 bits can number; a writer keeps one fewer."""
 
 # --- the header -----------------------------------------------------------------------------------------------------
 
 
 def _moment(value: Any) -> str | None:
-    """The writer's wall clock, or nothing."""
+    """Check the writer's wall clock, which may be empty."""
     if not isinstance(value, str):
         return "a text"
     try:
         begun = datetime.fromisoformat(value) if value else None
     except ValueError:
-        return None  # nobody relies on it: see `merge._zero_us`
+        return None  # `merge._zero_us` accepts it, too
     return "a year from 1970 to 9998" if begun and not 1970 <= begun.year <= 9998 else None
 
 
@@ -84,7 +84,7 @@ def _weights(value: Any) -> str | None:
 
 
 OLDER_CRITERIA = {"score_ms_max", "failed_max", "undelivered_max"}
-"""Keys of the first logs, whose criteria were numbers: those of `criteria.OLDER`."""
+"""Keys of the criteria in older logs, which were numbers; the same as `criteria.OLDER`."""
 
 
 def _criteria(value: Any) -> str | None:
@@ -180,7 +180,7 @@ _ABOUT: Mapping[str, Check] = {
     "first_user": _USERS,
     "slice": or_none(_slice),
 }
-"""Of the header of one engine's log, and of a source of a merged one."""
+"""Keys both of the header of one engine's log and of a source in a merged log."""
 
 _OF_A_SOURCE: Mapping[str, Check] = {
     **{key: _ABOUT[key] for key in ("run", "client", "engine", "wall_clock_start")},
@@ -276,19 +276,19 @@ _NEEDED: Mapping[str, frozenset[str]] = {
     "lags_from_ns": frozenset(("at_ns",)),
     "station_clock": frozenset(("at_ns",)),
 }
-"""A sample that has this key has these, too."""
+"""Keys that a sample must have if it has another."""
 
 
-# --- at the door ----------------------------------------------------------------------------------------------------
+# --- checks of an opened log ----------------------------------------------------------------------------------------
 
 
 def check_header(name: str, header: Mapping[str, Any]) -> None:
-    """Raise `LogError` for a header that no writer of ours makes."""
+    """Raise `LogError` for a header that loadsim does not write."""
     refuse(f"{name}: header", _header(header), header)
 
 
 def check_facts(name: str, facts: Mapping[str, Any]) -> None:
-    """Raise `LogError` for facts that no writer of ours makes."""
+    """Raise `LogError` for facts that loadsim does not write."""
     refuse(f"{name}: facts", _facts(facts), facts)
 
 
@@ -296,8 +296,8 @@ def check_names(name: str, names: Any) -> None:
     """Raise `LogError` for a string table that numpy cannot hold, or that 16 bits cannot number."""
     if wrong := _TEXTS(names):
         refuse(f"{name}: names", wrong, names)
-    if len(names) > MOST_NAMES:
-        raise LogError(f"{name}: names: expected at most {MOST_NAMES}, found {len(names)}")
+    if len(names) > MOST_NUMBERED:
+        raise LogError(f"{name}: names: expected at most {MOST_NUMBERED}, found {len(names)}")
     if (longest := max(map(len, names), default=0)) > LONGEST_NAME:
         raise LogError(f"{name}: names: expected at most {LONGEST_NAME} characters each, found {longest}")
     if longest * len(names) > MOST_CHARACTERS:
@@ -313,6 +313,6 @@ def check_keys(name: str, keys: Mapping[str, Any]) -> None:
 
 
 def check_sampled(name: str, key: str, value: Any) -> None:
-    """Raise `LogError` for a value of a sample that no writer of ours makes."""
+    """Raise `LogError` for a value of a sample that loadsim does not write."""
     if key in _SAMPLE:
         refuse(f"{name}: health: {key}", _SAMPLE[key](value), value)

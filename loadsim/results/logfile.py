@@ -217,7 +217,7 @@ class _Gathering:
             self._count = self._length = 0
 
     def _group(self, path: Path, payload: memoryview) -> None:
-        """Make a group of all records in a payload. Raises `LogError` for what no writer of ours makes."""
+        """Make a group of all records in a payload. Raises `LogError` for records that loadsim does not write."""
         try:
             placed = checked(self._kind, payload, self._named, self._most)
         except WrongRecord as wrong:

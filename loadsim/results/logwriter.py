@@ -28,7 +28,7 @@ OTHER = "other"
 """The name that stands for every name that found the string table full."""
 
 MOST_ERRORS = 1000
-"""So many kinds of error a log tells apart: a server may choose what they are called, and tasks need names, too."""
+"""The most kinds of error in a log: a server may choose their names, and the table must have room for others."""
 
 _U32 = 0xFFFF_FFFF
 _TASK = struct.Struct("<qqqfffIIIHHHHB")
@@ -45,7 +45,7 @@ class _NameTable(dict[str, int]):
         self._errors = 0
 
     def error(self, name: str) -> int:
-        """Return the number of a kind of error, which is that of `OTHER` for more than `MOST_ERRORS`."""
+        """Return the number of a kind of error; above `MOST_ERRORS` kinds, that of `OTHER`."""
         if name not in self:
             if self._errors >= MOST_ERRORS:
                 return self[OTHER]

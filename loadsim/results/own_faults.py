@@ -15,7 +15,7 @@ OUTSIDE_TASKS, USERS_GIVEN_UP = "own_faults", "users_given_up"
 """Facts of an engine: the number of its own failures outside of tasks, by kind; the number of users it gave up."""
 
 MOST_KINDS = 3
-"""A reason names so many kinds."""
+"""The most kinds that a reason names."""
 
 
 def own_faults(log: TimingLog) -> list[str]:
@@ -40,7 +40,7 @@ def own_faults(log: TimingLog) -> list[str]:
 
 
 def failing_clients(log: TimingLog) -> set[str]:
-    """Return the names of the client machines that failed themselves."""
+    """Return the names of the client machines with failures of their own."""
     told = {source.client for source in log.sources if source.facts.keys() & {OUTSIDE_TASKS, USERS_GIVEN_UP}}
     return told | {client for client, _ in _in_tasks(log)}
 
@@ -59,7 +59,7 @@ def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:
 
 
 def _kinds(times: Counter[str]) -> str:
-    """Name the most frequent kinds, and how often each came where there are several."""
+    """Return the most frequent kinds; if there are several, with their counts."""
     if len(times) == 1:
         return next(iter(times))
     by_number = sorted(times.items(), key=lambda one: (-one[1], one[0]))

@@ -1,4 +1,4 @@
-"""Records that no writer of ours makes: looked for in a group at a time, where a log is opened.
+"""Limits of records, checked for each group when a log is opened.
 
 Figures are made of differences, sums and places in tables. Within these limits, none of them overflows.
 """
@@ -8,29 +8,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.results.log_schema import LONGEST_S
 from loadsim.results.records import EVENTS, FAILURES, GENERATOR, KINDS, NAMES, NEVER, OUTCOMES, Kind, Records
 
 MOST_US = 1 << 50
-"""Of an instant, from the beginning of its file: 35 years."""
+"""The furthest instant from the beginning of its file: 35 years."""
 
-LONGEST_LATE_S = float(1 << 25)
-"""Of a task's lateness by one cause: more than a year."""
+LONGEST_LATE_S = float(LONGEST_S)
+"""The most lateness of a task by one cause."""
 
 _ENDED = np.isin(OUTCOMES, ("ok", GENERATOR, *FAILURES))
-"""By the number of an outcome: the task began, and came to an end."""
+"""True for the numbers of outcomes of tasks that began and ended."""
 
 
 class WrongRecord(ValueError):
-    """A record that no writer of ours makes: field, expected, found."""
+    """A record that loadsim does not write: field, expected, found."""
 
     def __init__(self, field: str, expected: str, found: object) -> None:
         super().__init__(f"{field}: expected {expected}, found {found}")
 
 
 def checked(kind: Kind, payload: memoryview, named: bool, most: dict[str, int]) -> NDArray[np.int64]:
-    """Return the instants by which these records stand in time order (see `records.placed_us`).
+    """Check records, and return the instants of their time order (see `records.placed_us`). Raises `WrongRecord`.
 
-    `most` is given the highest number of each name, and of each user, so far. Raises `WrongRecord`.
+    `most` keeps the highest number so far of each name field and of the users.
     """
     records: Records = np.frombuffer(payload, kind.named if named else kind.plain)
     for field in (*NAMES, "user"):
@@ -61,7 +62,7 @@ def _tasks(records: Records) -> NDArray[np.int64]:
         raise WrongRecord("ended_us", "an end after the start of what came to one", found)
     for cause in ("busy", "down", "generator"):
         late_s = records[f"late_{cause}_s"].copy()
-        if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN is neither
+        if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN fails both comparisons
             found = late_s[~((late_s >= 0) & (late_s <= LONGEST_LATE_S))][0]
             raise WrongRecord(f"late_{cause}_s", f"seconds from 0 to {LONGEST_LATE_S:.0f}", found)
     if some_never:
@@ -74,7 +75,7 @@ def _mails(records: Records) -> NDArray[np.int64]:
     at_us: NDArray[np.int64] = records["at_us"].copy()
     _instants("at_us", at_us)
     message = records["message"].copy().view(np.uint8).reshape(len(records), -1)
-    odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # below 0x21 it is beyond that, too
+    odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # a byte below 0x21 wraps around, and exceeds this, too
     odd[:, :-1] |= (message[:, :-1] == 0) & (message[:, 1:] != 0)
     if odd.any():
         raise WrongRecord("message", "an id of printable ASCII", f"the byte {message[odd][0]}")

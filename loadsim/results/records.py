@@ -22,13 +22,13 @@ NEVER = np.iinfo(np.int64).min
 """The instant of what did not happen: the start of a skipped task, the end of an unfinished one."""
 
 GENERATOR = "generator"
-"""The outcome of a task in which the generator itself failed: it says nothing about the server."""
+"""The outcome of a task in which the generator itself failed: no result of the server."""
 
 OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERATOR)
-"""How a task ended. `unfinished` and `skipped`: it was still running, or had not started, when the run ended."""
+"""Outcomes of tasks. `unfinished` and `skipped`: the task was running, or had not started, when the run ended."""
 
 FAILURES = ("refused", "lost", "timeout")
-"""The outcomes of what was begun and came to a bad end by the server's doing."""
+"""The outcomes of tasks that were begun and failed because of the server or the network."""
 
 WITH_KIND = (*FAILURES, GENERATOR)
 """The outcomes whose records have a kind of error."""

@@ -110,7 +110,7 @@ class Samples:
         return self._tables[as_key].add(sample)
 
     def check(self, name: str) -> None:
-        """Raise `LogError`, which names the file, for samples that no writer of ours makes; make all texts harmless."""
+        """Raise `LogError`, with the file's name, for samples that loadsim does not write; escape all texts."""
         for table in self._tables.values():
             check_keys(name, table.columns)
             for key, column in table.columns.items():
@@ -127,7 +127,7 @@ class Samples:
 
 
 def _extremes(numbers: array[Any]) -> list[Any]:
-    """The least and the greatest; NaN, if there is one."""
+    """Return the least and the greatest number; NaN if there is one."""
     column = np.frombuffer(numbers, numbers.typecode)
     return [column.min().item(), column.max().item()]
 

@@ -1,4 +1,4 @@
-"""Shapes of documents: checks of values that are put together, and say what is expected where one is not right."""
+"""Checks of documents, composed of checks of their values; each returns the text of what it expected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadsim.errors import LogError, printable
 from loadsim.results.documents import LONGEST_SHOWN, shown
 
 Check = Callable[[Any], str | None]
-"""Returns what is expected where a value is not; the key below it, and a colon, may stand before that."""
+"""Returns None for a good value, else what was expected, behind the keys that lead to it: `KEY: KEY: EXPECTED`."""
 
 
 def _is_number(value: object) -> bool:
@@ -57,17 +57,17 @@ def each_of(check: Check, least: int = 0) -> Check:
     return check_each
 
 
-def each_in(check: Check, least: int = 0) -> Check:
+def each_in(check: Check) -> Check:
     def check_each(value: Any) -> str | None:
-        if not isinstance(value, dict) or len(value) < least:
-            return f"a mapping of at least {least}" if least else "a mapping"
+        if not isinstance(value, dict):
+            return "a mapping"
         return next((f"{key}: {wrong}" for key, one in value.items() if (wrong := check(one))), None)
 
     return check_each
 
 
 def having(needed: Mapping[str, Check], others: Mapping[str, Check] | None = None) -> Check:
-    """With these keys, and perhaps others."""
+    """Check a mapping that has the `needed` keys, and perhaps others."""
     known = {**needed, **(others or {})}
 
     def check(value: Any) -> str | None:
@@ -83,12 +83,12 @@ def having(needed: Mapping[str, Check], others: Mapping[str, Check] | None = Non
 
 
 def having_only(check: Check, *keys: str) -> Check:
-    """A mapping that has no other keys."""
+    """Check a mapping that has no other keys."""
     return lambda value: check(value) or (None if value.keys() <= {*keys} else f"the keys {', '.join(keys)}")
 
 
 def refuse(where: str, wrong: str | None, found: Any) -> None:
-    """Raise `LogError` if something is wrong: `KEY: KEY: ...: EXPECTED`; the keys lead to the value that is shown."""
+    """Raise `LogError` for the result of a check, unless it is None; the error shows the value at the result's keys."""
     if wrong is None:
         return
     *keys, expected = wrong.split(": ")

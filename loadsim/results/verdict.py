@@ -63,19 +63,19 @@ make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/expla
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts that the verdict is about. `users` counts users, `lost_users` those whom the generator lost, and
-    `users_without_session` those whom the server had left without one at the end; `generator` is how we were ourselves.
+    """The facts that decide the verdict.
 
-    `sessions_lost` counts sessions that broke, as far as engines lived to say it; `down_share` is of the window's
-    user-seconds, without a session.
+    `lost_users` of the `users` were lost by the generator; `users_without_session` were left by the server without a
+    session at the end. `generator` has the generator's figures, `own_faults` the reasons for which it failed itself.
+    `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
+    window's user-seconds without a session.
 
-    `ended_why` says what ended it early, unless somebody did; `unended`: no engine lived to the end; `incomplete`, of
-    each log that is damaged or has no end, what is wrong with it; `unsteady`, what trends the window has;
-    `invalid_runs` and `missed_runs`, of several runs, which are invalid or miss criteria by themselves and why;
-    `mixed`, in which terms logs differ that were merged by force. `stress`: the run was a closed loop, in which nothing
-    was planned and nothing is scored. `part` names the slice of a run that this is all of; of a slice, only what its
-    machine did is judged. `load` is None where it is not held against the plan; `load_unknown`: it
-    should have been, and no plan was made. `own_faults` says how the generator itself failed.
+    `ended_why` is the reason of an early end, None if a user ended it; `unended`: no engine survived to the end.
+    `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
+    several runs, `invalid_runs` and `missed_runs` have those that are invalid or miss criteria by themselves, and
+    `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
+    score. `part` names the slice of a run that these facts are of: only the work of its machine is judged. `load` is
+    None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan.
     """
 
     protocols: Sequence[ProtocolStatistics]
@@ -191,9 +191,8 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
 class Totals:
     """The tasks that are held against the window, of all client modules together.
 
-    Done: came to an end, well or badly. Attempted: was begun. In those of `generator_failed` the generator itself
-    failed: they were attempted, are not done, and no failure of the server's. Shares are of what was planned, None
-    where nothing was.
+    Done: came to an end, well or badly. Attempted: was begun. `generator_failed` counts tasks in which the generator
+    itself failed: attempted, neither done nor failed. Shares are of what was planned, None where nothing was.
     """
 
     planned: int

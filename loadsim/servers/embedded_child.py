@@ -107,7 +107,7 @@ def now() -> datetime:
 
 
 async def mailboxes(accounts: Iterable[Sequence[str]]) -> tuple[Config, Login]:
-    """Return pymap in memory with an empty mailbox for each of the accounts, (login, address, password)."""
+    """Return a pymap server in memory, with an empty mailbox for each account (login, address, password)."""
     config = Config(
         Namespace(proxy_protocol=None),
         demo_data=False,
@@ -144,7 +144,7 @@ def smtp_protocol(delivery: Delivery) -> SMTP:
 
 
 async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[str]]) -> None:
-    """Listen on two loopback ports of the kernel's choice, tell the parent, work until it goes or says so."""
+    """Listen on two free loopback ports, report them to the parent, and serve until SIGTERM or the end of stdin."""
     config, login = await mailboxes(accounts)
     delivery = Delivery(login, accounts, lists)
 

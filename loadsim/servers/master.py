@@ -19,10 +19,10 @@ STOP_LIMIT_S = 15.0
 POLL_S = 0.02
 
 START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; (read _ <&3; kill $$) & exec "$@" </dev/null 3<&-'
-"""Shell command: a master with all open files that are allowed, and a process that ends it at the end of our pipe.
+"""Shell command that runs a master with all open files that are allowed, and kills it at the end of our pipe.
 
-That comes when loadsim has ended, however that was. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost when
-Postfix's master changes its effective user. The master's number stays its own as long as its session has a process."""
+The pipe ends when loadsim has ended, also when it is killed. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost
+when Postfix's master changes its effective user. The kernel reuses the master's number only after its session's end."""
 
 
 class PortTaken(ConfigError):

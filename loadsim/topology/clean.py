@@ -1,7 +1,7 @@
 """Removes from the accounts of a scenario what loadsim put there, and nothing else.
 
-What goes: messages that carry loadsim's evidence, delivery reports that return such messages, and folders that a
-manifest of this account names and that are empty by then. Others' messages are not changed, and keep their folder.
+It removes messages with loadsim's evidence, and delivery reports that return such messages. Then it removes the folders
+that a manifest of this account names, if they are empty. Others' messages are not changed, and keep their folder.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from loadsim.topology.mailboxes import Progress, accounts_on_server, all_done, v
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was removed from one account (or would be): messages by folder, folders; and whose mail stayed, by folder.
+    """Messages and folders that were removed from one account (or would be), and others' mail that stays, by folder.
 
-    The manifest counts as a message, its folder as a folder. `kept` says why messages that claim to be manifests are
-    not accepted: they stay, with all folders that only they name. `failure` says why the visit ended early, or is "".
+    The manifest counts as a message, its folder as a folder. `kept` has the reasons for which messages that claim to be
+    manifests are not accepted: they stay, with all folders that only they name. `failure` is the error that ended the
+    visit early, or "".
     """
 
     account: Account
@@ -41,7 +42,7 @@ class Cleaned:
 async def clean(
     scenario: Scenario, services: Services, dry_run: bool, progress: Progress, accept_unsigned: bool = False
 ) -> list[Cleaned]:
-    """Clean every account of the scenario, or with `dry_run` only say what would go; what, account by account.
+    """Clean every account of the scenario; with `dry_run`, change nothing. Return the results, account by account.
 
     A visit that fails ends with that account's `failure`, and the others go on. Raises `ConfigError` if all fail.
     """
@@ -86,10 +87,10 @@ def _deletable(state: MailboxState) -> tuple[str, ...]:
 
 
 async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
-    """Remove the manifest with its folder, or alone when the folder is not ours; whether the folder is gone.
+    """Remove the manifest with its folder, or alone if the folder is not ours. Return whether the folder is removed.
 
-    Folder and manifest go in one step if they can: an empty folder could no longer be told from somebody else's. So the
-    folder is listed and counted again: it holds our messages and no other.
+    If possible, folder and manifest are removed in one step: without the manifest, the folder would look like others'.
+    So the folder is listed and counted again first, to prove that it holds only our messages.
     """
     folder = state.folders.get(manifest.FOLDER)
     if folder is None or not folder.own:

@@ -44,10 +44,10 @@ _EVIDENCE = f"\r\n{HEADER}: ".encode()
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """What was done to how many mailboxes. `start_state` digests the state they are in now; None: it was not looked at.
+    """Counts over all mailboxes of what was done. `start_state` is the digest of their state now; None if unknown.
 
-    Counts of folders and messages are over all mailboxes. `kept` counts messages that claim to be manifests and are not
-    accepted; `first_kept` says where the first is, and why.
+    `kept` counts messages that claim to be manifests and are not accepted; `first_kept` is the place of the first, and
+    the reason.
     """
 
     accounts: int
@@ -62,7 +62,7 @@ class Initialised:
     first_kept: str = ""
 
     def describe(self) -> str:
-        """One line for people, and one more about manifests that are not accepted."""
+        """Return one line for users, and a second one if manifests are not accepted."""
         if not self.kept:
             return self._done()
         what = "1 manifest is" if self.kept == 1 else f"{self.kept} manifests are"
@@ -162,10 +162,10 @@ def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -
 
 @dataclass(frozen=True, slots=True)
 class MailboxChange:
-    """How a mailbox comes to its start state: folders to create, to delete once they are empty, and to change.
+    """The changes that bring a mailbox to its start state: folders to create, to delete once empty, and to change.
 
-    `forget`: folders that the manifest names and that are gone, so that somebody else's of such a name is never taken
-    for ours. `sign`: a manifest that is accepted is not signed.
+    `forget`: folders to remove from the manifest, since they are gone: others may create one of the same name. `sign`:
+    an accepted manifest is not signed yet.
     """
 
     create: tuple[str, ...]
@@ -204,7 +204,7 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """How many mailboxes were looked into, and those of them that are to be changed; `kept` as in `Initialised`."""
+    """The number of mailboxes that were inspected, and those to be changed; `kept` as in `Initialised`."""
 
     accounts: int
     to_change: Sequence[Account]
@@ -221,10 +221,10 @@ async def inspect(
     at_once: int = AT_ONCE,
     accept_unsigned: bool = False,
 ) -> Inspected:
-    """Look into the mailboxes of these users (None: of all), `at_once` at a time; nothing is changed.
+    """Inspect the mailboxes of these users (None: of all), `at_once` at a time; nothing is changed.
 
-    Which are to be changed, `mode` says, as for `initialise`. Raises `ConfigError` when a visit fails, or an account
-    holds somebody else's mail.
+    `mode` selects those to be changed, as for `initialise`. Raises `ConfigError` if a visit fails, or an account holds
+    mail of others.
     """
     accounts = accounts_on_server(workload.scenario, users)
     start = StartState(workload)
@@ -257,7 +257,7 @@ async def restore(
 ) -> Initialised:
     """Bring the mailboxes that are to be changed to their start state.
 
-    Raises `ConfigError`, which says which account could not be finished; the others are.
+    Raises `ConfigError` that names the first account that failed; the others are finished.
     """
     start = StartState(workload)
 
@@ -332,9 +332,12 @@ async def restore_mailbox(
     Killed after any step, it finds the rest when it is called again: what is to be removed goes before anything is
     put, and what is put comes in order.
     """
+    # Find the changes.
     state = await look(account, mailbox, accept_unsigned)
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, anew)
+
+    # Write the manifest before the folders that it names are created.
     created = state.created - change.forget | frozenset(change.create) - {INBOX}
     if created != state.created or change.sign:
         if manifest.FOLDER not in state.folders:
@@ -342,6 +345,8 @@ async def restore_mailbox(
         await manifest.write(mailbox, account, created, accept_unsigned)
     for name in change.create:
         await mailbox.create(name)
+
+    # Change folders: remove messages from all, then put others.
     for folder in change.folders.values():
         if folder.remove:
             await mailbox.expunge(folder.remove)
@@ -351,6 +356,8 @@ async def restore_mailbox(
         for batch in _batches(start.messages(account.number, name, folder.kept)):
             await mailbox.append_many(name, [(wanted.message, wanted.flags) for wanted in batch])
         await _check_count(account, mailbox, name, folder.kept + folder.missing)
+
+    # Delete folders, and remove their names from the manifest.
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
     if deleted:
         await manifest.write(mailbox, account, created - frozenset(deleted), accept_unsigned)

@@ -1,7 +1,8 @@
-"""The contents of a mailbox, ours told from others' by evidence.
+"""The contents of a mailbox: our messages, and others'.
 
 Headers are copied easily: people forward, redirect and quote. So a message is ours only if its evidence, its From and
-its Message-ID agree, and a delivery report only if it is one in form and returns the headers of such a message.
+its Message-ID agree. A delivery report is ours only if it has the form of RFC 3464 and returns the header of such a
+message.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
 """How the local part of an address begins that sends delivery reports."""
 
 _STATUS_TYPES = frozenset({"message/delivery-status", "message/global-delivery-status"})
-"""The part that makes a report one about delivery (RFC 3464 section 2, RFC 6533 section 3)."""
+"""Types of the part with the delivery status in a report (RFC 3464 section 2, RFC 6533 section 3)."""
 
 _RETURNED_MESSAGES = frozenset({"message/rfc822", "message/global"})
 _RETURNED_HEADERS = frozenset({"text/rfc822-headers", "message/global-headers"})
-"""The part that returns the message that a report is about (RFC 6522 section 3, RFC 6533 section 4)."""
+"""Types of the part in a report that returns the message, or its header (RFC 6522 section 3, RFC 6533 section 4)."""
 
 LARGEST_HEADER_BYTES = 1 << 16
 LONGEST_FIELD = 1000
@@ -45,9 +46,10 @@ class FolderState:
 
 @dataclass(frozen=True, slots=True)
 class MailboxState:
-    """All folders of one account by name, its manifests, and why messages that claim to be some are not accepted.
+    """All folders of one account by name, and its manifests.
 
-    Those that are not accepted count neither as our own nor as foreign: they are kept, and the account may be used.
+    `kept` has the reasons for which messages that claim to be manifests are not accepted. Those messages count neither
+    as ours nor as others': they are kept, and the account may be used.
     """
 
     folders: dict[str, FolderState]
@@ -80,7 +82,7 @@ async def look(account: Account, mailbox: Provisioning, accept_unsigned: bool = 
 
 
 async def _sort(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
-    """Separate our messages from others'. Only what a mail server may have reported is read."""
+    """Separate our messages from others'. Only possible delivery reports are fetched."""
     own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
     return FolderState(own, len(stored) - len(own))
 
@@ -125,12 +127,12 @@ _WHOLE = Part("HEADER", "text/rfc822-headers", 0)
 
 
 def _header_part(part: Part) -> Part:
-    """The header of an attached message; the message itself may be large (RFC 9051 section 6.4.5.1)."""
+    """Return the part with the header of an attached message, which may be large (RFC 9051 section 6.4.5.1)."""
     return Part(f"{part.name}.HEADER", "text/rfc822-headers", 0)
 
 
 async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping[str, str]:
-    """Fetch a header; its fields by their names in lower case. Those that come twice, or are too long, are left out."""
+    """Fetch a header. Return its fields by names in lower case, without repeated and overlong ones."""
     if part.size_bytes > LARGEST_HEADER_BYTES:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Visits to the accounts' mailboxes, several at a time; each failure is one account's, and one clear line."""
+"""Visits to the accounts' mailboxes, several at a time. A failure ends one visit, and is one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_ONCE = 32
 
 
 HOPELESS = 32
-"""How many visits fail in a row before the rest is not tried: a silent server would take a visit's limit for each."""
+"""After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
 
 
 class Deaf:
@@ -83,11 +83,11 @@ async def visit(
     tell: Callable[[int, int], None],
     at_once: int = AT_ONCE,
 ) -> list[T | ConfigError]:
-    """Log on to every account, `at_once` at a time, do the work, log off; the results in the order of the accounts.
+    """Log on to every account, `at_once` at a time, do the work, log off. Return the results in the accounts' order.
 
-    Where anything fails, the result is a `ConfigError` with the line about it, and the other visits go on. After
-    `HOPELESS` failures in a row those that are left are not tried, and fail as the last one did.
-    `tell` is called with the number of accounts done, and of all.
+    The result of a visit that fails is a `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row
+    the remaining accounts are not tried, and get the last failure as their result. `tell` is called with the number of
+    accounts done, and of all.
     """
     if not accounts:
         return []
@@ -118,7 +118,7 @@ async def visit(
 
 
 def _named(account: Account, result: T | ConfigError) -> T | ConfigError:
-    """A failure with its account: where others succeed, it is not the server's alone."""
+    """Return a result; a failure names its account, since other accounts succeeded on this server."""
     if isinstance(result, ConfigError) and not str(result).startswith(name_of(account)):
         return ConfigError(f"{name_of(account)}: {result}")
     return result
@@ -164,7 +164,7 @@ async def _visit(
 
 
 def _bug(error: Exception) -> str:
-    """The line for an unexpected exception: its kind and place. Its text may quote mail."""
+    """Return the line for an unexpected exception: its type and place. Its text may quote mail."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}, an error in loadsim"
 

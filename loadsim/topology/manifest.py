@@ -1,10 +1,10 @@
-"""The manifest in each mailbox: which folders loadsim created there, and so may delete.
+"""The manifest in each mailbox: the folders that loadsim created there, and so may delete.
 
 It is a message in a folder of its own, written before the folders that it names are created. An interruption in between
 leaves names of folders that do not exist, which does no harm. It names only folders that LIST did not show.
 
-A manifest is signed (HMAC-SHA256) over the account's address and the names, so that no other message, and no manifest
-of another account, can name folders for deletion. Those of older versions are not signed.
+A manifest is signed (HMAC-SHA256) over the account's address and the names. So no other message, and no manifest of
+another account, can name folders for deletion. Those of older versions are not signed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _DATE_US = 1_761_955_200_000_000
 """2025-11-01 00:00 UTC: always the same, so that a manifest depends on what it says and on nothing else."""
 
 _PURPOSE = b"loadsim manifest 1\n"
-"""What is signed first: the key, perhaps a password, signs nothing else that looks like this."""
+"""Prefix of what is signed, so that the key, perhaps a password, signs nothing else of the same form."""
 
 
 class Unaccepted(Exception):
-    """A message that claims to be a manifest names nothing; `str()` says why, without quoting it."""
+    """A message that claims to be a manifest is not accepted; `str()` is the reason, without a quotation of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def is_manifest(message: Stored) -> bool:
 async def read(
     mailbox: Provisioning, account: Account, own: Sequence[Stored], accept_unsigned: bool
 ) -> tuple[list[Manifest], list[str]]:
-    """Return the manifests among these messages of the manifest's folder, and why others are not accepted."""
+    """Return the manifests among these messages, and the reasons for which others are not accepted."""
     accepted: list[Manifest] = []
     reasons: list[str] = []
     for message in filter(is_manifest, own):
@@ -75,7 +75,7 @@ async def read(
 
 
 async def _body(mailbox: Provisioning, message: Stored) -> bytes:
-    """Fetch a manifest's body, which must be what its evidence says, but for line ends that servers drop or add."""
+    """Fetch a manifest's body, which must match its evidence except for line ends that servers drop or add."""
     text = (await mailbox.structure(message.ref)).text
     if text is None:
         raise Unaccepted("expected text, found none")
@@ -97,7 +97,7 @@ def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
     """Return the names in a manifest's body, and whether it is signed. Raises `Unaccepted` for anything else."""
     try:
         document = json.loads(body.decode("ascii"), object_pairs_hook=_each_once)
-    except (ValueError, RecursionError):  # a number of 5,000 digits is a ValueError, too
+    except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
         raise Unaccepted("expected a JSON object with each key once") from None
     if not isinstance(document, dict) or document.keys() not in ({"folders"}, {"account", "folders", "signature"}):
         raise Unaccepted("expected the keys account, folders and signature")

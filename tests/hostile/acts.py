@@ -1,7 +1,7 @@
-"""What a fault does with one answer of the server: the words in which the faults are declared.
+"""Acts on one answer of the server, of which faults are declared.
 
 An act gets the link, the server's whole answer (untagged data and the tagged end, or all lines of a reply) and the
-command's tag, and sends the client what it likes. `%t` in a text stands for the tag.
+command's tag, and sends data of its own to the client. `%t` in a text stands for the tag.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER_SENT = {
 
 PIECE_BYTES = 1 << 16
 PACE_S = 0.005
-"""A flood is 64 KiB each 5 ms: 13 MB/s."""
+"""The pace of a flood: 64 KiB each 5 ms, 13 MB/s."""
 
 
 class Over(Exception):
@@ -108,7 +108,7 @@ def edits(pattern: bytes, text: bytes) -> Act:
 
 
 def cuts(after: int, text: bytes = b"") -> Act:
-    """Send so many bytes of the answer (or of this text), then close."""
+    """Send the first bytes of the answer (or of this text), then close."""
 
     async def act(link: Link, answer: bytes, tag: bytes) -> None:
         await link.send((text.replace(b"%t", tag) or answer)[:after])
@@ -118,7 +118,7 @@ def cuts(after: int, text: bytes = b"") -> Act:
 
 
 def closes() -> Act:
-    """Close without a word."""
+    """Close the connection, and send nothing."""
     return cuts(0)
 
 

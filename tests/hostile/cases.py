@@ -1,6 +1,6 @@
 """One run of an engine with one fault: four users at work on a real server, two of them through the fault.
 
-The fault strikes at every occasion in the first half of the run; then the server is well again.
+The fault strikes at every occasion in the first 90 s of the run; then the server is well again.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ USERS = 4
 VICTIMS = frozenset({2, 3})
 DAY_S = 240.0
 HEALED_S = 90.0
-"""Until this moment of the run the fault strikes."""
+"""The end of the fault, in seconds of the run."""
 
 LIMIT_S = 10.0
 """The time limit of each command."""
 
 CPU_LIMIT_S = 15.0
-"""A run that takes more is stuck; the usual one takes half a second."""
+"""The most CPU time of a run; most take half a second."""
 
 MEMORY_LIMIT_MIB = 576
-"""What one run may take at most beyond what the process had: two answers at once, of up to 250 MiB each (limit 128 MiB
-as loadsim weighs them), and 76 MiB."""
+"""The most by which a run may enlarge the process: two answers at once, of up to 250 MiB each (loadsim's limit is 192
+MiB by weight), and 76 MiB."""
 
 VISIT_LIMIT_S = 600.0
-"""Two mailboxes are initialised or cleaned in this time, or an error says why not."""
+"""The time in which two mailboxes are initialised or cleaned, or the command ends with an error."""
 
 DONE = "done"
 PASSWORD = "secret-word"
@@ -81,7 +81,7 @@ PROFILE = quiet(
 
 @dataclass
 class Outcome:
-    """What a run left behind."""
+    """The results of a run."""
 
     fault: str
     ended: str = ""
@@ -105,7 +105,7 @@ class Outcome:
         return kinds
 
     def cell(self) -> str:
-        """What the table says: each outcome with its kinds."""
+        """Return the cell of the table: each outcome with its kinds."""
         kinds = self.recorded()
         cells = (f"{name}: {', '.join(sorted(filter(None, kinds[name])))}".rstrip(": ") for name in sorted(kinds))
         return "; ".join(cells).replace("|", "\\|") or "nothing"
@@ -164,7 +164,7 @@ class Middle:
         self._links: list[Link] = []
 
     def listening(self) -> dict[int, Any]:
-        """What takes the far end of a connection, by port."""
+        """Return the functions that take the far end of a connection, by port."""
         return {
             IMAP_PORT: partial(self._accept, ImapLink, None),
             SMTP_PORT: partial(self._accept, SmtpLink, None),
@@ -198,7 +198,7 @@ class Middle:
             self._outcome.noise.append(f"the middle itself: {error!r}")
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all connections that are open."""
         self._outcome.struck = self._struck()
         for task in self._running:
             task.cancel()
@@ -233,6 +233,7 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
         smtp = replace(own, port=smtp_port, tls=smtp_tls, connection=connection)
         return Services(own, smtp, LIMIT_S, submission)
 
+    # One run: the engine's victims go through the middle, the others go to the server.
     async def main(loop: Loop) -> None:
         server = await serve(accounts, own_folders(workload.profile(1)))
         middle = Middle(server, fault, imap, loop, outcome)
@@ -257,6 +258,7 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
             try:
                 await engine.run()
             finally:
+                # Collect what was recorded, also by a run that failed.
                 await middle.close()
                 outcome.ended = str(tape.told.get("ended", "without an end"))
                 outcome.undelivered = int(tape.told.get("undelivered", -1))
@@ -271,6 +273,7 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
                 outcome.took = server.delivery.took
                 log.close()
 
+    # Make the run, and compare its log with what was recorded.
     said = io.StringIO()
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -290,7 +293,7 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
 
 @dataclass
 class Provisioned:
-    """How `initialise` and `clean` ended through a fault: "done", or the one line of their error."""
+    """The ends of `initialise` and `clean` through a fault: "done", or the one line of their error."""
 
     initialised: str = ""
     cleaned: str = ""
@@ -301,7 +304,7 @@ class Provisioned:
     ended = "completed"
 
     def cell(self) -> str:
-        """What the table says."""
+        """Return the cell of the table."""
         ends = {"init": self.initialised, "clean": self.cleaned}
         return ", ".join(f"{name}: {'done' if end == DONE else 'error'}" for name, end in ends.items())
 
@@ -330,6 +333,7 @@ def provision(fault: Fault) -> Provisioned:
     own = Endpoint(HOST, IMAP_PORT, tls="none", ca_file=str(tls_files()[0]), sources=(HOST,))
     bad = replace(own, port=BAD_IMAP_PORT, tls="starttls" if fault.tls else "none")
 
+    # The end of one command: done, or its error.
     async def through(endpoint: Endpoint, what: Callable[[Services], Coroutine[Any, Any, Any]]) -> str:
         try:
             async with asyncio.timeout(VISIT_LIMIT_S):
@@ -350,6 +354,7 @@ def provision(fault: Fault) -> Provisioned:
     async def cleaning(services: Services) -> None:
         await clean(scenario, services, False, lambda *_: None)
 
+    # Each command through the fault, then without it; human mail arrives in between.
     async def main(loop: Loop) -> None:
         server = await serve(accounts, ())
         middle = Middle(server, fault, True, loop, found)
@@ -400,6 +405,7 @@ def _guarded(outcome: Outcome | Provisioned) -> Iterator[None]:
             if record.name.partition(".")[0] not in ("mail", "pymap"):  # the servers' own affair
                 outcome.noise.append(f"logged by {record.name}: {record.getMessage()[:300]}")
 
+    # Take over signals, logs and hooks, and restore them behind the run.
     before = signal.signal(signal.SIGPROF, stuck)
     printed = io.StringIO()
     keep = Keep(logging.ERROR)

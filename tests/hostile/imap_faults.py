@@ -1,4 +1,4 @@
-"""What the IMAP server does to its victims: a name, a sentence for the table, the command, the act."""
+"""The faults of the IMAP server: a name, a sentence for the table, the command, the act."""
 
 # ruff: noqa: E501 - a fault is a line of a table
 from __future__ import annotations
@@ -33,7 +33,7 @@ BOMB = b"=?utf-8?q?" + b"=41" * 20 + b"?= "
 """An encoded word of 72 bytes; 60 KB of them took an engine 11 s."""
 
 PLAIN = (b"LITERAL+", b"LITERAL-")
-"""Without these, a literal waits for the server's word."""
+"""Without these, a literal waits for the server's continuation."""
 
 SIMPLE = (b"MOVE", b"UIDPLUS")
 """Without these, moving is COPY, STORE, SEARCH and EXPUNGE."""
@@ -69,7 +69,7 @@ _ENVELOPE = {
     b"Subject": re.compile(rb'(ENVELOPE \("[^"]*") "[^"]*"'),
     b"From": re.compile(rb'(ENVELOPE \("[^"]*" "[^"]*" \(\()"[^"]*"'),
 }
-"""Where an ENVELOPE has the Subject, and the sender's name."""
+"""Patterns of the Subject and of the sender's name in an ENVELOPE."""
 
 
 def _mail(name: bytes, value: bytes) -> Act:

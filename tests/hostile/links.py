@@ -24,7 +24,7 @@ Ended = (Over, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverru
 
 
 class Leaked(Exception):
-    """A client that was told to use STARTTLS authenticated in the clear."""
+    """A client that has to use STARTTLS authenticated in the clear."""
 
 
 class Link(ABC):
@@ -47,7 +47,7 @@ class Link(ABC):
         self._secured = fault is None or not fault.tls
 
     async def run(self, near: socket.socket) -> None:
-        """Forward in both directions until one side ends or the fault says so; `near` is our end of the client's."""
+        """Forward in both directions until one side or the fault ends it; `near` is our end of the client's pair."""
         self._loop = asyncio.get_running_loop()
         self.client = asyncio.StreamReader(LONGEST_LINE)
         # The writer of a callback is a server's: only that one's `start_tls` takes the server's part.

@@ -67,7 +67,7 @@ class Client(socket.socket):
     """A client's end of a pair, which passes for a TCP socket."""
 
     broken = False
-    """Whether the connection was reset by its peer."""
+    """True if the peer has reset the connection."""
 
     def __init__(self, listening: dict[int, Callable[[socket.socket, Client], None]]) -> None:
         own, self._far = socket.socketpair()

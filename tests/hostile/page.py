@@ -1,4 +1,4 @@
-"""The table of docs/explanation/reliability.md: made from the faults, and read again by a test."""
+"""The tables of docs/explanation/reliability.md: written from runs of the faults, and read by a test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Table:
                     yield fault, driver
 
     def play(self, fault: Fault, driver: str) -> Outcome | Provisioned:
-        """Run it."""
+        """Run a fault through a driver."""
         if driver == PROVISIONING:
             return provision(fault)
         if self is IMAP:

@@ -75,7 +75,7 @@ class Server:
         return Identity(account.login, self._login, None, frozenset()).new_session()
 
     async def imap(self, sock: socket.socket) -> None:
-        """Serve one IMAP connection to its end. What pymap raises about a broken one is its own affair."""
+        """Serve one IMAP connection to its end. Exceptions of pymap about a broken connection are ignored."""
         reader, writer = await asyncio.open_connection(sock=sock, limit=LONGEST_LINE)
         try:
             with suppress(Exception):

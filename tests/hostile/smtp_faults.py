@@ -1,4 +1,4 @@
-"""What the SMTP server does to its victims: a name, a sentence for the table, the command, the act.
+"""The faults of the SMTP server: a name, a sentence for the table, the command, the act.
 
 Where the reply to a message's end (`.`) is no acceptance, the strike takes the message: the server never gets it, and
 a driver that counts it as accepted is found out.

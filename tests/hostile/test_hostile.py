@@ -1,4 +1,4 @@
-"""Each fault through each driver: the run ends, nobody else notices, and the page says what was recorded."""
+"""Each fault through each driver: the run ends, other users notice nothing, and the page has what was recorded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_fault_stays_with_its_victims(table: Table, fault: Fault, driver: str)
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.title)
 def test_the_page_has_the_faults(table: Table) -> None:
-    """In their order and in their words; in each row nobody else noticed, and the run completed."""
+    """The page has each fault in order, with its sentence; other users noticed nothing, and each run completed."""
     found = read(table.title)
     assert [(name, cells[0]) for name, cells in found.items()] == [(each.name, each.about) for each in table.faults]
     assert {(cells[-3], cells[-1]) for cells in found.values()} == {("nothing", "completed")}

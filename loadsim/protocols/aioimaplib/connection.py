@@ -1,8 +1,8 @@
 """One connection through aioimaplib: commands within a limit, an end that is noticed at once, and no traces after it.
 
-The library is left as it is. In front of it stands a reader that bounds what it gets (`framing`); around it a time
-limit and a race with the loss of the connection (its callers would wait for ever), an ear for what it loses, and the
-cancelling of the tasks that it leaves behind.
+The library is not patched. A reader in front of it bounds its input (`framing`). Each call is raced against a time
+limit and the loss of the connection, on which the library's callers would wait for ever. Announcements that the
+library loses are read before it gets them, and the tasks that it leaves behind are cancelled.
 """
 
 from __future__ import annotations
@@ -20,19 +20,11 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilen
 from loadsim.model.ports import Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again, internal, own_failure, shortage
+from loadsim.protocols.failures import again, connection_failure, internal, own_failure
+from loadsim.protocols.imap.codes import REGISTERED
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
-_REGISTERED = re.compile(
-    "ALERT|ALREADYEXISTS|APPENDUID|AUTHENTICATIONFAILED|AUTHORIZATIONFAILED|BADCHARSET|CANNOT|CAPABILITY|CLIENTBUG|CLOSED"
-    "|CONTACTADMIN|COPYUID|CORRUPTION|EXPIRED|EXPUNGEISSUED|HASCHILDREN|HIGHESTMODSEQ|INPROGRESS|INUSE|LIMIT|MAILBOXID"
-    "|MODIFIED|NOMODSEQ|NONEXISTENT|NOPERM|NOTSAVED|OVERQUOTA|PARSE|PERMANENTFLAGS|PRIVACYREQUIRED|READ-ONLY|READ-WRITE"
-    "|REFERRAL|SERVERBUG|TEMPFAIL|TOOBIG|TRYCREATE|UIDNEXT|UIDNOTSTICKY|UIDVALIDITY|UNAVAILABLE|UNKNOWN-CTE|UNSEEN|USEATTR",
-    re.IGNORECASE,
-)
-"""Response codes under which refusals are counted; a server may invent any number of others."""
-
 _LIBRARY_ERRORS = (library.AioImapException, RecursionError, LookupError, TypeError, ValueError, AttributeError)
 """What the library raises of itself when a server says what it does not expect."""
 
@@ -40,9 +32,9 @@ T = TypeVar("T")
 
 
 class _FetchCommand(library.FetchCommand):
-    """The library's FETCH, which knows that each response comes whole.
+    """The library's FETCH for answers that arrive whole.
 
-    The library counts parentheses in all lines of the answer again with each line.
+    By itself the library counts the parentheses of all lines of the answer again at each line.
     """
 
     def wait_data(self) -> bool:
@@ -96,7 +88,7 @@ class _Protocol(library.IMAP4ClientProtocol):
             self._greeted = True
         super().data_received(response)
         while not self.idle_queue.empty():
-            self.idle_queue.get_nowait()  # heard already
+            self.idle_queue.get_nowait()  # `_untagged_response` has passed it on
 
     def _untagged_response(self, line: bytes) -> library.Command:
         # The library loses EXISTS and EXPUNGE while it waits for the answer to a FETCH.
@@ -110,7 +102,7 @@ class _Protocol(library.IMAP4ClientProtocol):
 
     @contextmanager
     def _breaking_off(self) -> Iterator[None]:
-        """End the connection on whatever is raised within; asyncio would only log it, and callers wait."""
+        """End the connection on any exception: asyncio would only log it, and callers would wait."""
         try:
             yield
         except TaskFailed as failure:
@@ -263,7 +255,7 @@ class Connection:
         finally:
             self._waiting = False
             if not task.done():
-                # First the library's other tasks: one that waits for its lock cannot be cancelled while they hold it.
+                # Cancel the library's other tasks first: a task that waits for their lock cannot be cancelled.
                 self.close()
                 task.cancel()
                 await asyncio.wait({task})
@@ -272,7 +264,7 @@ class Connection:
             self.check()
             raise ServerLost("connection lost")
         if isinstance(error, OSError):
-            raise _not_connected(error) from None
+            raise connection_failure(error, "connect") from None
         if isinstance(error, _LIBRARY_ERRORS):
             raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {name}") from None
         if error is not None:
@@ -289,7 +281,7 @@ class Connection:
         code = _CODE.match(text)
         named = f"{response.result} {name}"
         if code:
-            named = f"{response.result} [{code[1] if _REGISTERED.fullmatch(code[1]) else 'other'}] {name}"
+            named = f"{response.result} [{code[1] if code[1].upper() in REGISTERED else 'other'}] {name}"
         return ServerRefused(named, f"{response.result} {text}")
 
     def _connection_lost(self, error: Exception | None) -> None:
@@ -313,18 +305,3 @@ class Connection:
         if match := _BYE.match(line):
             self._bye = self._clean(match[1].decode("utf-8", "replace"))
         self._heard(line)
-
-
-def _not_connected(error: OSError) -> TaskFailed:
-    """Why a connection could not be made."""
-    if own := shortage(error):
-        return own
-    match error:
-        case ssl.SSLCertVerificationError():
-            return ServerLost("TLS certificate", error.verify_message)
-        case ssl.SSLError():
-            return ServerLost("TLS handshake", error.reason or "")
-        case ConnectionRefusedError():
-            return ServerLost("connection refused")
-        case _:
-            return ServerLost("connect", error.strerror or "")

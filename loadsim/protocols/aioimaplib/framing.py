@@ -1,7 +1,7 @@
 """The server's stream of bytes cut into whole responses for aioimaplib, within limits. No I/O.
 
-The library by itself joins what arrived to what it holds with each packet, recurses over lines, and believes any size
-of a literal. It gets one whole response at a time from here.
+By itself the library copies its buffer at each packet, recurses over lines, and accepts any size of a literal. So it
+gets one whole response at a time from here.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ from collections.abc import Iterator
 from loadsim.errors import ProtocolError
 
 SMALL_BYTES = 256 * 1024
-"""The most that may arrive from one command to the next ..."""
+"""The most bytes from one command to the next, except behind the commands in `_LARGE`."""
 
 LARGE_BYTES = 1024 * 1024
-"""... and behind these, whose answers are long: a batch of headers, 100,000 UIDs, a piece of a part."""
+"""The most bytes behind a command in `_LARGE`: a batch of headers, 100,000 UIDs, or a piece of a part."""
 
 _LARGE = frozenset({"FETCH", "SEARCH", "LIST", "IDLE"})
 
 MOST_RESPONSES = 10_000
-"""From one command to the next. IDLE lasts for half an hour, and the library keeps nothing of it."""
+"""The most responses from one command to the next, except behind IDLE."""
 
 MOST_RESPONSES_IDLE = 100_000
+"""The most responses behind IDLE, which lasts for half an hour; the library keeps none of them."""
 
 MOST_LITERALS = 100
-"""In one response: the library recurses over them."""
+"""The most literals in one response: the library recurses over them."""
 
-_LITERAL = re.compile(rb"\{(\d+)\}\r\n\Z")  # what the library takes for one
+_LITERAL = re.compile(rb"\{(\d+)\}\r\n\Z")  # the library knows no other form
 
 
 class Framing:
-    """Takes what arrived, gives the responses that it completed. After a `ProtocolError` it is of no more use."""
+    """Turns pieces of the stream into whole responses. After a `ProtocolError` it must not be used again."""
 
     __slots__ = ("_largest_bytes", "_line", "_literals", "_missing", "_most", "_response", "_responses", "_taken_bytes")
 
     def __init__(self) -> None:
-        self._response = bytearray()  # the beginning of one that is not whole
-        self._line = 0  # where its present line begins ...
-        self._missing = 0  # ... unless so many bytes of a literal come first
+        self._response = bytearray()  # the beginning of an incomplete response
+        self._line = 0  # where its present line begins, behind any literal
+        self._missing = 0  # bytes of the literal that are still to come
         self._literals = 0
         self.begin("")
 
     def begin(self, command: str) -> None:
-        """A command is sent: its answer may take as much as such an answer needs."""
+        """Set the limits for the answer to a command that is sent now."""
         words = command.split(" ", 3)[1:3]
         name = words[-1] if words[:1] == ["UID"] else "".join(words[:1])
         self._largest_bytes = LARGE_BYTES if name in _LARGE else SMALL_BYTES
@@ -51,9 +52,9 @@ class Framing:
         self._taken_bytes = self._responses = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take what arrived; yield the responses that it completed, with their literals and line ends.
+        """Take a piece of the stream; yield the responses that it completes, with their literals and line ends.
 
-        Exhaust it before feeding again. Raises `ProtocolError` for what is too much, or has a CR or LF in a line.
+        Exhaust it before feeding again. Raises `ProtocolError` above a limit, or for a CR or LF within a line.
         """
         self._taken_bytes += len(data)
         if self._taken_bytes > self._largest_bytes:
@@ -74,7 +75,7 @@ class Framing:
                 yield self._whole()
 
     def _ends(self) -> bool:
-        """Whether the line that has just ended is the last of its response; if not, a literal follows."""
+        """Return whether the line that has just ended is the last of its response. Else a literal follows."""
         line = bytes(self._response[self._line :])
         if not line.endswith(b"\r\n") or b"\r" in line[:-2]:
             raise ProtocolError("IMAP line", "CR or LF within it")

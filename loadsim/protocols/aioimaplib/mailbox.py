@@ -18,13 +18,14 @@ from loadsim.protocols.failures import again, internal
 from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
+from loadsim.protocols.imap.grammar import LARGEST_NUMBER, MOST_MESSAGES
 from loadsim.protocols.imap.mailbox import Ref
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 from loadsim.protocols.tls import remember
 
 MESSAGES_PER_COMMAND = 25
-"""An answer stays far below what `framing` lets pass. The number is part of the load: runs with another differ."""
+"""Keeps an answer far below the limits of `framing`. Another number would be another load on the server."""
 
 PIECE_BYTES = 128 * 1024
 """The most of a part that one FETCH asks for: the library holds and copies a reply as a whole."""
@@ -35,16 +36,11 @@ POLL_S = 30.0
 IDLE_AGAIN_S = 28 * 60.0
 """When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
 
-MOST_MESSAGES = 10_000_000
-"""In a folder: no simulated user has as many, and a server that claims more is not believed."""
-
 LARGEST_PART_BYTES = 64 * 1024 * 1024
+"""The largest part of a message that is fetched."""
 
 MOST_EMPTY = 40
-"""Batches of a listing without any message, one after the other, before it is given up."""
-
-LARGEST_NUMBER = 2**32 - 1
-"""Of message numbers, UIDs and UIDVALIDITY (RFC 9051 section 9, nz-number)."""
+"""The listing ends after this many batches in a row without a message."""
 
 _RANGE = re.compile(r"(?:\A|(?<=,))(\d{1,10})(?::(\d{1,10}))?(?=,|\Z)", re.ASCII)
 _SIZE_CHANGE = re.compile(rb"\* (\d+) (EXISTS|EXPUNGE)\b", re.IGNORECASE)
@@ -346,7 +342,7 @@ class AioimaplibMailbox:
                 await connection.run("NOOP", connection.client.noop())
         except TaskFailed as failure:
             self._observer.lost(failure)
-        except Exception as error:  # noqa: BLE001  nobody would look at what this task raises
+        except Exception as error:  # noqa: BLE001  no code awaits this task
             connection.close()
             self._observer.lost(internal(error))
         else:
@@ -366,7 +362,7 @@ class AioimaplibMailbox:
         return folder, [ref.uid for ref in known]
 
     async def _headers(self, folder: str, sets: Iterable[str], by_uid: bool) -> list[tuple[int, Header]]:
-        """The headers of these messages by their UIDs, a set at a time."""
+        """Fetch the headers of these sets of messages; the result is sorted by UID within each set."""
         headers: list[tuple[int, Header]] = []
         empty = 0
         for each in sets:
@@ -449,12 +445,12 @@ class AioimaplibMailbox:
         except ProtocolError as error:
             self._close()
             raise again(error) from None
-        except Exception as error:  # noqa: BLE001  whatever the parser raises is this user's failure
+        except Exception as error:  # noqa: BLE001  an error of the parser is this user's failure
             self._close()
             raise internal(error) from None
 
     def _number(self, digits: str) -> int:
-        """The number that a response code holds, from 0 to 4294967295."""
+        """Return the number in a response code, from 0 to 4294967295."""
         if len(digits) <= len(str(LARGEST_NUMBER)) and digits.isascii() and digits.isdigit():
             number = int(digits)
             if number <= LARGEST_NUMBER:
@@ -462,7 +458,7 @@ class AioimaplibMailbox:
         raise self._malformed("a response code", f"a number up to {LARGEST_NUMBER}")
 
     def _malformed(self, what: str, expected: str) -> ProtocolError:
-        """The failure for an answer that its command does not allow; it ends the session."""
+        """End the session. Return the failure for an answer that its command does not allow."""
         self._close()
         return ProtocolError("IMAP syntax", f"{what}: expected {expected}")
 
@@ -496,7 +492,7 @@ def _argument(folder: str) -> str:
 
 
 def _ranges(numbers: str) -> list[tuple[int, int]]:
-    """The ranges of a set such as "4,7:9" (RFC 9051 section 9); what is none is left out: it names no message."""
+    """Return the ranges of a set such as "4,7:9" (RFC 9051 section 9). Anything else in it is left out."""
     found = _RANGE.findall(numbers)
     return [(min(int(first), int(last or first)), max(int(first), int(last or first))) for first, last in found]
 

@@ -16,7 +16,7 @@ HEADER_FIELDS = f"HEADER.FIELDS (FROM TO SUBJECT MESSAGE-ID {HEADER.upper()})"
 """Asked for instead of ENVELOPE, whose quoted strings the library alters: what a literal holds it leaves alone."""
 
 LONGEST_FIELD_BYTES = 8192
-"""Of FROM and TO; addresses behind it are left out. Python takes a tenth of a second for 64 KB of odd ones."""
+"""FROM and TO are read up to here: Python takes a tenth of a second for 64 KB of odd addresses."""
 
 _LITERAL_FOLLOWS = re.compile(rb"\{\d+\+?\}\Z")
 _USED = re.compile(rb"\* (?:\d|OK\b|NO\b|BAD\b)", re.IGNORECASE)
@@ -26,7 +26,7 @@ _FOLD = re.compile(rb"\r?\n(?=[ \t])")
 def parsed(lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> Iterator[Response]:
     """The responses in what the library calls lines. Raises `ProtocolError` for what does not parse.
 
-    Without a name in `prefix`, only status responses and news of messages are looked at: the rest nobody asked for.
+    Without a name in `prefix`, only status responses and numbered responses are parsed: the rest was not asked for.
 
     The library gives a line without its "* " (mostly) and, where `prefix` must say it, without the response's name;
     a literal is a bytearray of its own, behind the line that announced it.
@@ -76,6 +76,6 @@ def _addresses(value: bytes | None) -> list[str]:
         return []
     try:
         found = getaddresses([value[:LONGEST_FIELD_BYTES].decode("utf-8", "replace")])
-    except RecursionError:  # comments within comments, as deep as the sender likes
+    except RecursionError:  # the sender chooses how deep comments nest
         return []
     return [address for _, address in found if address]

@@ -1,7 +1,7 @@
 """The client module `imap`: loadsim's own IMAP client, submission as the scenario says, the calendar as a folder.
 
     names, commands        names and arguments into bytes
-    sets, responses        what a server can say
+    sets, responses        what a server can send
     values, grammar        one whole response into its value
     wire                   the stream into responses
     under_way, codes       a command and its answer; the codes that failures are counted by

@@ -20,7 +20,7 @@ REGISTERED = frozenset((
 
 
 def registered(code: Code | None) -> str:
-    """The code's name in brackets, to count failures by: a server's own is "[other]"; "" without a code."""
+    """Return the code's name in brackets, or "[other]" for one that is not registered; "" without a code."""
     if code is None:
         return ""
     return f"[{code.name}] " if code.name in REGISTERED else "[other] "

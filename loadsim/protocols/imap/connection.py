@@ -1,12 +1,11 @@
-"""One IMAP connection on asyncio: commands out, each in one write; answers in, to whoever waits for them.
+"""One IMAP connection on asyncio: it sends each command in one write, and gives each answer to its caller.
 
-Commands may be sent while others are under way. Untagged data goes to every command under way that may have asked for
-data of its kind, since the protocol does not say whose they are (RFC 9051 section 5.5): who asked picks what was asked
-for. Other data is heard and not kept. What a connection holds back is only what follows a literal or an IDLE that the
-server has not said "+" to.
+Commands may be sent while others are under way. Untagged data goes to each command under way that may have asked for
+data of its kind: the protocol does not state which command it answers (RFC 9051 section 5.5). The caller picks its
+own data; other data is not kept. A command waits only behind a literal or an IDLE, until the server sends "+".
 
-Every command ends within its time limit, with an answer or a `TaskFailed`: an exception that is raised while an answer
-is taken in ends the connection, and with it each command under way.
+Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while an answer is read ends
+the connection, and with it each command under way.
 
 A long answer is taken in bit by bit, with the loop's other work in between: what one user gets does not delay another.
 
@@ -47,14 +46,14 @@ FULL_BYTES = 65536
 """With a piece of this and more, the transport may have the next one ready in the same turn."""
 
 LARGEST_ANSWER_BYTES = 192 << 20
-"""Of memory that may be taken by all that arrives while one command is under way: three of the largest literals, or
-50,000 headers with evidence. Above it the session ends: a server can send 933 MB within eight seconds."""
+"""The most that may arrive while one command is under way, by weight: three of the largest literals, or 50,000 headers
+with evidence. Above it the session ends: a server can send 933 MB within eight seconds."""
 
 LINE_WEIGHT = 4
-"""A byte outside of literals counts as this many: flags, addresses and parts take ten times the memory, text once."""
+"""The weight of a byte outside of literals: flags, addresses and parts take ten times their size, text its size."""
 
 RESPONSE_BYTES = 256
-"""Each response counts for this besides its own bytes, as short ones take more memory than they show."""
+"""The weight of a response besides its bytes: a short response takes more memory than its size."""
 
 _LARGE_ANSWERS = LargeAnswers()
 """Those of all connections of this process."""
@@ -126,7 +125,7 @@ class Connection(asyncio.Protocol):
         self._under_way: dict[str, Command] = {}
         self._held_back: list[Command] = []
         self._awaiting: Command | None = None  # the one that may go on after "+"
-        self._idling: Command | None = None  # an IDLE that was said "+" to
+        self._idling: Command | None = None  # an IDLE for which "+" has come
         self._last_tag = 0
         self._counted_bytes = 0  # of what arrived: those that a command was charged with
         self._bye: str | None = None
@@ -344,18 +343,18 @@ class Connection(asyncio.Protocol):
                     self._unseal()
             else:
                 self._arrived.append(data)
-                if self._rest is None:  # else a transport still had something when it was told to pause
+                if self._rest is None:  # else a paused transport still had data
                     self._take_some(self._responses(), full=len(data) >= FULL_BYTES)
             self._check_burden()
 
     def _responses(self) -> Iterator[Response]:
-        """The responses in what has arrived, and in what arrives until they are used up."""
+        """Yield the responses in `_arrived`, also those that arrive meanwhile."""
         while self._arrived:
             yield from self._wire.feed(self._arrived.popleft())
 
     @property
     def _burden(self) -> int:
-        """All that has arrived, about by the memory that it takes."""
+        """The weight of all that has arrived, an estimate of the memory that it takes."""
         literal_bytes = self._wire.taken_literal_bytes
         line_bytes = self._wire.taken_bytes - literal_bytes
         return literal_bytes + line_bytes * LINE_WEIGHT + self._taken * RESPONSE_BYTES
@@ -453,7 +452,7 @@ class Connection(asyncio.Protocol):
             self._heard(response)
 
     def _take_bye(self, response: Condition) -> None:
-        """Send nothing more; and do not wait for the end of a server that says so and stays."""
+        """End the session, unless commands are under way: a server may send BYE and not close."""
         self._bye = self._blot(response.text)
         if all(command is self._idling for command in self._under_way.values()):
             self._fail(ServerLost("BYE", self._bye))
@@ -468,7 +467,7 @@ class Connection(asyncio.Protocol):
             self._greeting.set_result(response)
 
     def _end(self, tagged: Tagged) -> None:
-        """A command has ended. It stays under way until nothing of its answer can be found malformed any more."""
+        """End a command. It stays under way until its whole answer is found to be well formed."""
         command = self._under_way.get(tagged.tag)
         if command is None:
             raise ProtocolError("IMAP tag", "an answer to no command under way")
@@ -571,7 +570,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Guard:
-    """Ends a connection with what is raised within: an error in loadsim ends this session only, and counts as ours."""
+    """Ends a connection on an exception. An error in loadsim ends this session only, and is a `GeneratorFailed`."""
 
     __slots__ = ("_fail",)
 

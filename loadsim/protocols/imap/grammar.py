@@ -34,22 +34,22 @@ from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.imap.values import DEEPEST, LARGEST_NUMBER64, Value, body_of, decoded, envelope_of, malformed
 
 LARGEST_NUMBER = 2**32 - 1
-"""Of message numbers, UIDs and UIDVALIDITY (RFC 9051 section 9, nz-number)."""
+"""The largest message number, UID and UIDVALIDITY (RFC 9051 section 9, nz-number)."""
 
 MOST_MESSAGES = 10_000_000
-"""In a folder: no simulated user has as many, and a server that claims more is not believed."""
+"""The most messages in a folder: no simulated user has as many. A higher EXISTS is a protocol error."""
 
 MOST_RANGES = 100_000
-"""In one set of numbers; a command of ours names at most a few hundred (`commands.LONGEST_SET_BYTES`)."""
+"""The most ranges in one set; loadsim's commands name a few hundred (`commands.LONGEST_SET_BYTES`)."""
 
 MOST_TOKENS = 100_000
-"""In one value: less than a tenth of a second's work. A message to 10,000 people has 70,000."""
+"""The most tokens in one value, which take less than 0.1 s. A message to 10,000 people has 70,000."""
 
 MOST_SECTIONS = 1000
-"""Of one message in one answer; we ask for one."""
+"""The most sections of one message in one answer; loadsim asks for one."""
 
 LONGEST_WORDS_BYTES = 16384
-"""Of an answer of names and flags: CAPABILITY, LIST, STATUS, FLAGS. Dovecot's longest mailbox name has 4096 bytes."""
+"""The longest CAPABILITY, LIST, STATUS and FLAGS. Dovecot's longest mailbox name has 4096 bytes."""
 
 LONGEST_KNOWN_BYTES = 200
 """Of an answer to LIST that is remembered, with some hundred others, to be recognised for the next user."""
@@ -101,7 +101,7 @@ def parse(raw: bytes) -> Response | None:
 
 
 def numbers_of(numbers: str) -> NumberSet:
-    """The set that is written "4,7:9" (RFC 9051 section 9, sequence-set, without "*")."""
+    """Return the set in a text such as "4,7:9" (RFC 9051 section 9, sequence-set, without "*")."""
     if not _SET.fullmatch(numbers) or numbers.count(",") >= MOST_RANGES:
         raise malformed("a set of numbers", f"at most {MOST_RANGES} numbers and ranges", 0)
     ranges = []
@@ -112,7 +112,7 @@ def numbers_of(numbers: str) -> NumberSet:
 
 
 def number_of(digits: str) -> int:
-    """A number from 1 to 4294967295 (RFC 9051 section 9, nz-number)."""
+    """Return a number from 1 to 4294967295 (RFC 9051 section 9, nz-number)."""
     if len(digits) <= 10 and digits.isascii() and digits.isdigit():
         return _within(int(digits), 1, LARGEST_NUMBER, "a number")
     raise malformed("a number", "digits", 0)
@@ -159,7 +159,7 @@ def _capability(raw: bytes, at: int) -> Capability:
 
 
 def capabilities_of(raw: bytes) -> frozenset[str]:
-    """The capabilities in a response or in its code, in capitals."""
+    """Return the capabilities in a response or in its code, in upper case."""
     _check_words(raw, "CAPABILITY")
     return _names(raw)
 

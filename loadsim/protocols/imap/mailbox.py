@@ -234,9 +234,10 @@ class ImapMailbox:
             self.session.validity.pop(folder, None)
 
     async def status(self, folder: str) -> FolderStatus:
-        """STATUS (RFC 9051 section 6.3.11) of a folder that is not open: servers answer from a session's view of it.
+        """Ask for the number of messages in a folder by STATUS (RFC 9051 section 6.3.11).
 
-        An open folder is left first, never with CLOSE, which expunges. Raises `ServerRefused` if the number is missing.
+        An open folder is left first, since servers answer from the session's view of it; never with CLOSE, which
+        expunges. Raises `ServerRefused` if the number is missing.
         """
         folder = _canonical(folder)
         with self.session as connection:

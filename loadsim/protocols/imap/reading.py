@@ -21,10 +21,10 @@ HEADER_ITEMS = b"(UID FLAGS RFC822.SIZE ENVELOPE " + EVIDENCE_ITEM + b")"
 LISTING_ITEMS = b"(UID FLAGS ENVELOPE " + EVIDENCE_ITEM + b")"
 
 LONGEST_TEXT_BYTES = 1000
-"""Of a subject, a file's name or a section with evidence; a line of mail has at most 998 (RFC 5322 section 2.1.1)."""
+"""The longest subject, file name or section with evidence; a line of mail has at most 998 (RFC 5322 section 2.1.1)."""
 
 MOST_ADDRESSES = 1000
-"""Of a message's recipients that are kept; loadsim's own messages have a few dozen."""
+"""The most recipients of a message that are kept; loadsim's own messages have a few dozen."""
 
 _CODECS = frozenset({*aliases.values(), "koi8_u", "cp874", "cp720", "utf_8_sig"})
 _ENCODED_WORD = re.compile(rb"=\?([!->@-~]{1,40}+)\?([bBqQ])\?([^?]*+)\?=")
@@ -48,7 +48,7 @@ def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
 
 
 def origin_of(fetched: Fetched) -> tuple[str, str]:
-    """The sender's address and the Message-ID, "" for what the envelope lacks."""
+    """Return the sender's address and the Message-ID; "" if the envelope lacks one."""
     envelope = fetched.envelope
     if envelope is None:
         return "", ""
@@ -98,9 +98,9 @@ def structure_of(body: Leaf | Multipart) -> Structure:
 
 
 def text_of(raw: bytes | None) -> str:
-    """A header's text, its encoded words (RFC 2047) decoded where their character set is known.
+    """Return a header's text, its encoded words (RFC 2047) decoded where their character set is known.
 
-    Above `LONGEST_TEXT_BYTES` it is cut, and nothing in it is decoded.
+    A text above `LONGEST_TEXT_BYTES` is cut, and not decoded.
     """
     if raw is None:
         return ""
@@ -122,7 +122,7 @@ def text_of(raw: bytes | None) -> str:
         pieces.append((charset.lower(), data))
         end, after_word = word.end(), True
     pieces.append((b"", raw[end:]))
-    # Some programs cut a character in two: what follows each other in one character set is decoded together.
+    # Some programs split a character: words in a row with one character set are decoded together.
     together = groupby(pieces, itemgetter(0))
     return "".join([_decoded(b"".join([data for _, data in run]), charset) for charset, run in together])
 
@@ -135,9 +135,9 @@ def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
 
 
 def _leaves(body: Leaf | Multipart) -> Iterator[tuple[str, Leaf, bool]]:
-    """The leaves with their part numbers (RFC 9051 section 6.4.5.1): a body without parts is its own part 1.
+    """Yield the leaves with their part numbers (RFC 9051 section 6.4.5.1): a body without parts is its own part 1.
 
-    Without recursion, as the depth is the sender's choice.
+    It does not recurse, since the sender chooses the depth.
     """
     waiting: list[tuple[str, Leaf | Multipart, bool]] = [("", body, False)]
     while waiting:
@@ -191,19 +191,19 @@ def _extended(value: bytes) -> str:
 
 
 def _decoded(raw: bytes, charset: bytes) -> str:
-    """The text in a character set, or else in UTF-8, up to the longest; one that UTF-8 can hold."""
+    """Return the text in a character set, or else in UTF-8; it is cut, and can be written as UTF-8."""
     raw = raw[:LONGEST_TEXT_BYTES]
     try:
         text = raw.decode(_codec(charset) or "utf-8", "replace")
-    except (LookupError, ValueError):  # it encodes no text, or does not know of replacing
+    except (LookupError, ValueError):  # the codec is none of text, or has no error handler "replace"
         text = raw.decode("utf-8", "replace")
-    return text.encode("utf-8", "replace").decode()  # UTF-7 makes halves of pairs
+    return text.encode("utf-8", "replace").decode()  # UTF-7 makes lone surrogates
 
 
 def _codec(charset: bytes) -> str | None:
-    """The codec of a character set, which may have a language behind it ("utf-8*en", "utf-8'en"); None if unknown.
+    """Return the codec of a character set, None if unknown. A language may follow the name ("utf-8*en", "utf-8'en").
 
-    Python's own look-up keeps each name it does not know, and knows codecs that no mail may use.
+    `codecs.lookup` would keep each unknown name in memory, and has codecs that no mail may use.
     """
     name = re.split(rb"[*']", charset, maxsplit=1)[0].decode("ascii", "replace")
     normal = normalize_encoding(name).lower()

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from loadsim.errors import ProtocolError
 
 MOST_LISTED = 100_000
-"""Numbers of one set that are looked at one by one."""
+"""The largest set whose numbers are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberSet:
-    """Numbers as ranges (first, last) that ascend and neither touch nor overlap. Make one with `of`."""
+    """Numbers as ranges (first, last) in ascending order, which do not touch or overlap. Make one with `of`."""
 
     ranges: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int]]) -> NumberSet:
-        """The set of all numbers in these ranges, in any order and with either end first."""
+        """Return the set of all numbers in these ranges, in any order and with either end first."""
         merged: list[tuple[int, int]] = []
         for first, last in sorted([(min(each), max(each)) for each in ranges]):
             if merged and first <= merged[-1][1] + 1:
@@ -31,12 +31,12 @@ class NumberSet:
 
     @classmethod
     def union(cls, sets: Iterable[NumberSet]) -> NumberSet:
-        """The set of all numbers in any of these sets."""
+        """Return the set of all numbers in any of these sets."""
         return cls.of([each for numbers in sets for each in numbers.ranges])
 
     @property
     def size(self) -> int:
-        """The number of its members. Not `len`: `list` reserves memory by it."""
+        """The number of members. It is not `__len__`, since `list` would reserve memory by it."""
         return sum([last - first + 1 for first, last in self.ranges])
 
     def __contains__(self, number: int) -> bool:
@@ -44,7 +44,7 @@ class NumberSet:
         return at >= 0 and number <= self.ranges[at][1]
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers, ascending. Raises `ProtocolError` if there are more than anyone asked for."""
+        """Yield the numbers in ascending order. Raises `ProtocolError` if there are more than `MOST_LISTED`."""
         if self.size > MOST_LISTED:
             raise ProtocolError("IMAP set of numbers", f"more than {MOST_LISTED} numbers")
         for first, last in self.ranges:

@@ -1,4 +1,4 @@
-"""A command on its way, and the answer that it collects."""
+"""A command under way, and the answer that it collects."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "UID MOVE": (Condition, Expunged),
     "UID SEARCH": (Search,),
 }
-"""The untagged data that is kept for each command; for all others none is."""
+"""The untagged data that is kept for each command. Other commands keep none."""
 
 
 class Answer(NamedTuple):
-    """The tagged end of a command that succeeded, and the data it may have asked for that came meanwhile."""
+    """The tagged end of a command that succeeded, and the untagged data of its kinds (`WANTED`)."""
 
     tagged: Tagged
     data: list[Response]
@@ -75,7 +75,7 @@ class Command:
         self.resets = resets
         self.wanted = WANTED.get(name, ())
         self.data: list[Response] = []
-        self.since_burden = 0  # what the connection had borne when it was sent
+        self.since_burden = 0  # the connection's weight when it was sent (`Connection._burden`)
         self.deadline_s = 0.0
         self.since_ns = 0
         self.sent_bytes = 0

@@ -13,10 +13,10 @@ Value: TypeAlias = "bytes | list[Value] | None"
 """What stands in a response: a string or an atom, NIL, or a list in parentheses."""
 
 DEEPEST = 200
-"""Lists within lists. Dovecot reads 100 levels of parts; what is deeper was made to hurt."""
+"""The most lists within lists. Dovecot reads 100 levels of parts."""
 
 LARGEST_NUMBER64 = 2**63 - 1
-"""Of sizes and modification sequences (RFC 9051 section 9, number64)."""
+"""The largest size and modification sequence (RFC 9051 section 9, number64)."""
 
 _FIELD_PARAMETER = re.compile(rb';[ \t]*+([^=;\s"]++)=(?:"([^"]*+)"|([^;\s"]++))')
 _SIZE = re.compile(rb"\d{1,19}")
@@ -67,7 +67,7 @@ def _addresses(value: Value, at: int) -> tuple[Address, ...]:
 
 
 def body_of(value: Value, at: int, within: int = 0) -> Leaf | Multipart:
-    """A BODYSTRUCTURE that ended at byte `at`, of a part within so many others (RFC 9051 section 9, body)."""
+    """Return the BODYSTRUCTURE that ends at byte `at`, with `within` parts around it (RFC 9051 section 9, body)."""
     if within > DEEPEST:
         raise malformed("BODYSTRUCTURE", f"at most {DEEPEST} parts within parts", at)
     if not isinstance(value, list) or not value:

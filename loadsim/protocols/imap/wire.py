@@ -15,11 +15,11 @@ from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.responses import Cut, Response
 
 LONGEST_LINE_BYTES = 1 << 20
-"""Everything of one response but its literals. RFC 9051 sets no limit. An ENVELOPE of 10,000 recipients is as long, and
-so is what SEARCH finds among 150,000 messages; to parse it takes a tenth of a second."""
+"""The most bytes of one response without its literals; RFC 9051 sets no limit. An ENVELOPE of 10,000 recipients is as
+long, and so is a SEARCH of 150,000 messages. Parsing it takes 0.1 s."""
 
 LARGEST_LITERAL_BYTES = 64 << 20
-"""All literals of one response together: an attachment of 46 MB in Base64."""
+"""The most bytes in all literals of one response: an attachment of 46 MB in Base64."""
 
 LARGE_BYTES = 1 << 20
 """From this size on, a literal that does not arrive at once is gathered by itself."""

@@ -1,7 +1,7 @@
 """SMTP submission (RFC 5321, RFC 6409), by either of two drivers of the same behaviour: which one, the scenario says.
 
     aiosmtplib      on the library of that name
-    pipelining      loadsim's own: the port, and what is said in which order
+    pipelining      loadsim's own: the port, and the order of the commands
     connection      a socket, the commands under way, time limits
     commands        commands and messages into bytes
     wire            the stream into replies

@@ -1,8 +1,8 @@
 """SMTP submission on the library aiosmtplib: one command at a time, as most mail programs do it.
 
-What the library raises becomes what a port may raise in one place, `LibrarySubmission._run`, which also holds the time
-limit of a command and tells the observer. The library reads what `_Protocol` lets pass: whole replies of bounded size,
-one for each command, none before its command. By itself it drops surplus replies, or takes them for later ones.
+`LibrarySubmission._run` turns the library's exceptions into those of the port, applies the time limit of a command, and
+reports the command to the observer. `_Protocol` passes the library whole replies of bounded size, one for each command
+and none before its command. By itself the library drops surplus replies, or takes them for later ones.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class LibrarySubmission:
         return client
 
     async def _open(self, client: _Client) -> SMTPResponse:
-        """Connect our protocol, which `client.connect` would not take, and wait for the greeting."""
+        """Connect with `_Protocol`, which `client.connect` does not accept, and wait for the greeting."""
         protocol, endpoint = client.guard, self._endpoint
         implicit = self._tls if endpoint.tls == "implicit" else None
         await connect(lambda: protocol, endpoint, self._account.number, implicit, self._limit_s)
@@ -171,7 +171,7 @@ class LibrarySubmission:
         except asyncio.CancelledError:
             client.close()
             raise
-        except Exception as error:  # noqa: BLE001  whatever the library raises is this user's failure
+        except Exception as error:  # noqa: BLE001  an error of the library is this user's failure
             failure = self._failure(verb, error) if guard.failure is None else self._broken(verb, guard.failure)
             if not isinstance(failure, ServerRefused) or guard.unsent:
                 client.close()
@@ -181,7 +181,7 @@ class LibrarySubmission:
             raise failure  # and not the library's own: its text may quote what it sent
 
     def _broken(self, verb: str, failure: TaskFailed) -> TaskFailed:
-        """What ended the connection, in the words of this command."""
+        """Return the failure of a command by what ended the connection."""
         kind = f"{failure.kind} at {verb}" if isinstance(failure, ProtocolError) else failure.kind
         return type(failure)(kind, self._clean(failure.line))
 
@@ -247,7 +247,7 @@ class LibrarySubmission:
 
 
 class _Protocol(SMTPProtocol):
-    """The library's protocol behind a reader of ours, which ends the connection on a reply that answers no command.
+    """The library's protocol behind loadsim's reader, which ends the connection on a reply that answers no command.
 
     Data in the clear behind the agreement to STARTTLS (CVE-2011-0411) is such a reply.
     """
@@ -264,7 +264,7 @@ class _Protocol(SMTPProtocol):
 
     @property
     def unsent(self) -> bool:
-        """Whether part of what was written still waits in the transport."""
+        """True if written bytes still wait in the transport."""
         return self.transport is not None and self.transport.get_write_buffer_size() > 0
 
     def write(self, data: bytes) -> None:
@@ -286,7 +286,7 @@ class _Protocol(SMTPProtocol):
             self._break_off(internal(error))
 
     async def execute_data_command(self, message: bytes, timeout: float | None = None) -> SMTPResponse:
-        """DATA and the message, which any 2yz accepts (RFC 5321 section 4.2.1); the library knows 250 only."""
+        """Send DATA and the message. Any 2yz accepts it (RFC 5321 section 4.2.1); the library takes only 250."""
         before = self._replies
         try:
             return await super().execute_data_command(message, timeout)
@@ -319,9 +319,8 @@ class _Protocol(SMTPProtocol):
 class _Client(aiosmtplib.SMTP):
     """The library's client on our protocol, which closes at once.
 
-    It closes politely by itself after QUIT and after failures, and lets go of its transport then. TLS would wait for
-    the server's farewell for as long as half a minute, and nobody is left to close it if the loop ends before. What is
-    still to be sent is of no use to anybody.
+    After QUIT and after failures the library closes the transport and forgets it. TLS then waits up to 30 s for the
+    server's close, and the transport stays open if the loop ends before. So this client aborts.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -1,9 +1,9 @@
-"""Reply codes: which of them accept a message, and the names under which refusals are counted."""
+"""Reply codes: those that accept a message, and the names under which refusals are counted."""
 
 from __future__ import annotations
 
 SERVICE_CLOSING = 421
-"""The server ends the connection, whatever the command was (RFC 5321 section 4.2.1)."""
+"""The server ends the connection; the reply to any command (RFC 5321 section 4.2.1)."""
 
 _CHANNEL_CLOSING = 221
 

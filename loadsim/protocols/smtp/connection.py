@@ -1,11 +1,11 @@
 """One SMTP connection on asyncio: packets of commands out, replies in, one future for a whole conversation.
 
 A conversation is an iterator of packets: commands that are written together (RFC 2920). The next packet is asked for
-when all commands of the last one have succeeded; what the server offers is known by then. The event loop comes back
-to whoever started the conversation only at its end.
+when all commands of the last one have succeeded; what the server offers is known by then. The caller is resumed once,
+at the end of the conversation.
 
-A reply belongs to a command that was written before the reply arrived. What arrives early or unasked ends the
-connection: otherwise each later reply would be taken for that of the next command, and none would prove anything.
+A reply belongs to a command that was written before the reply arrived. An early or surplus reply ends the connection:
+otherwise each later reply would be taken for that of the next command.
 
 There is one timer per connection. It is not moved when commands come and go: when it fires, it looks whether anything
 is overdue.
@@ -21,7 +21,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
-from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connecting import connect
 from loadsim.protocols.failures import again, failing_as, internal, own_failure
@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         self._closed: asyncio.Future[None] | None = None
         self._conversation: Conversation = OVER
         self._end: asyncio.Future[None] | None = None  # of the conversation under way
-        self._due: Callable[[], None] | None = None  # what to send when nothing more has arrived
+        self._due: Callable[[], None] | None = None  # sends the next packet, once all that has arrived is read
         self._pending: list[_Pending] = []
         self._refusal: ServerRefused | None = None  # the first one of the present packet
         self._last = False  # the connection ends with this conversation
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
             self._send_due()
         except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
-            self._fail(_internal(error))
+            self._fail(internal(error))
         return end
 
     async def _over(self, end: asyncio.Future[None]) -> None:
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
             raise
 
     def _go_on(self) -> None:
-        """Have the next packet sent; without one, the conversation has come to its end."""
+        """Plan to send the next packet; without one, end the conversation."""
         try:
             packet = next(self._conversation, None)
         except ServerRefused as refusal:
@@ -253,7 +253,8 @@ class Connection(asyncio.Protocol):
     def _send_more(self, pending: _Pending) -> None:
         """Send what the server asks for.
 
-        QUIT never travels along, although RFC 2920 section 3.1 allows it: its reply could be taken for the acceptance.
+        QUIT is never in the same packet, although RFC 2920 section 3.1 allows it: its reply could be taken for the
+        acceptance.
         """
         pieces, *further = pending.further
         pending.further = tuple(further)
@@ -316,7 +317,7 @@ class Connection(asyncio.Protocol):
             said = f"{error.line}: {line}" if line else error.line
             self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(said, self._account)))
         except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
-            self._fail(_internal(error))
+            self._fail(internal(error))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by asyncio; what is under way fails at once."""
@@ -367,11 +368,11 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def _answers(self, reply: Reply, pending: _Pending) -> bool:
-        """Return False for a 2yz that cannot be the acceptance of a message, which is sent in full before."""
+        """Return False for a 2yz that cannot accept a message: a 221, or one before the whole message is sent."""
         return pending.verb != "DATA" or (accepts_message(reply.code) and not self._unsent(pending))
 
     def _unsent(self, pending: _Pending) -> bool:
-        """Return True if part of a message still waits in the transport, and with it the final dot."""
+        """Return True if the end of a message, with the final dot, still waits in the transport."""
         assert self._transport is not None
         return pending.verb == "DATA" and self._transport.get_write_buffer_size() > 0
 
@@ -436,10 +437,6 @@ class Connection(asyncio.Protocol):
             self._open.remove(self)
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
-
-
-def _internal(error: Exception) -> GeneratorFailed:
-    return internal(error)
 
 
 def _injected() -> ProtocolError:

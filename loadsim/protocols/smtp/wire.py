@@ -39,7 +39,7 @@ class Wire:
     __slots__ = ("_begun", "_code", "_held", "_size_bytes", "held_bytes", "stumbled_over")
 
     def __init__(self) -> None:
-        self.held_bytes = 0  # what has arrived behind the last reply that was given out
+        self.held_bytes = 0  # behind the last reply that was yielded
         self.stumbled_over = b""  # the line that made it raise; it may hold what was sent before
         self._held = b""  # the beginning of a line
         self._begun: list[bytes] = []  # the lines of a reply that goes on ...
