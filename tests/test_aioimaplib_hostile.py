@@ -312,7 +312,7 @@ def test_mail_with_a_hostile_header_is_listed() -> None:
     ]
     for value in hostile:
         block = b"From: " + value + b"\r\nTo: " + value + b"\r\nMessage-ID: " + value + b"\r\n\r\n"
-        header = header_of(Fetched(1, 1, frozenset(), 9, None, None, {"HEADER.FIELDS (FROM)": block}), REF)
+        header = header_of(Fetched(1, 1, frozenset(), 9, None, None, {"HEADER.FIELDS (FROM)": block}), REF, "sim.test")
         assert header is not None
     good = b"From: user2@sim.test\r\n\r\n"
     bad = b"From: " + b"(" * 5000 + b"\r\n\r\n"

@@ -165,7 +165,7 @@ def message(number: int, subject: str = "subject", body: bytes = b"") -> bytes:
         'From: "One, User" <user1@sim.test>',
         "To: user2@sim.test,\r\n Three <user3@sim.test>",
         f"Subject: {subject}",
-        f"Message-ID: <{number}@sim.test>",
+        f"Message-ID: <n7.{number}.run-1@sim.test>",
         f"X-LoadSim: {evidence(number, body).header()}",
     ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
@@ -227,11 +227,14 @@ def test_log_on_lists_folders_and_headers(services: Services, account: Account) 
     subject = "* ((odd * subject"
     put(services, account, INBOX, [message(1, subject)], flags="\\Seen")
     put(services, account, INBOX, [b"From: x@y.test\r\nX-LoadSim: nonsense\r\n\r\nforeign\r\n", b"\r\nno header\r\n"])
+    put(
+        services, account, INBOX, [message(1).replace(b"<user1@", b"<anna@else."), message(1).replace(b"<n7.", b"<m7.")]
+    )
 
     async def scenario() -> None:
         async with logged_on(services, account) as (mailbox, observer):
             assert set(await mailbox.folders()) == {INBOX, CALENDAR, DELETED_ITEMS, FOLDER}
-            ours, foreign, bare = await mailbox.headers(INBOX, newest=50)
+            ours, foreign, bare, *copies = await mailbox.headers(INBOX, newest=50)
             size = len(message(1, subject))
             assert ours == Header(
                 ours.ref,
@@ -240,10 +243,11 @@ def test_log_on_lists_folders_and_headers(services: Services, account: Account) 
                 sender="user1@sim.test",
                 to=("user2@sim.test", "user3@sim.test"),
                 subject=subject,
-                message_id="<1@sim.test>",
+                message_id="<n7.1.run-1@sim.test>",
                 evidence=evidence(1, b"body 1\r\n"),
             )
             assert (foreign.evidence, foreign.sender, foreign.seen) == (None, "x@y.test", False)
+            assert [copy.evidence for copy in copies] == [None, None]  # another From, another Message-ID
             assert (bare.evidence, bare.sender, bare.to, bare.subject) == (None, "", (), "")
             assert observer.names() == ["CONNECT", "LOGIN", "CAPABILITY", "LIST", "SELECT", "FETCH"]
         assert observer.names()[-1] == "LOGOUT"
@@ -279,12 +283,12 @@ def test_new_mail_is_announced_and_brought(services: Services, account: Account)
             await mailbox.watch()
             await asyncio.to_thread(put, services, account, INBOX, [message(2)])
             await observer.until(lambda: observer.announced == 1)
-            assert [header.message_id for header in await mailbox.arrived()] == ["<2@sim.test>"]
+            assert [header.message_id for header in await mailbox.arrived()] == ["<n7.2.run-1@sim.test>"]
             assert await mailbox.arrived() == []
             await mailbox.watch()
             await asyncio.to_thread(put, services, account, INBOX, [message(3)])
             await observer.until(lambda: observer.announced == 2)
-            assert [header.message_id for header in await mailbox.arrived()] == ["<3@sim.test>"]
+            assert [header.message_id for header in await mailbox.arrived()] == ["<n7.3.run-1@sim.test>"]
             await mailbox.watch()
 
     run(scenario)
@@ -305,7 +309,7 @@ def test_mail_that_came_while_another_folder_was_open_is_announced(services: Ser
             await mailbox.open(INBOX)
             assert observer.announced == many
             found = [header.message_id for header in await mailbox.arrived()]
-            assert found == [f"<{number}@sim.test>" for number in range(1, many + 1)]
+            assert found == [f"<n7.{number}.run-1@sim.test>" for number in range(1, many + 1)]
 
     run(scenario)
 
@@ -323,7 +327,7 @@ def test_mail_that_came_while_the_session_was_lost_is_brought(services: Services
             with pytest.raises(ServerLost):
                 await mailbox.arrived()
             await mailbox.log_on()
-            assert [header.message_id for header in await mailbox.arrived()] == ["<2@sim.test>"]
+            assert [header.message_id for header in await mailbox.arrived()] == ["<n7.2.run-1@sim.test>"]
 
     run(scenario)
 
@@ -921,7 +925,10 @@ def test_long_answers_reach_the_library_a_response_at_a_time(monkeypatch: pytest
 def test_the_library_alters_quoted_strings() -> None:
     """It takes "* " out of them: a file's name comes out shorter; what is in literals is left alone."""
     structure = b'("text" "plain" ("name" "a * b") NIL NIL "7bit" 3 1)'
-    block = b"Subject: a * b\r\nX-LoadSim: %b\r\n\r\n" % evidence(1, b"x").header().encode()
+    marked = evidence(1, b"x").header().encode()
+    block = (
+        b"From: user1@sim.test\r\nMessage-ID: <n7.1.run-1@sim.test>\r\nSubject: a * b\r\nX-LoadSim: %b\r\n\r\n" % marked
+    )
 
     async def scenario() -> None:
         answers = {

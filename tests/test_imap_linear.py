@@ -152,7 +152,7 @@ READERS: dict[str, Callable[[int], Callable[[], object]]] = {
     "subject": lambda size: lambda: text_of(b"=?" * (size // 2)),
     "words": lambda size: lambda: text_of(b"=?utf-8?q?a?= " * (size // 14)),
     "open words": lambda size: lambda: text_of(b"=?utf-8?q?" * (size // 10)),
-    "header": lambda size: lambda: header_of(envelope(b"=?utf-8?b?w6Q=?=" * (size // 16)), 1),
+    "header": lambda size: lambda: header_of(envelope(b"=?utf-8?b?w6Q=?=" * (size // 16)), 1, "loadsim.test"),
     "evidence": lambda size: (
         lambda: evidence_of(
             Fetched(1, 1, None, None, None, None, {"HEADER.FIELDS (X-LOADSIM)": b"X-LoadSim: " + b"a=b;" * (size // 4)})

@@ -28,14 +28,14 @@ from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.wire import Wire
 from loadsim.servers.running import RunningServer
 
-ACCOUNTS = numbered_accounts(40)
+ACCOUNTS = numbered_accounts(42)
 
 
 def message(number: int, subject: str = "hello", evidence: bool = True, body: bytes = b"text\r\n") -> bytes:
     """A message with evidence, as loadsim makes them, or one of somebody else."""
     head = "From: One <user1@example.test>\r\nTo: user2@example.test, Three <user3@example.test>\r\n"
     head += f"Subject: {subject}\r\n"
-    head += f"Message-ID: <n1.{number}@example.test>\r\nMIME-Version: 1.0\r\n"
+    head += f"Message-ID: <n1.{number}.initial@example.test>\r\nMIME-Version: 1.0\r\n"
     if evidence:
         head += f"X-LoadSim: {evidence_of(number, body).header()}\r\n"
     return head.encode() + b"\r\n" + body
@@ -128,7 +128,7 @@ def test_a_message_is_listed_as_it_was_appended(site: Site) -> None:
         assert (first.seen, second.seen) == (True, False)
         assert (first.sender, first.to) == ("user1@example.test", ("user2@example.test", "user3@example.test"))
         assert (first.subject, second.subject) == ("one", "café {3}")
-        assert first.message_id == "<n1.1@example.test>"
+        assert first.message_id == "<n1.1.initial@example.test>"
         assert first.size_bytes == len(message(1, "one"))
         assert first.evidence == evidence_of(1)
         assert second.evidence is None
@@ -795,6 +795,22 @@ def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[Ta
                 await box.part(Ref(INBOX, 7, 5), Part("1", "text/plain", 9))
             assert caught.value.kind == kind
             box.abandon()
+
+    run(work())
+
+
+@pytest.mark.parametrize("copied", [b"<n1.1.initial@example.test>", b"<user1@example.test>"])
+def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: bytes) -> None:
+    """What has our X-LoadSim, but another From or Message-ID, a person wrote: users leave it alone."""
+    account = embedded_site.user()
+
+    async def work() -> None:
+        box, _ = embedded_site.mailbox(account)
+        await box.log_on()
+        await box.append(INBOX, message(1).replace(copied, b"<anna@elsewhere.test>"))
+        (header,) = await box.headers(INBOX, None)
+        assert header.evidence is None
+        await box.log_off()
 
     run(work())
 

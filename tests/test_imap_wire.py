@@ -647,7 +647,12 @@ def test_what_thousands_of_users_are_told_is_held_once() -> None:
     """Capabilities, folders, addresses and the run's id are the same objects for two sessions; a long name is not."""
     evidence = b"X-LoadSim: run=20261121T053400Z-1; from=1; id=n1.1; kind=ups1K; sent=1; body=0\r\n\r\n"
     person = b'((NIL NIL "user1" "loadsim.test"))'
-    envelope = b'NIL "subject" %b %b %b %b NIL NIL NIL "<n1.1@loadsim.test>"' % (person, person, person, person)
+    envelope = b'NIL "subject" %b %b %b %b NIL NIL NIL "<n1.1.20261121T053400Z-1@loadsim.test>"' % (
+        person,
+        person,
+        person,
+        person,
+    )
     said = (
         b"* CAPABILITY IMAP4rev1 IDLE\r\n"
         b'* LIST () "/" "Folder 01"\r\n'
@@ -659,7 +664,7 @@ def test_what_thousands_of_users_are_told_is_held_once() -> None:
         capability, folder, long, fetched = responses([said])
         assert isinstance(capability, Capability)
         assert isinstance(fetched, Fetched)
-        header = header_of(fetched, None)
+        header = header_of(fetched, None, "loadsim.test")
         assert header is not None
         assert header.evidence is not None
         assert header.evidence.run == "20261121T053400Z-1"

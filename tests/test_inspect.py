@@ -13,10 +13,10 @@ from mailservers import DOMAIN, StartDovecotPostfix, idling, inbox, numbered_acc
 from provisioning import own_message
 
 from loadsim.errors import ServerRefused
-from loadsim.model.evidence import Evidence
+from loadsim.model.evidence import Evidence, vouched
 from loadsim.model.ports import INBOX, Account, Part, Provisioning, Structure
 from loadsim.topology.clean import Cleaned, clean_mailbox
-from loadsim.topology.inspect import LARGEST_HEADER_BYTES, returns_ours, vouched
+from loadsim.topology.inspect import LARGEST_HEADER_BYTES, returns_ours
 from loadsim.topology.mailboxes import visit
 
 REPORT = b'Content-Type: multipart/report; boundary="b"; report-type=delivery-status\r\n\r\n'

@@ -93,6 +93,12 @@ class Evidence(NamedTuple):
             return None
 
 
+def vouched(evidence: Evidence, sender: str, message_id: str, domain: str) -> bool:
+    """Return whether From and Message-ID are those that loadsim gives a message of this evidence, in this domain."""
+    expected = f"<{evidence.id}.{evidence.run}@{domain}>"
+    return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
+
+
 def _number(digits: str, least: int, limit: int) -> int:
     """The number from `least` to below `limit` that is written there; anything else is a ValueError."""
     number = int(digits)

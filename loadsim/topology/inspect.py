@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadsim.errors import ConfigError, ServerRefused
-from loadsim.model.evidence import HEADER, Evidence
+from loadsim.model.evidence import HEADER, Evidence, vouched
 from loadsim.model.ports import Account, MessageRef, Part, Provisioning, Stored
 from loadsim.topology import manifest
 from loadsim.topology.mailboxes import name_of
@@ -92,12 +92,6 @@ async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> b
         return vouched(message.evidence, message.sender, message.message_id, account.domain)
     reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
     return reporter and await returns_ours(mailbox, message.ref, account.domain)
-
-
-def vouched(evidence: Evidence, sender: str, message_id: str, domain: str) -> bool:
-    """Return whether From and Message-ID are those that loadsim gives a message of this evidence, in this domain."""
-    expected = f"<{evidence.id}.{evidence.run}@{domain}>"
-    return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
 
 
 async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> bool:

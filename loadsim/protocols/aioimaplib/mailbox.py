@@ -369,7 +369,8 @@ class AioimaplibMailbox:
             found: dict[int, Header] = {}
             for fetched in await self._fetch(each, f"(UID FLAGS RFC822.SIZE BODY.PEEK[{HEADER_FIELDS}])", by_uid):
                 if fetched.uid is not None:
-                    header = header_of(fetched, Ref(folder, self._validity[folder], fetched.uid))
+                    ref = Ref(folder, self._validity[folder], fetched.uid)
+                    header = header_of(fetched, ref, self._account.domain)
                     if header is not None:
                         found[fetched.uid] = header
             headers += sorted(found.items())

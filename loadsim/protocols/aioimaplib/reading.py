@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator
 from email.utils import getaddresses
 
-from loadsim.model.evidence import HEADER, Evidence
+from loadsim.model.evidence import HEADER, Evidence, vouched
 from loadsim.model.ports import Flag, Header
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.reading import text_of
@@ -44,22 +44,27 @@ def parsed(lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> Iterato
                 yield response
 
 
-def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
-    """The header of one message, from FLAGS, RFC822.SIZE and the fields as they stand in it; None for other news."""
+def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
+    """The header of one message, from FLAGS, RFC822.SIZE and the fields as they stand in it; None for other news.
+
+    Evidence that was copied to somebody else's message, or is of another domain, is left out.
+    """
     block = next((block for name, block in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
     if block is None:
         return None
     fields = dict(_fields(block))
     marked = fields.get(HEADER.lower())
+    evidence = None if marked is None else Evidence.parse(text_of(marked))
+    sender, message_id = next(iter(_addresses(fields.get("from"))), ""), text_of(fields.get("message-id"))
     return Header(
         ref=ref,
         seen=any(flag.lower() == Flag.SEEN.value.lower() for flag in fetched.flags or ()),
         size_bytes=fetched.size_bytes or 0,
-        sender=next(iter(_addresses(fields.get("from"))), ""),
+        sender=sender,
         to=tuple(_addresses(fields.get("to"))),
         subject=text_of(fields.get("subject")),
-        message_id=text_of(fields.get("message-id")),
-        evidence=None if marked is None else Evidence.parse(text_of(marked)),
+        message_id=message_id,
+        evidence=evidence if evidence and vouched(evidence, sender, message_id, domain) else None,
     )
 
 

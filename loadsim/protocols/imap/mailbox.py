@@ -304,13 +304,13 @@ class ImapMailbox:
     async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
         """The headers by their UIDs, which ascend."""
         answer = await connection.send(command, numbers, HEADER_ITEMS)
-        validity = self.session.validity[folder]
+        validity, domain = self.session.validity[folder], self.session.domain
         found: dict[int, Header] = {}
         last_uid, ascending = 0, True
         for portion in _portions(answer.data):
             for fetched in portion:
                 if isinstance(fetched, Fetched) and fetched.uid is not None:
-                    header = header_of(fetched, Ref(folder, validity, fetched.uid))
+                    header = header_of(fetched, Ref(folder, validity, fetched.uid), domain)
                     if header is not None:
                         found[fetched.uid] = header
                         ascending = ascending and fetched.uid >= last_uid

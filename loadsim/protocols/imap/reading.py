@@ -12,7 +12,7 @@ from operator import itemgetter
 from sys import intern
 from urllib.parse import unquote_to_bytes
 
-from loadsim.model.evidence import HEADER, Evidence
+from loadsim.model.evidence import HEADER, Evidence, vouched
 from loadsim.model.ports import Header, Part, Structure
 from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 
@@ -30,20 +30,25 @@ _CODECS = frozenset({*aliases.values(), "koi8_u", "cp874", "cp720", "utf_8_sig"}
 _ENCODED_WORD = re.compile(rb"=\?([!->@-~]{1,40}+)\?([bBqQ])\?([^?]*+)\?=")
 
 
-def header_of(fetched: Fetched, ref: Hashable) -> Header | None:
-    """The header of one message; None when this is some other news of it, such as a changed flag."""
+def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
+    """The header of one message; None when this is some other news of it, such as a changed flag.
+
+    Evidence that was copied to somebody else's message, or is of another domain, is left out.
+    """
     envelope = fetched.envelope
     if envelope is None:
         return None
+    evidence = evidence_of(fetched)
+    sender, message_id = next(_addresses(envelope.sent_by), ""), text_of(envelope.message_id)
     return Header(
         ref=ref,
         seen=any(flag.lower() == "\\seen" for flag in fetched.flags or ()),
         size_bytes=fetched.size_bytes or 0,
-        sender=next(_addresses(envelope.sent_by), ""),
+        sender=sender,
         to=tuple(islice(_addresses(envelope.to), MOST_ADDRESSES)),
         subject=text_of(envelope.subject),
-        message_id=text_of(envelope.message_id),
-        evidence=evidence_of(fetched),
+        message_id=message_id,
+        evidence=evidence if evidence and vouched(evidence, sender, message_id, domain) else None,
     )
 
 

@@ -81,6 +81,11 @@ class ImapSession:
         self._selects = 0  # how many were sent
         self._renumbered: str | None = None  # a folder whose UIDs have just lost their meaning
 
+    @property
+    def domain(self) -> str:
+        """The domain of the account's address, in lower case."""
+        return self._account.domain
+
     async def log_on(self) -> None:
         """Make a session; see `logon.log_on`."""
         self.abandon()
