@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shlex
 import stat
 import subprocess
@@ -76,7 +77,8 @@ def open_to_others(path: Path) -> bool:
 
 # --- the command line -----------------------------------------------------------------------------------------------
 
-PASSWORD_SETTING = b"accounts.password="
+SECRET_SETTING = re.compile(rb"accounts(\.password|\.manifest_key)?\s*=")
+"""What a secret follows: the whole section may hold some, too."""
 
 
 def blot_command_line() -> None:
@@ -89,8 +91,6 @@ def blot_command_line() -> None:
             return
         at = 0
         for argument in title.split(b"\0"):
-            found = argument.find(PASSWORD_SETTING)
-            if found >= 0:
-                begin = found + len(PASSWORD_SETTING)
-                ctypes.memset(start + at + begin, ord("*"), len(argument) - begin)
+            if found := SECRET_SETTING.search(argument):
+                ctypes.memset(start + at + found.end(), ord("*"), len(argument) - found.end())
             at += len(argument) + 1

@@ -25,6 +25,7 @@ import yaml
 from imap_script import certificate
 from mailservers import StartEmbedded, logged_on, submit
 from patience import PATIENCE_S
+from timing_samples import done, write_sample
 
 from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main
 from loadsim.client.channel import start_process
@@ -775,3 +776,19 @@ def test_help_does_not_wait_for_what_it_does_not_need() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_a_terminal_does_not_have_end_no_command(encoding: str) -> None:
+    """Neither the letters of a name, nor a path that is no text, turns an answer into a bug of ours."""
+    name = os.fsdecode(b"\xce\xb1\xff")
+    Path(name).mkdir()
+    write_sample(Path(name) / "a.tlog", [done("READ", 1000, 5)], header={"name": name[0]})
+    Path("another").mkdir()
+    write_sample(Path("another") / "a.tlog", [done("READ", 1000, 5)], header={"run": "r2"})
+    environment = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
+    several = ["report", name, "another", "--format", "md", "-o", f"{encoding}.md"]
+    for verb in (["compare", "--base", name, "--new", name], ["log", "times", name], ["report", name], several):
+        said = subprocess.run([*LOADSIM, *verb], env=environment, capture_output=True, timeout=PATIENCE_S, check=False)
+        assert b"Traceback" not in said.stderr
+        assert said.returncode == (BAD_INPUT if verb[0] == "compare" else 0)

@@ -20,7 +20,9 @@ from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern
+from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.protocols.sasl import without_password
 
 SECRET = "hunter2-{index}"
 Capture = pytest.CaptureFixture[str]
@@ -298,3 +300,25 @@ def test_an_unknown_error_shows_no_password() -> None:
     with pytest.raises(ConfigError) as refusal:
         load_scenario(written({"user": "u{index}", "password": "x"}), ["accounts.password=[hunter2]"])
     assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "setting", ["accounts.password=hunter2", "accounts.manifest_key=hunter2", "accounts={password: hunter2}"]
+)
+def test_each_setting_with_a_secret_is_overwritten(setting: str) -> None:
+    """Where all users of the machine could see it; where a secret lies is none."""
+    program = """if True:
+        import sys
+        from loadsim.passwords import blot_command_line
+        blot_command_line()
+        print(open("/proc/self/cmdline").read())"""
+    given = [sys.executable, "-c", program, "--set", setting, f"--set={setting}", "accounts.password_file=kept"]
+    title = subprocess.run(given, capture_output=True, text=True, check=True).stdout
+    assert "hunter2" not in title and title.count("=****") == 2 and "accounts.password_file=kept" in title
+
+
+@pytest.mark.parametrize("said", ['pass\\\\w"x', "cGFzc1x3Ing", "AHUAcGFzc1x3Ing"])
+def test_a_password_is_known_as_a_server_may_repeat_it(said: str) -> None:
+    """With its backslashes doubled, and in Base64 without padding."""
+    account = Account(1, "u", "u@loadsim.test", 'pass\\w"x')
+    assert without_password(f"NO {said} again", account) == "NO *** again"

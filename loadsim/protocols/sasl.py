@@ -25,6 +25,8 @@ def disguises(account: Account) -> Iterator[str]:
     password = account.password
     if password:
         yield password
+        yield password.replace("\\", "\\\\")
         yield password.replace("\\", "\\\\").replace('"', '\\"')
-        yield b64encode(password.encode()).decode()
-        yield plain(account).decode()
+        for encoded in (b64encode(password.encode()).decode(), plain(account).decode()):
+            yield encoded
+            yield encoded.rstrip("=")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadsim.errors import ConfigError, LogError
+from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
 from loadsim.model.reading import read_file
 from loadsim.report.answer import summarise
@@ -63,7 +63,7 @@ def read_run(place: str) -> RecordedRun:
     log = read_logs([place])
     directory = Path(place)
     return RecordedRun(
-        place=place,
+        place=printable(place),
         log=log,
         score=summarise([log], commands=True).score,
         events=_events(directory / "events.jsonl"),
