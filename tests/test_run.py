@@ -22,6 +22,7 @@ from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, 
 from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
 
+from loadsim.cli import one_run
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
@@ -524,3 +525,14 @@ def test_a_refused_log_on_names_the_account_and_not_the_password(
     assert "Traceback" not in run.stderr
     assert not (tmp_path / "out").exists()
     assert [left.name for left in tmp_path.iterdir()] == ["small.yaml"]
+
+
+def test_results_that_do_not_fit_on_the_disk_are_not_left_in_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reader of `score.json` finds the whole or nothing; the name is a full device's here."""
+    file = tmp_path / "score.json"
+    file.symlink_to("/dev/full")
+    one_run._write(file, "{}")
+    assert not file.is_symlink()
+    assert capsys.readouterr().err == f"loadsim: {file} not written: No space left on device\n"

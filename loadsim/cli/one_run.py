@@ -199,8 +199,10 @@ def answer_of(out: Path) -> Summary:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file of results; where the disk does not take it, the results are still printed."""
+    """Write a file of results, or none: where the disk does not take it whole, the results are still printed."""
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as failure:
+        with suppress(OSError):
+            path.unlink()
         print(f"loadsim: {path} not written: {failure.strerror}", file=sys.stderr)
