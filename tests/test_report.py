@@ -436,7 +436,7 @@ def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
         done("SEND", 500, 9, **refused),
         done("SEND", 300, 9, **refused),
         done("SEND", 150_000, 9, **refused),  # due after the window
-        done("READ", 700, 9, outcome="lost", error="lost", ended_ns=None),
+        done("READ", 700, 9, outcome="lost", error="lost"),
         done("READ", 800, 9),
     ]
     write_sample(place / "logs" / "a.tlog", tasks, header={"duration_s": 200.0})
@@ -461,7 +461,7 @@ def test_errors_are_counted_with_the_servers_first_line(tmp_path: Path) -> None:
     assert found == [
         ("IDLE", "BYE", 5, 0, 12.5, "going down"),
         ("SEND", "NO APPEND", 3, 2, 0.309, "over quota"),
-        ("READ", "lost", 1, 1, None, ""),
+        ("READ", "lost", 1, 1, 0.709, ""),
     ]
 
 
