@@ -163,7 +163,7 @@ def _allowed(read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _show(fetched: Fetched) -> None:
-    header = header_of(fetched, None)
+    header = header_of(fetched, None, "sim.test")
     origin_of(fetched)
     evidence_of(fetched)
     has_evidence_section(fetched)
