@@ -47,7 +47,8 @@ def schedule(number: int) -> bytes:
     """A schedule of loadsim's."""
     body = f"schedule {number}\r\n".encode()
     evidence = Evidence("run", 1, f"s{number}", "schedule", 1, body_digest(body))
-    return f"From: user1@sim.test\r\nX-LoadSim: {evidence.header()}\r\n\r\n".encode() + body
+    header = f"From: user1@sim.test\r\nMessage-ID: <s{number}.run@sim.test>\r\nX-LoadSim: {evidence.header()}\r\n\r\n"
+    return header.encode() + body
 
 
 def outside(services: Services, account: Account) -> imaplib.IMAP4:
