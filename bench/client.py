@@ -56,8 +56,9 @@ def message(size_bytes: int) -> bytes:
     body = (line * (size_bytes // len(line) + 1))[: size_bytes - 2] + b"\r\n"
     header = (
         f"Date: Sat, 01 Nov 2025 00:00:00 +0000\r\nFrom: bench1@{DOMAIN}\r\nTo: bench2@{DOMAIN}\r\nSubject: bench\r\n"
-        f"Message-ID: <bench@{DOMAIN}>\r\nX-LoadSim: run=initial; from=1; id=n1.0; kind=ups1K; sent=1761955200000000;"
-        " body=0123456789abcdef\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n\r\n"
+        f"Message-ID: <n1.0.initial@{DOMAIN}>\r\nX-LoadSim: run=initial; from=1; id=n1.0; kind=ups1K;"
+        " sent=1761955200000000; body=0123456789abcdef\r\n"
+        "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n\r\n"
     )
     return header.encode() + body
 

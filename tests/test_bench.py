@@ -34,7 +34,7 @@ MESSAGE = (
     "From: Somebody <user2@null.test>\r\n"
     "To: user7@null.test,\r\n all@null.test\r\n"
     'Subject: one "and" a \\\r\n'
-    "Message-ID: <n2.0@null.test>\r\n"
+    "Message-ID: <n2.0.r1@null.test>\r\n"
     f"X-LoadSim: {EVIDENCE.header()}\r\n"
     "\r\n"
     "first line\r\n.\r\nlast line\r\n"

@@ -163,7 +163,7 @@ def test_what_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though no single case takes much."""
     monkeypatch.setattr(worker, "MOST_GROWTH_MIB", 20)
     kept: list[bytes] = []
-    target = replace(_target(lambda _: kept.append(b"x" * (1 << 20))), make=lambda _: b"x")
+    target = replace(_target(lambda _: kept.append(b"x" * (8 << 20))), make=lambda _: b"x")
     (tally,) = run([target], 1, LONG_S, 1, most=40).values()
     assert [finding.kind for _, finding, _ in tally.found.values()] == ["memory kept"]
 
