@@ -78,7 +78,7 @@ def open_to_others(path: Path) -> bool:
 # --- the command line -----------------------------------------------------------------------------------------------
 
 SECRET_SETTING = re.compile(rb"accounts(\.password|\.manifest_key)?\s*=")
-"""What a secret follows: the whole section may hold some, too."""
+"""Words that a secret follows: the whole section may hold some, too."""
 
 
 def blot_command_line() -> None:

@@ -801,7 +801,7 @@ def test_ok_without_data_is_no_success(said: tuple[bytes, ...], failure: type[Ta
 
 @pytest.mark.parametrize("copied", [b"<n1.1.initial@example.test>", b"<user1@example.test>"])
 def test_copied_evidence_is_somebody_elses(embedded_site: Site, copied: bytes) -> None:
-    """What has our X-LoadSim, but another From or Message-ID, a person wrote: users leave it alone."""
+    """A person wrote a message with our X-LoadSim and another From or Message-ID: users leave it alone."""
     account = embedded_site.user()
 
     async def work() -> None:

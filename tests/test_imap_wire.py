@@ -374,7 +374,7 @@ class CountingBuffer(bytearray):
 
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_tag_ends_with_its_line(cut: int) -> None:
-    """What follows a literal's mark is not read as the end of a tag: it would depend on the network's cuts."""
+    """Bytes behind a literal's mark are not read as the end of a tag: that would depend on the network's cuts."""
     stream = b"{3}\r\n1 OK x"
     wire = Wire()
     assert [*wire.feed(stream[:cut]), *wire.feed(stream[cut:])] == []

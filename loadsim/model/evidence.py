@@ -19,7 +19,7 @@ INITIAL_RUN = "initial"
 """The run of messages that `initialise` put there; they outlive a run."""
 
 _RECORDED_ID = re.compile(r"[!-~]{1,20}")
-"""What a record of the timing log can hold as a message's id."""
+"""Ids of messages that a record of the timing log can hold."""
 
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]

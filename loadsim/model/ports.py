@@ -33,7 +33,7 @@ class Flag(StrEnum):
 
 
 class Header(NamedTuple):
-    """What a message list shows of one message. `evidence` is None when loadsim did not make it.
+    """One line of a message list. `evidence` is None when loadsim did not make it.
 
     It may have been copied: see `evidence.vouched`.
     """

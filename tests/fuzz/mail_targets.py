@@ -33,7 +33,7 @@ MOST_WORDS = 20
 
 
 class Different(AssertionError):
-    """The same bytes had another meaning when the network cut them."""
+    """Bytes had another meaning when the network cut them."""
 
 
 def whole_and_cut(feed: Callable[[], Callable[[bytes], Iterable[Any]]], data: bytes) -> list[Any]:
@@ -213,7 +213,7 @@ def _evidence(data: bytes) -> None:
 
 
 def _charsets(make: Make) -> Make:
-    """The same with odd character sets in the places of sound ones."""
+    """Put odd character sets in the places of sound ones."""
 
     def other(random: Random) -> bytes:
         data = make(random)

@@ -104,7 +104,7 @@ def _target(run_case: object) -> Target:
 
 
 def test_slow_cases_are_found_and_busy_machines_are_not() -> None:
-    """What is slow each time is a finding; what is slow once is none."""
+    """A case that is slow each time is a finding; one that is slow once is none."""
     calls = []
 
     def spin(_: bytes) -> None:
@@ -229,7 +229,7 @@ def _refuse() -> None:
 
 
 def test_connections_are_functions() -> None:
-    """What is said arrives piece by piece, what is written reaches the peer, and time jumps."""
+    """Data arrives piece by piece, writes reach the peer, and time jumps."""
     written: list[bytes] = []
 
     def peer(transport: Transport, data: bytes) -> None:
