@@ -281,7 +281,7 @@ def test_a_flood_is_bounded(name: str, command: str) -> None:
 
 
 def test_an_idle_session_keeps_nothing_of_what_is_pushed() -> None:
-    """The library queues it for a reader that there is not."""
+    """The library queues it, and no reader takes it."""
 
     async def scenario() -> None:
         pushed = b"".join(b"* %d EXISTS\r\n" % number for number in range(4, 2000))

@@ -121,6 +121,8 @@ def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
     while len(head := ahead.next(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
         kind, length, count, first_us, last_us, expected = _WHOLE_HEAD.unpack(head)
         crc, begin = zlib.crc32(head[: _BLOCK_HEAD.size]), offset + _WHOLE_HEAD.size
+        if length > _READ_BYTES and begin + length > os.fstat(file.fileno()).st_size:
+            return  # cut off, or its length is damaged: no memory is taken for it
         if length > _LARGE_BYTES:
             file.seek(begin)
             if _crc_of_next(file, length, crc) != expected:

@@ -419,8 +419,8 @@ def _first(*makes: Make) -> Make:
 BAD_INPUT = (ConfigError,)
 
 TARGETS = (
-    Target("log-bytes", _damaged, _log, (LogError,), base_ms=500, base_mib=100, memory_per_byte=4000),
-    Target("log-contents", _odd_log, _log, (LogError,), base_ms=500, base_mib=100, memory_per_byte=4000),
+    Target("log-bytes", _damaged, _log, (LogError,), base_ms=500, memory_per_byte=4000),
+    Target("log-contents", _odd_log, _log, (LogError,), base_ms=500, memory_per_byte=4000),
     Target("log-answer", _odd_log, _log_answer, (LogError,), base_ms=1000, us_per_byte=20, memory_per_byte=4000),
     Target("yaml", mutated((OWN, *CRITERIA, *SCENARIOS), YAML_WORDS), _yaml, BAD_INPUT, us_per_byte=200),
     Target(
