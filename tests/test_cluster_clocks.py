@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,19 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
     assert ahead_ns == start_ns - 600 * 10**9
     assert last == told[-3][1][:-1]
     assert told[1][1] == [readings[0].there_ns, 0, 50_050, readings[0].ahead_ns]  # as the client would say it
+
+
+def test_progress_that_crossed_the_begin_of_the_load_is_left_out() -> None:
+    """A machine reports its preparation each second, until it is told to begin: a report may cross that message."""
+    reading = Reading(0, 0, 0)
+    channel = MachineChannel(reading)
+    progress = encode(progress=["initialise", 2, 2])
+    for number, line in enumerate([progress, progress, progress, encode(ready=1), encode(over=True)], 1):
+        if number == 3:
+            assert asyncio.run(channel.hear()) == progress
+            channel.set_clock(reading)
+        channel.link.receive(b"%d %s" % (number, line))
+    assert [asyncio.run(channel.hear()) for _ in range(3)] == [encode(ready=1), encode(over=True), b""]
 
 
 class Elsewhen:

@@ -28,7 +28,8 @@ class MachineChannel:
         self._clocks = deque([clock] if clock else [], CLOCKS)
         self._ahead_ns = 0 if clock is None else clock.ahead_ns
         self._begun = False
-        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._prepared = False
+        self._lines: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self._over = asyncio.Event()
         self.link = Link(self._hear)
         self.ended: str | None = None
@@ -39,9 +40,10 @@ class MachineChannel:
         return self.link.unanswered * BEAT_S if self.link.heard_of else 0.0
 
     def set_clock(self, clock: Reading) -> None:
-        """It was read again, before the load: the word with which that begins is followed by what it showed."""
+        """Take a reading made after the preparation; it follows the message with which the load begins."""
         self._clocks.append(clock)
         self._begun = False
+        self._prepared = True
 
     def tell(self, line: bytes) -> None:
         """By the link: it arrives when there is a way. What its clock was follows the word with which it begins."""
@@ -70,8 +72,14 @@ class MachineChannel:
         self.link.tell(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
 
     async def hear(self) -> bytes:
-        """What came by the link, to the machine's last word."""
-        return await self._lines.get()
+        """Return the next line, to the machine's last one.
+
+        Progress of a preparation that is over is left out: it was under way when the machine was told to begin.
+        """
+        while True:
+            kind, line = await self._lines.get()
+            if not (self._prepared and kind == "progress"):
+                return line
 
     async def wait(self) -> str:
         """Until its last word, or until we are told that there will be none."""
@@ -91,7 +99,7 @@ class MachineChannel:
         if self.ended is None:
             self.ended = how
             self._over.set()
-            self._lines.put_nowait(b"")
+            self._lines.put_nowait(("", b""))
 
     def _hear(self, line: bytes) -> None:
         if self.ended is not None:
@@ -100,6 +108,6 @@ class MachineChannel:
         if kind == "failed":
             self.end(about)
             return
-        self._lines.put_nowait(line)
+        self._lines.put_nowait((kind, line))
         if kind in ("over", "refused"):
             self.end("ended by itself")
