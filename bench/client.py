@@ -22,13 +22,13 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from aioimaplib import aioimaplib as library
 
-from loadsim.client.modules import open_module
+from loadsim.analysis.score import percentile
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, Part, Services
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Condition, Response
 from loadsim.protocols.imap.session import ImapSession
-from loadsim.results.score import percentile
+from loadsim.protocols.registry import open_module
 
 PASSWORD = "bench"
 DOMAIN = "null.test"

@@ -29,9 +29,9 @@ from bench.nullserver import started as null_server
 from bench.processes import LONGEST_S, summary
 from bench.runs import loadsim, on_null_server, written
 from loadsim.errors import ConfigError
-from loadsim.model.evidence import HEADER, Evidence
-from loadsim.results.merge import read_logs
-from loadsim.results.timinglog import TimingLog
+from loadsim.model.message_tag import HEADER, Evidence
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import TimingLog
 
 CLIENTS = 4
 AHEAD_S = 1000

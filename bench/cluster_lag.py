@@ -26,16 +26,16 @@ from bench.nullserver import HOST, Shape, pinned
 from bench.nullserver import started as null_server
 from bench.processes import LONGEST_S, Cpus, summary
 from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
+from loadsim.analysis.score import percentile
+from loadsim.analysis.student import one_critical_t
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.reading import known
 from loadsim.model.scenario import CANONICAL, STRESS, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.results.score import percentile
-from loadsim.results.student import one_critical_t
-from loadsim.results.timinglog import read_log
-from loadsim.topology.export import postfix_aliases
+from loadsim.model.yaml_reader import known
+from loadsim.provisioning.export import postfix_aliases
+from loadsim.timinglog.reader import read_log
 
 WARM_S = 5
 

@@ -31,8 +31,8 @@ GRACE_S = 30.0
 JIFFIES = os.sysconf("SC_CLK_TCK")
 
 KINDS = (
-    ("engine", "loadsim.client.engine_process"),
-    ("machine", "loadsim.cluster.machine"),
+    ("engine", "loadsim.engine.process"),
+    ("machine", "loadsim.cluster.worker"),
     ("agent", "loadsim client "),
     ("station", "loadsim cluster up "),
     ("run", "loadsim run "),

@@ -30,8 +30,8 @@ async def pull(address: str, certs: Path, out: Path, names: Sequence[str]) -> fl
     """Bring them all; how many seconds that took, when the station was there."""
     from loadsim.cluster.address import control_address  # all of it takes the extra
     from loadsim.cluster.collect import collect
+    from loadsim.cluster.controller import cluster_at
     from loadsim.cluster.security import way_to
-    from loadsim.cluster.station import cluster_at
 
     async with cluster_at(way_to(control_address(address), certs)) as cluster:
         began_s = time.monotonic()

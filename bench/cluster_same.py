@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadsim.model.evidence import NEW_MAIL
-from loadsim.results.merge import read_logs
-from loadsim.results.records import EVENT
-from loadsim.results.timinglog import TimingLog
+from loadsim.model.message_tag import NEW_MAIL
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import EVENT
 
 OWN = ("SEND", "BROWSE", "SCHEDULE")
 """Tasks that are due by the plan alone."""

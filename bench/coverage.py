@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import table
-from loadsim.report.answer_text import length
-from loadsim.results.intervals import intervals
-from loadsim.results.score import percentile
-from loadsim.results.slots import Hits, in_order, slot_of
+from loadsim.analysis.intervals import intervals
+from loadsim.analysis.score import percentile
+from loadsim.analysis.time_bins import Hits, in_order, slot_of
+from loadsim.report.summary_text import length
 
 Floats = NDArray[np.float64]
 Row = Mapping[str, Any]

@@ -22,19 +22,19 @@ from typing import Any
 from bench.misdeeds import ACCEPTED, BEGIN_S, CRIMES, NONE, Command, Crime
 from bench.table import table
 from bench.tables import put_into
-from loadsim.cli.run_header import run_header
-from loadsim.client.clock import LoopClock, run_virtual
-from loadsim.client.control import Alone
-from loadsim.client.engine import Engine
-from loadsim.client.events import Events
-from loadsim.client.plan import Plan, make_plan
+from loadsim.analysis.summary import summarise
+from loadsim.dryrun.plan import Plan, make_plan
+from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.control import Alone
+from loadsim.engine.engine import Engine
+from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.fake import FakeModule
-from loadsim.report.answer import summarise
-from loadsim.results.logwriter import TimingLogWriter
+from loadsim.protocols.in_memory import FakeModule
+from loadsim.runs.log_header import run_header
+from loadsim.timinglog.writer import TimingLogWriter
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "verdicts.md"
 MARK = "<!-- Made by `python -m bench.crimes --write`; do not edit. -->"

@@ -26,7 +26,7 @@ from bench.nullserver import HOST
 from bench.processes import LONGEST_S
 from bench.runs import loadsim, scored, written
 from loadsim.errors import ConfigError
-from loadsim.model.evidence import HEADER, Evidence
+from loadsim.model.message_tag import HEADER, Evidence
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.servers.command import run

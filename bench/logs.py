@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.processes import LONGEST_S
+from loadsim.analysis.score import DEFAULT_WEIGHTS, score_protocols
+from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
-from loadsim.report.answer import summarise
-from loadsim.results import container
-from loadsim.results.merge import read_logs, truncate
-from loadsim.results.records import INSTANTS, NEVER, OUTCOME, TASK, Records
-from loadsim.results.score import DEFAULT_WEIGHTS, score_protocols
-from loadsim.results.timinglog import TimingLog, read_log, write_log
+from loadsim.timinglog import container
+from loadsim.timinglog.merge import read_logs, truncate
+from loadsim.timinglog.reader import TimingLog, read_log, write_log
+from loadsim.timinglog.records import INSTANTS, NEVER, OUTCOME, TASK, Records
 
 SIZES = (10**6, 10**7, 10**8)
 FILES = 8

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
-from loadsim.model.draw import draw
-from loadsim.protocols.fake import FakeModule, Post
+from loadsim.model.draws import draw
 from loadsim.protocols.fake_mail import Mail
+from loadsim.protocols.in_memory import FakeModule, Post
 
 BEGIN_S = 100.0
 """When a crime with a length begins."""

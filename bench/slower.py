@@ -18,10 +18,10 @@ from typing import Any
 from bench.delay import delayed
 from bench.nullserver import HOST
 from bench.runs import score_of, written
+from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
-from loadsim.report.compare import Comparison, compare_runs
 from loadsim.servers.dovecot_postfix import start_dovecot_postfix
 
 REPEATS = 5

@@ -22,12 +22,12 @@ import numpy as np
 from bench.nullserver import HOST, NullServer, Shape, pinned, started
 from bench.processes import LONGEST_S, Cpus
 from bench.runs import loadsim, written
+from loadsim.analysis.score import percentile
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
-from loadsim.results.score import percentile
-from loadsim.results.timinglog import TimingLog, read_log
-from loadsim.topology.export import postfix_aliases
+from loadsim.provisioning.export import postfix_aliases
+from loadsim.timinglog.reader import TimingLog, read_log
 
 LOOK_S = 0.1
 FOLDERS = 2

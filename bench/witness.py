@@ -20,10 +20,10 @@ from bench.processes import Cpus, raise_open_files, share_cpus
 from bench.users import PIN, Load, logs_of, run, serving
 from bench.witness_capture import Captured, capturing, collect
 from bench.witness_packets import Witnessed, tasks
+from loadsim.analysis.score import percentile
 from loadsim.errors import ConfigError
-from loadsim.monitor.pin import split
-from loadsim.results.score import percentile
-from loadsim.results.timinglog import TimingLog
+from loadsim.monitor.cpu_affinity import split
+from loadsim.timinglog.reader import TimingLog
 
 LEVELS = {
     "low": Load(300, "1h", 12, pin=PIN),

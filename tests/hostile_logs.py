@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from timing_samples import START_NS, done, event, ms, skipped, write_sample
 
-from loadsim.results import container
-from loadsim.results.logfile import open_log
-from loadsim.results.records import COMMAND, KINDS, MAIL, TASK
+from loadsim.timinglog import container
+from loadsim.timinglog.file import open_log
+from loadsim.timinglog.records import COMMAND, KINDS, MAIL, TASK
 
 Blocks = list[tuple[int, bytes | Any]]
 """Kind, and payload: bytes of records, or a document."""

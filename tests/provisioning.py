@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import yaml
 from mailservers import DOMAIN, logged_on
 
-from loadsim.client.modules import open_module
 from loadsim.errors import ServerLost
-from loadsim.model.evidence import Evidence, body_digest
+from loadsim.model.message_tag import Evidence, body_digest
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
+from loadsim.protocols.registry import open_module
+from loadsim.provisioning.sessions import Deaf
 from loadsim.servers.running import RunningServer
-from loadsim.topology.mailboxes import Deaf
 
 USERS = 3
 FOREIGN = b"From: friend@elsewhere.test\r\nTo: you@example.test\r\nSubject: hello %d\r\n\r\nX-LoadSim: not quite\r\n"

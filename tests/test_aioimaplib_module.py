@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.evidence import Evidence, body_digest
+from loadsim.model.message_tag import Evidence, body_digest
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import done, skipped, write_sample, write_two_clients
 
+from loadsim.analysis.summary import summarise
 from loadsim.cli import parser
 from loadsim.cli.log import read_weights
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.population import group_index
 from loadsim.model.scenario import load_scenario
-from loadsim.report.answer import summarise
-from loadsim.report.answer_text import ordinal
-from loadsim.results.groups import Groups
+from loadsim.report.summary_text import ordinal
+from loadsim.timinglog.groups import Groups
 
 
 def run_answer(*arguments: str | Path) -> int:

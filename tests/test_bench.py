@@ -20,10 +20,10 @@ from bench import healthy, logs, tables, tls
 from bench.__main__ import PAGES, RESULTS
 from bench.nullserver import NullServer, Shape, started
 from bench.processes import interleave
-from loadsim.client.modules import open_module
 from loadsim.errors import ConfigError
-from loadsim.model.evidence import Evidence
+from loadsim.model.message_tag import Evidence
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SUBMISSIONS, Account, Flag, Session
+from loadsim.protocols.registry import open_module
 
 pytestmark = pytest.mark.compiler
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from loadsim.errors import ServerRefused
-from loadsim.model.evidence import Evidence, body_digest
+from loadsim.model.message_tag import Evidence, body_digest
 from loadsim.model.ports import CALENDAR, INBOX, Account, Flag, Mailbox, MessageRef, Services
 from loadsim.protocols.aioimaplib import open_module
 from loadsim.protocols.calendar import MailboxCalendar

@@ -28,8 +28,8 @@ from provisioning import (
 from loadsim.cli import clean as verb
 from loadsim.cli import main
 from loadsim.model.ports import INBOX, Account
-from loadsim.topology.clean import Cleaned, clean, clean_mailbox, describe
-from loadsim.topology.initialise import StartState, initialise, restore_mailbox
+from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
+from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
 
 MakeLab = Callable[[], Lab]
 

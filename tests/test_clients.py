@@ -10,9 +10,9 @@ from test_generator import sample
 from test_one_clock import FIRST, SECOND, STATION_START_NS, write_run
 from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
-from loadsim.report.answer import summarise
-from loadsim.results.clients import by_number
-from loadsim.results.logwriter import TimingLogWriter
+from loadsim.analysis.per_client import by_number
+from loadsim.analysis.summary import summarise
+from loadsim.timinglog.writer import TimingLogWriter
 
 LATE = {"late_generator_s": 0.5}
 

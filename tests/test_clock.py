@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.client.clock import LoopClock, MonotonicClock, run_virtual
+from loadsim.engine.clock import LoopClock, MonotonicClock, run_virtual
 
 DELAYS = st.lists(st.integers(0, 5), max_size=30)
 

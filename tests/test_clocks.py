@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from loadsim.cluster.offsets import RoundTrip, read_clock, shortest
-from loadsim.results.clocks import MOST_RATE, WANDER, OtherClock, Reading
+from loadsim.analysis.clock_model import MOST_RATE, WANDER, OtherClock, Reading
+from loadsim.cluster.clock_sync import RoundTrip, read_clock, shortest
 
 SECOND = 10**9
 

@@ -28,22 +28,22 @@ from test_machine import Agreed, Client, on_fake, wait_for_end
 from virtual_runs import NOWHERE
 
 from bench.hosts import Host, hosts
-from loadsim.client.clock import MonotonicClock
-from loadsim.client.control import Alone
-from loadsim.client.events import Events
-from loadsim.client.pool import Pool
-from loadsim.client.snapshot import LiveSnapshot
+from loadsim.analysis.clock_correction import station_clock
 from loadsim.cluster.agent import QUIET
+from loadsim.cluster.build_fingerprint import software
 from loadsim.cluster.collect import collect
-from loadsim.cluster.place import start_machine
+from loadsim.cluster.controller import MISSES, Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.cluster.software import software
-from loadsim.cluster.station import MISSES, Cluster
+from loadsim.cluster.worker_directory import start_machine
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.control import Alone
+from loadsim.engine.coordinator import Pool
+from loadsim.engine.event_log import Events
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.workload import Workload
-from loadsim.results.merge import read_logs
-from loadsim.results.one_clock import station_clock
-from loadsim.results.timinglog import read_log
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import read_log
 
 RUN = "run-1"
 AGENT = """

@@ -26,7 +26,7 @@ from bench.nullserver import Shape, started
 from bench.runs import loadsim, on_null_server, written
 from loadsim.cluster.agent import QUIET
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.results.merge import read_logs
+from loadsim.timinglog.merge import read_logs
 
 USERS = 30
 WORK_S = 8

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from test_cluster import conduct, quiet_dask, shared
 
-from loadsim.client.control import decode, encode
-from loadsim.cluster import station
+from loadsim.analysis.clock_correction import station_clock
+from loadsim.analysis.clock_model import Reading
+from loadsim.cluster import controller
 from loadsim.cluster.channel import MachineChannel
-from loadsim.results.clocks import Reading
-from loadsim.results.merge import read_logs
-from loadsim.results.one_clock import station_clock
+from loadsim.engine.control import decode, encode
+from loadsim.timinglog.merge import read_logs
 
 __all__ = ["quiet_dask"]
 
@@ -30,7 +30,7 @@ def test_a_runs_logs_know_the_stations_clock(tmp_path: Path, monkeypatch: pytest
 
     The agents and machines are processes of their own; what they are told comes from round trips over sockets.
     """
-    monkeypatch.setattr(station, "CLOCK_EVERY_S", 0.5)
+    monkeypatch.setattr(controller, "CLOCK_EVERY_S", 0.5)
     conduct(tmp_path, shared(tmp_path, "one", "two"))
     log = read_logs(sorted(tmp_path.rglob("*.tlog")))
     clock = station_clock(log)

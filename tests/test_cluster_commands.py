@@ -19,18 +19,18 @@ from test_run import loadsim, on, population_of, written
 from timing_samples import write_sample
 
 from loadsim.cli import BAD_INPUT, INVALID, main
-from loadsim.cli.cluster_run import forget
 from loadsim.cluster import certs
-from loadsim.cluster import station as stations
+from loadsim.cluster import controller as stations
 from loadsim.cluster.address import control_address
-from loadsim.cluster.deal import log_bytes
+from loadsim.cluster.controller import cluster_at
+from loadsim.cluster.placement import log_bytes
 from loadsim.cluster.security import Way, way_to
-from loadsim.cluster.station import cluster_at
 from loadsim.errors import ConfigError
+from loadsim.model.partition import everybody
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
-from loadsim.results.hand import everybody
-from loadsim.results.merge import read_logs
+from loadsim.runs.cluster import forget
+from loadsim.timinglog.merge import read_logs
 
 Capture = pytest.CaptureFixture[str]
 

@@ -16,9 +16,9 @@ from test_machine import wait_for_end
 from test_run import loadsim
 
 from loadsim.cli import INVALID
-from loadsim.cluster.place import lives
-from loadsim.results.merge import read_logs
-from loadsim.results.records import GIVEN_UP
+from loadsim.cluster.worker_directory import lives
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.records import GIVEN_UP
 
 SECONDS = 14
 """How long the work lasts: longer than it takes until a client is lost."""

@@ -15,7 +15,7 @@ from patience import PATIENCE_S
 
 from bench.hosts import Host, hosts
 from loadsim.cluster import certs
-from loadsim.cluster.software import software
+from loadsim.cluster.build_fingerprint import software
 
 pytestmark = pytest.mark.hosts
 
@@ -30,7 +30,7 @@ from distributed import Client, Scheduler
 from loadsim.cluster.agent import QUIET
 from loadsim.cluster.certs import load_bundle
 from loadsim.cluster.security import PAGES_ADDRESS, mutual_tls
-from loadsim.cluster.station import Cluster
+from loadsim.cluster.controller import Cluster
 
 async def main():
     security = mutual_tls(load_bundle(Path(sys.argv[1])))

@@ -23,9 +23,9 @@ from timing_samples import write_sample
 from loadsim.cluster import collect as collecting
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES, QUIET, READ_FILE, Agent
 from loadsim.cluster.collect import CLIENTS_NAME, COMING, collect
-from loadsim.cluster.place import start_machine
+from loadsim.cluster.controller import Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.cluster.station import Cluster
+from loadsim.cluster.worker_directory import start_machine
 from loadsim.errors import ConfigError, RunInvalid
 
 RUN = "run-1"

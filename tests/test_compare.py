@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loadsim.results.compare import (
+from loadsim.analysis.compare import (
     ALPHA,
     MOST_REPEATS,
     POWER,
@@ -28,7 +28,7 @@ from loadsim.results.compare import (
     repeats_needed,
     welch,
 )
-from loadsim.results.student import critical_t, two_sided_p
+from loadsim.analysis.student import critical_t, two_sided_p
 
 PAIRS = 2_000
 TASKS = 10

@@ -14,10 +14,10 @@ import pytest
 from junit_rules import cases_of
 from timing_samples import done, write_sample
 
+from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.analysis.failure_rates import Counts, Unanswered
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.report.compare import Comparison, compare_runs
-from loadsim.results.unanswered import Counts, Unanswered
 
 GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
 COMMANDS = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"

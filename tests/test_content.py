@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from loadsim.model.content import ATTACHMENT_KINDS, KINDS, Answered, Attachment, Contents
-from loadsim.model.evidence import HEADER, INITIAL_RUN, Evidence, initial_id
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, Evidence, initial_id
 
 CONTENTS = Contents(42)
 SENT_US = 1_790_000_000_123_456

@@ -16,15 +16,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
 
+from loadsim.analysis.criteria import DEFAULT_CRITERIA, Limits, Result, figure, hold, read_criteria
+from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
-from loadsim.client.tasks import TASKS
 from loadsim.errors import ConfigError
 from loadsim.model.criteria import DEFAULT, figures, planned_tasks
 from loadsim.model.profile import load_profile
-from loadsim.model.reading import known
 from loadsim.model.scenario import load_scenario
-from loadsim.report.answer import Summary, summarise
-from loadsim.results.criteria import DEFAULT_CRITERIA, Limits, Result, figure, hold, read_criteria
+from loadsim.model.yaml_reader import known
+from loadsim.users.tasks import TASKS
 
 SCENARIO = Path(__file__).parent.parent / "docs" / "reference" / "scenario.md"
 FEW = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"

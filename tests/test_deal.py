@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loadsim.cluster.deal import Joined, check_room, dealt, fit_clients
-from loadsim.cluster.software import software
+from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.placement import Joined, check_room, dealt, fit_clients
 from loadsim.errors import ConfigError
 
 MIB = 2**20

@@ -15,8 +15,8 @@ from patience import PATIENCE_S
 
 from bench import slower
 from bench.delay import delayed
+from loadsim.analysis.compare_runs import Comparison
 from loadsim.model.scenario import load_scenario
-from loadsim.report.compare import Comparison
 
 DELAY_S = 0.05
 BODY = bytes(range(256)) * 4_096

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from timing_samples import ENDED, START_NS, done, event, sample_log, write_sample
 from virtual_runs import live, quiet, scenario_of
 
+from loadsim.analysis.delivery import delivery
+from loadsim.analysis.score import PERCENTS
+from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
-from loadsim.client.engine import Engine
+from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, TaskFailed
-from loadsim.protocols.fake import FakeModule
-from loadsim.report.answer import summarise
+from loadsim.protocols.in_memory import FakeModule
 from loadsim.report.document import to_json
-from loadsim.results.delivery import delivery
-from loadsim.results.merge import merge
-from loadsim.results.score import PERCENTS
+from loadsim.timinglog.merge import merge
 
 FAST = settings(deadline=None, max_examples=100)
 WINDOW_MS = (1000, 6000)

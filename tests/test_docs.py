@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 import yaml
 
+from loadsim.analysis.compare_runs import UNDECIDED
+from loadsim.analysis.summary import summarise
+from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.cli.run import seen_server
-from loadsim.client.snapshot import LiveSnapshot
-from loadsim.client.tasks import TASKS
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
-from loadsim.monitor.storage import server_storage
-from loadsim.report.answer import summarise
-from loadsim.report.answer_text import COLUMNS as TABLE_COLUMNS
-from loadsim.report.compare import UNDECIDED
-from loadsim.report.csv_export import COLUMNS as CSV_COLUMNS
-from loadsim.results.records import OUTCOMES
-from loadsim.results.verdict import Verdict
+from loadsim.monitor.filesystems import server_storage
+from loadsim.report.summary_text import COLUMNS as TABLE_COLUMNS
+from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
+from loadsim.timinglog.records import OUTCOMES
+from loadsim.users.tasks import TASKS
 from tests.timing_samples import TWO_CLIENTS, done, write_sample, write_two_clients
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -289,7 +289,7 @@ def test_every_fact_of_the_timing_log_is_described():
     """The facts that engine, machine and run tell the logs are those of the last table of the timing log's page."""
     said = {
         key.value
-        for module in ("client/engine.py", "client/own_faults.py", "monitor/machine.py", "cli/one_run.py")
+        for module in ("engine/engine.py", "engine/internal_errors.py", "monitor/host.py", "runs/local.py")
         for node in ast.walk(ast.parse((ROOT / "loadsim" / module).read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "facts"
         for told in node.args

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log, write_sample
 
-from loadsim.report.answer import Summary, summarise
-from loadsim.results.downtime import down_share
-from loadsim.results.merge import merge, truncate
-from loadsim.results.timinglog import read_log
+from loadsim.analysis.downtime import down_share
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.timinglog.merge import merge, truncate
+from loadsim.timinglog.reader import read_log
 
 FEW = {"limits": {"hits": 1, "window_s": 1}}
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.model.draw import draw, exponential, gap_s, pick, weighted
+from loadsim.model.draws import draw, exponential, gap_s, pick, weighted
 
 UNIFORM = st.integers(0, 2**53 - 1).map(lambda bits: bits / 2**53)
 """What `draw` can give."""

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import Lived, chosen, live, quiet, scenario_of
 
-from loadsim.client.activities import Step
-from loadsim.client.engine import Engine
-from loadsim.client.presence import Late
-from loadsim.client.user import User
+from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.draw import draw
+from loadsim.model.draws import draw
 from loadsim.model.workload import PROCESS_INBOX, Workload
-from loadsim.protocols.fake import FakeModule
+from loadsim.protocols.in_memory import FakeModule
+from loadsim.users.activities import Step
+from loadsim.users.session_state import Late
+from loadsim.users.user import User
 
 S = 10**9
 NO_DELAY = {"min": "0s", "average": "0s", "max": "0s"}

@@ -18,19 +18,19 @@ import pytest
 from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
 from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
 
-from loadsim.client.control import Alone
-from loadsim.client.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
-from loadsim.client.events import Events
-from loadsim.client.modules import open_module, open_modules
-from loadsim.client.presence import LONGEST_BACK_OFF_S
-from loadsim.client.user import User
+from loadsim.analysis.delivery import delivery
+from loadsim.engine.control import Alone
+from loadsim.engine.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
+from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.draw import draw
+from loadsim.model.draws import draw
 from loadsim.model.ports import SUPPORT, Services, Session
 from loadsim.model.workload import Workload
-from loadsim.protocols.fake import FakeModule, FakeSubmission
-from loadsim.results.delivery import delivery
-from loadsim.results.records import NEVER
+from loadsim.protocols.in_memory import FakeModule, FakeSubmission
+from loadsim.protocols.registry import open_module, open_modules
+from loadsim.timinglog.records import NEVER
+from loadsim.users.session_state import LONGEST_BACK_OFF_S
+from loadsim.users.user import User
 
 S = 10**9
 SENDER = quiet(new_mail={"per_day": 200, "save_sent": False})
@@ -702,7 +702,7 @@ def test_a_module_that_cannot_do_a_task_is_refused(monkeypatch: pytest.MonkeyPat
     class Points(dict[str, Any]):
         names = frozenset({"lame"})
 
-    monkeypatch.setattr("loadsim.client.modules.entry_points", lambda group: Points(lame=Point()))
+    monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: Points(lame=Point()))
     with pytest.raises(ConfigError, match=r"^protocol lame: expected support for copy \(COPY\), found none$"):
         open_module("lame", NOWHERE)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.model.evidence import Evidence, answer_id, body_digest, initial_id, new_mail_id
+from loadsim.model.message_tag import Evidence, answer_id, body_digest, initial_id, new_mail_id
 
 WORDS = st.from_regex(r"[A-Za-z0-9.-]{1,30}", fullmatch=True)
 IDS = st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)

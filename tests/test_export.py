@@ -16,8 +16,8 @@ from loadsim.model.accounts import read_table
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
+from loadsim.provisioning.export import csv_accounts, dovecot_passwords, export
 from loadsim.servers.command import run
-from loadsim.topology.export import csv_accounts, dovecot_passwords, export
 
 ACCOUNTS = numbered_accounts(4)
 LISTS = {

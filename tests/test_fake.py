@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
-from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SUPPORT, Flag, Mailbox
 from loadsim.model.workload import Workload
-from loadsim.protocols.fake import FakeModule, Fault, Pace
+from loadsim.protocols.in_memory import FakeModule, Fault, Pace
 
 MEAN_MS = 20.0
 

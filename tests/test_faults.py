@@ -19,7 +19,7 @@ import pytest
 from patience import PATIENCE_S, PATIENT_CRITERIA
 
 from bench.nullserver import HOST, NullServer, Shape, started
-from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.timinglog.reader import TimingLog, read_log
 
 pytestmark = pytest.mark.compiler
 

@@ -15,7 +15,7 @@ from test_cluster_commands import on_server
 from test_cluster_losses import events, lasting, lost_by_client, reasons_about
 
 from loadsim.cli import INVALID
-from loadsim.results.merge import read_logs
+from loadsim.timinglog.merge import read_logs
 
 pytestmark = pytest.mark.hosts
 

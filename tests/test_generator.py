@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
 
-from loadsim.report.answer import Summary, summarise
-from loadsim.results.generator import EngineHealth, MachineHealth, Second
-from loadsim.results.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.verdict import DEFAULT_LIMITS
+from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
+from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.analysis.verdict import DEFAULT_LIMITS
+from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
 CALM = [100] * 100

@@ -13,7 +13,7 @@ from mailservers import StartDovecotPostfix, StartEmbedded, numbered_accounts
 from patience import PATIENCE_S
 
 from loadsim.model.ports import Endpoint, Services
-from loadsim.monitor.greeting import FACTS, greetings
+from loadsim.monitor.server_banner import FACTS, greetings
 
 Talk = Callable[[BufferedRWPair], None]
 LIMIT_S = 0.5

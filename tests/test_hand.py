@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadsim.model.partition import CIRCLE, Hand, deal
 from loadsim.model.population import Population
 from loadsim.model.scenario import load_scenario
-from loadsim.results.hand import CIRCLE, Hand, deal
 
 
 @given(st.integers(1, 3000), st.data())

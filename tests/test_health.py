@@ -17,11 +17,11 @@ import pytest
 from timing_samples import HEADER, done
 from virtual_runs import live, quiet, scenario_of
 
-from loadsim.client.clock import MonotonicClock
-from loadsim.client.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
-from loadsim.client.lag import TICK_NS, LoopLag
-from loadsim.report.answer import summarise
-from loadsim.results.logwriter import TimingLogWriter
+from loadsim.analysis.summary import summarise
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
+from loadsim.engine.lag import TICK_NS, LoopLag
+from loadsim.timinglog.writer import TimingLogWriter
 
 BLOCKED_S = 0.1
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from loadsim.client.hopeless import FEWEST_TASKS, Hopeless
-from loadsim.client.snapshot import LiveSnapshot
+from loadsim.engine.abort import FEWEST_TASKS, Hopeless
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.abort import AbortOn
 
 USERS = 100

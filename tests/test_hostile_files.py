@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
-from loadsim.client import planning
-from loadsim.client.control import FROM_A_MEMBER, TO_A_MEMBER, decode
-from loadsim.client.snapshot import read_snapshot
+from loadsim.cluster.build_fingerprint import software
 from loadsim.cluster.channel import FROM_A_MACHINE, MachineChannel
-from loadsim.cluster.deal import fit_clients
-from loadsim.cluster.link import Link, lines_in
-from loadsim.cluster.preparation import FROM_A_PREPARER
-from loadsim.cluster.software import software
+from loadsim.cluster.placement import fit_clients
+from loadsim.cluster.prepare import FROM_A_PREPARER
+from loadsim.cluster.reliable_channel import Link, lines_in
+from loadsim.dryrun import plan_cache
+from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, decode
+from loadsim.engine.snapshot import read_snapshot
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
-from loadsim.results.planned_load import PlannedLoad
-from loadsim.results.shapes import Check
+from loadsim.timinglog.json_checks import Check
+from loadsim.timinglog.planned_load import PlannedLoad
 
 Capture = pytest.CaptureFixture[str]
 SOFTWARE = software()
@@ -432,12 +432,12 @@ def test_a_cached_plan_that_others_can_write_is_not_used(
     monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "cache"))
     scenario = load_scenario(written(yaml.safe_dump(SOUND)))
     load = PlannedLoad(scenario.duration_s, {"READ": (1, 2)})
-    planning.keep(scenario, "loadsim", load)
-    assert planning.cached(scenario, "loadsim") == load
-    (file,) = planning.cache_directory().glob("*.json")
+    plan_cache.keep(scenario, "loadsim", load)
+    assert plan_cache.cached(scenario, "loadsim") == load
+    (file,) = plan_cache.cache_directory().glob("*.json")
     assert file.stat().st_mode & 0o077 == 0 and file.parent.stat().st_mode & 0o077 == 0
     harm(file)
-    assert planning.cached(scenario, "loadsim") is None
+    assert plan_cache.cached(scenario, "loadsim") is None
 
 
 def test_odd_events_and_scenarios_of_a_run_directory(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,14 +33,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from timing_samples import HEADER as SAMPLE_HEADER
 
+from loadsim.analysis.criteria import OLDER
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
-from loadsim.results import container, log_schema
-from loadsim.results.criteria import OLDER
-from loadsim.results.hand import Hand
-from loadsim.results.merge import read_logs
-from loadsim.results.records import NEVER
-from loadsim.results.timinglog import read_log, write_log
+from loadsim.model.partition import Hand
+from loadsim.timinglog import container, log_schema
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.records import NEVER
 
 Capture = pytest.CaptureFixture[str]
 

@@ -13,9 +13,9 @@ from imap_script import PATIENCE_S, Ear, Peer, Script, SkippingLoop, certificate
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import Connection
-from loadsim.protocols.imap.logon import log_on
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response
 from loadsim.protocols.imap.under_way import Answer
 from loadsim.protocols.tls import tls_context

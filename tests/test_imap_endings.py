@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from imap_script import Ear
 
-from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Part
-from loadsim.protocols.failures import internal
+from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.imap import connection as connections
 from loadsim.protocols.imap import large_answers
 from loadsim.protocols.imap.commands import Literal

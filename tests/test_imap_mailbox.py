@@ -17,11 +17,11 @@ from imap_script import PATIENCE_S, Ear, Peer, playing
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.evidence import Evidence, body_digest
+from loadsim.model.message_tag import Evidence, body_digest
 from loadsim.model.ports import INBOX, SUPPORT, Account, ClientModule, Endpoint, Flag, Mailbox, Part, Structure
 from loadsim.protocols.imap import open_module
-from loadsim.protocols.imap.arrivals import Arrivals
 from loadsim.protocols.imap.mailbox import FolderStatus, ImapMailbox, Ref
+from loadsim.protocols.imap.new_mail import Arrivals
 from loadsim.protocols.imap.reading import structure_of, text_of
 from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart
 from loadsim.protocols.imap.session import ImapSession

@@ -30,12 +30,11 @@ from provisioning import (
 from loadsim.cli import init
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
-from loadsim.model.evidence import Evidence
+from loadsim.model.message_tag import Evidence
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
-from loadsim.servers.dovecot_postfix import free_port
-from loadsim.topology.initialise import (
+from loadsim.provisioning.initialise import (
     Initialised,
     StartState,
     Wanted,
@@ -44,6 +43,7 @@ from loadsim.topology.initialise import (
     prepare,
     restore_mailbox,
 )
+from loadsim.servers.dovecot_postfix import free_port
 
 MakeLab = Callable[[], Lab]
 

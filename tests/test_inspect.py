@@ -13,11 +13,11 @@ from mailservers import DOMAIN, StartDovecotPostfix, idling, inbox, numbered_acc
 from provisioning import own_message
 
 from loadsim.errors import ServerRefused
-from loadsim.model.evidence import Evidence, vouched
+from loadsim.model.message_tag import Evidence, vouched
 from loadsim.model.ports import INBOX, Account, Part, Provisioning, Structure
-from loadsim.topology.clean import Cleaned, clean_mailbox
-from loadsim.topology.inspect import LARGEST_HEADER_BYTES, returns_ours
-from loadsim.topology.mailboxes import visit
+from loadsim.provisioning.clean import Cleaned, clean_mailbox
+from loadsim.provisioning.inspect import LARGEST_HEADER_BYTES, returns_ours
+from loadsim.provisioning.sessions import visit
 
 REPORT = b'Content-Type: multipart/report; boundary="b"; report-type=delivery-status\r\n\r\n'
 RETURNED = own_message(1).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.coverage import MOODS, SERVICES, Cell, Mood, simulate
-from loadsim.results.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
-from loadsim.results.score import percentile
-from loadsim.results.slots import Hits, excess, in_order, slot_of, slots_in, slow_and_all
-from loadsim.results.student import one_critical_t
+from loadsim.analysis.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
+from loadsim.analysis.score import percentile
+from loadsim.analysis.student import one_critical_t
+from loadsim.analysis.time_bins import Hits, excess, in_order, slot_of, slots_in, slow_and_all
 
 SIMULATED = 100
 WINDOW_S = 3600

@@ -15,15 +15,15 @@ from timing_samples import HEADER
 from virtual_runs import contents, live, quiet, scenario_of
 
 from bench.delay import delayed
-from loadsim.client.clock import MonotonicClock
-from loadsim.client.engine import Engine
-from loadsim.client.events import Events
-from loadsim.client.modules import open_modules
+from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.engine import Engine
+from loadsim.engine.event_log import Events
 from loadsim.model.ports import CALENDAR, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.report.compare import Comparison, compare_runs
-from loadsim.results.logwriter import TimingLogWriter
+from loadsim.protocols.registry import open_modules
+from loadsim.timinglog.writer import TimingLogWriter
 
 REPEATS = 3
 

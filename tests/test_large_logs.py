@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import START_NS, decoded, done, event, ms, skipped, write_sample
 
+from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
-from loadsim.report.answer import summarise
 from loadsim.report.document import to_json
-from loadsim.results import container, logfile, merge, streams, timinglog
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.merge import in_time_order, read_logs, truncate
-from loadsim.results.records import INSTANTS, NAMED_COMMAND, NAMED_TASK, NAMES, NEVER, placed_us
-from loadsim.results.timinglog import read_log, write_log
+from loadsim.timinglog import container, file, merge, reader, streams
+from loadsim.timinglog.merge import in_time_order, read_logs, truncate
+from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.records import INSTANTS, NAMED_COMMAND, NAMED_TASK, NAMES, NEVER, placed_us
+from loadsim.timinglog.writer import TimingLogWriter
 
 FEW = settings(deadline=None, max_examples=50)
 
@@ -32,15 +32,15 @@ Engine = tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]
 def little_memory(records: int) -> Iterator[None]:
     """For so many records of a kind at a time; what needs more is read in parts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logfile, "GROUP_RECORDS", max(1, records // 2))
-        patch.setattr(logfile, "SAMPLE_EVERY", 1)
+        patch.setattr(file, "GROUP_RECORDS", max(1, records // 2))
+        patch.setattr(file, "SAMPLE_EVERY", 1)
         patch.setattr(merge, "SLICE_RECORDS", records)
         patch.setattr(container, "_READ_BYTES", 50)
         patch.setattr(streams, "_HELD_GROUPS", 1)
         patch.setattr(streams, "_PIECES_AT_ONCE", 2)
         patch.setattr(streams, "_SMALL_GAP_BYTES", 100)
-        patch.setattr(timinglog, "WHOLE_RECORDS", records)
-        patch.setattr("loadsim.results.delivery.WHOLE_RECORDS", records)
+        patch.setattr(reader, "WHOLE_RECORDS", records)
+        patch.setattr("loadsim.analysis.delivery.WHOLE_RECORDS", records)
         yield
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.results import lateness
-from loadsim.results.lateness import Largest
+from loadsim.analysis import lateness
+from loadsim.analysis.lateness import Largest
 
 NUMBERS = st.floats(-1e6, 1e6, width=32) | st.sampled_from([0.0, -0.0, 1.0])
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.cluster.link import UNHEARD_LINES, Link
+from loadsim.cluster.reliable_channel import UNHEARD_LINES, Link
 
 
 class Ends:

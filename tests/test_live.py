@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from virtual_runs import QUIET, scenario_of
 
-from loadsim.cli.live import Screenful, sentence
-from loadsim.client.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
+from loadsim.cli.live_view import Screenful, sentence
+from loadsim.engine.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
 from loadsim.model.scenario import Scenario
 
 WORK = LiveSnapshot(
@@ -222,8 +222,8 @@ def test_a_plain_line_says_how_the_generator_is() -> None:
 
 SHOWING = """
 import sys
-from loadsim.cli.live import shown_run
-from loadsim.client.snapshot import LiveSnapshot
+from loadsim.cli.live_view import shown_run
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
 with shown_run(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv) as show:
     for second in range(3):

@@ -32,12 +32,12 @@ from timing_samples import (
     write_two_clients,
 )
 
+from loadsim.analysis.summary import summarise
 from loadsim.cli.log import add_parser, instant_s
 from loadsim.errors import ConfigError, LogError
-from loadsim.report.answer import summarise
-from loadsim.report.csv_export import COLUMNS
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.timinglog import read_log
+from loadsim.timinglog.export_csv import COLUMNS
+from loadsim.timinglog.reader import read_log
+from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
 CSV_HEADER = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes"

@@ -25,35 +25,43 @@ from patience import PATIENCE_S
 from timing_samples import HEADER
 from virtual_runs import NOWHERE, quiet, scenario_of
 
-from loadsim.client.channel import Channel
-from loadsim.client.clock import MonotonicClock
-from loadsim.client.control import Alone, decode
-from loadsim.client.events import Events
-from loadsim.client.pool import Part, Pool
-from loadsim.client.snapshot import LiveSnapshot
 from loadsim.cluster.channel import MachineChannel
-from loadsim.cluster.link import BEAT_S
-from loadsim.cluster.place import COMPLAINTS_NAME, EVENTS_NAME, LOGS_NAME, MACHINE, SOCKET_NAME, lives, start_machine
+from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.share import Share, understood
+from loadsim.cluster.worker_directory import (
+    COMPLAINTS_NAME,
+    EVENTS_NAME,
+    LOGS_NAME,
+    MACHINE,
+    SOCKET_NAME,
+    lives,
+    start_machine,
+)
+from loadsim.engine.channel import Channel
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.control import Alone, decode
+from loadsim.engine.coordinator import Part, Pool
+from loadsim.engine.event_log import Events
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.losses import OnLoss
+from loadsim.model.partition import deal
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload
-from loadsim.results.hand import deal
-from loadsim.results.merge import read_logs
-from loadsim.results.records import EVENTS, GIVEN_UP, OUTCOMES
-from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.provisioning.initialise import prepare
 from loadsim.servers.embedded import start_embedded
-from loadsim.topology.initialise import prepare
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.reader import TimingLog, read_log
+from loadsim.timinglog.records import EVENTS, GIVEN_UP, OUTCOMES
 
 CONTROL_LIMIT_S = 2.0
 PASSWORD = "hush-hush"
 AGENT = """
 import asyncio, os, sys
 from pathlib import Path
-from loadsim.cluster.place import connect, start_machine
+from loadsim.cluster.worker_directory import connect, start_machine
 async def main(place):
     if not place.exists():
         process = start_machine(place)
@@ -365,9 +373,9 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
 
 def test_nothing_of_dask_is_where_load_is_made() -> None:
     """Machine processes and engines do without it: its loop, its threads and its memory are the agent's."""
-    modules = "loadsim.cluster.machine, loadsim.cluster.channel, loadsim.client.engine_process, loadsim.cli.run"
+    modules = "loadsim.cluster.worker, loadsim.cluster.channel, loadsim.engine.process, loadsim.cli.run"
     said = subprocess.check_output([sys.executable, "-c", f"import sys, {modules}; print(*sys.modules)"], text=True)
-    assert "loadsim.cluster.machine" in said.split()
+    assert "loadsim.cluster.worker" in said.split()
     assert not {"dask", "distributed", "tornado"} & set(said.split())
 
 

@@ -16,12 +16,12 @@ from provisioning import FOREIGN, USERS, WANTED_FOLDERS, Lab, lab_maker, quoted,
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.model.evidence import INITIAL_RUN, Evidence, body_digest, initial_id
+from loadsim.model.message_tag import INITIAL_RUN, Evidence, body_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag
 from loadsim.model.scenario import load_scenario
-from loadsim.topology import manifest
-from loadsim.topology.clean import clean_mailbox
-from loadsim.topology.initialise import StartState, initialise, restore_mailbox
+from loadsim.provisioning import manifest
+from loadsim.provisioning.clean import clean_mailbox
+from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
 
 MakeLab = Callable[[], Lab]
 

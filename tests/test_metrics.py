@@ -18,7 +18,7 @@ from prometheus_client.openmetrics import parser as openmetrics  # noqa: E402
 from test_live import WORK  # noqa: E402
 
 from loadsim.cli.metrics import BUCKETS, address, served_metrics  # noqa: E402
-from loadsim.client.snapshot import LiveSnapshot  # noqa: E402
+from loadsim.engine.snapshot import LiveSnapshot  # noqa: E402
 from loadsim.errors import ConfigError  # noqa: E402
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"

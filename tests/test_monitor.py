@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from timing_samples import HEADER
 
-from loadsim.client.clock import LoopClock, run_virtual
+from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint
-from loadsim.monitor.machine import Machine, OpenFiles, watched_machine
-from loadsim.monitor.pin import Cores, describe, kept_apart, split
-from loadsim.monitor.server import ServerPlace, addresses_of, find_server, is_own, listening
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.timinglog import read_log
+from loadsim.monitor.cpu_affinity import Cores, describe, kept_apart, split
+from loadsim.monitor.host import Machine, OpenFiles, watched_machine
+from loadsim.monitor.server_discovery import ServerPlace, addresses_of, find_server, is_own, listening
+from loadsim.timinglog.reader import read_log
+from loadsim.timinglog.writer import TimingLogWriter
 
 SEVERAL_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
 

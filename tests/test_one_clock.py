@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from timing_samples import HEADER, event, write_sample
 
-from loadsim.cluster.offsets import NewestReading
-from loadsim.report.answer import summarise
-from loadsim.report.answer_text import answer_text
-from loadsim.results import container
-from loadsim.results.clocks import Reading
-from loadsim.results.delivery import delivery, journeys
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.merge import read_logs, truncate
-from loadsim.results.one_clock import station_clock
-from loadsim.results.timinglog import read_log, write_log
+from loadsim.analysis.clock_correction import station_clock
+from loadsim.analysis.clock_model import Reading
+from loadsim.analysis.delivery import delivery, journeys
+from loadsim.analysis.summary import summarise
+from loadsim.cluster.clock_sync import NewestReading
+from loadsim.report.summary_text import answer_text
+from loadsim.timinglog import container
+from loadsim.timinglog.merge import read_logs, truncate
+from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.writer import TimingLogWriter
 
 SECOND_NS = 10**9
 STATION_START_NS = 5_000 * SECOND_NS

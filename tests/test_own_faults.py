@@ -13,26 +13,26 @@ import pytest
 from timing_samples import DELIVERED, ENDED, EPOCH_NS, HEADER, LOGGED_ON, done, ms, sample_log, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
+from loadsim.analysis.summary import summarise
 from loadsim.cli import main
-from loadsim.cli.live import sentence
+from loadsim.cli.live_view import sentence
 from loadsim.cli.report import document_of
-from loadsim.client.agenda import Agenda
-from loadsim.client.engine import LONGEST_KIND, MOST_KINDS, Engine
-from loadsim.client.health import Health
-from loadsim.client.inbox import Inbox
-from loadsim.client.own_faults import EVENTS_A_PLACE
-from loadsim.client.plan_engine import plan_users
-from loadsim.client.snapshot import LiveSnapshot
-from loadsim.client.user import User
+from loadsim.dryrun.plan_engine import plan_users
+from loadsim.engine.engine import LONGEST_KIND, MOST_KINDS, Engine
+from loadsim.engine.health import Health
+from loadsim.engine.internal_errors import EVENTS_A_PLACE
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.workload import Workload
-from loadsim.protocols.fake import FakeMailbox, FakeModule, FakeSubmission, Fault
-from loadsim.report.answer import summarise
+from loadsim.protocols.in_memory import FakeMailbox, FakeModule, FakeSubmission, Fault
 from loadsim.report.document import Table
-from loadsim.results.logwriter import MOST_ERRORS, OTHER, TimingLogWriter
-from loadsim.results.merge import merge, truncate
-from loadsim.results.records import OUTCOME
-from loadsim.results.timinglog import write_log
+from loadsim.timinglog.merge import merge, truncate
+from loadsim.timinglog.reader import write_log
+from loadsim.timinglog.records import OUTCOME
+from loadsim.timinglog.writer import MOST_ERRORS, OTHER, TimingLogWriter
+from loadsim.users.inbox import Inbox
+from loadsim.users.pending import Agenda
+from loadsim.users.user import User
 
 SECRET = "s3cret contents"
 SENDER = quiet(new_mail={"per_day": 200, "save_sent": False})
@@ -85,7 +85,7 @@ def test_an_error_in_a_task_is_that_users_recorded_failure(tmp_path: Path, name:
     (event,) = lived.said("internal error")
     assert (event["kind"], event["during"], event["user"]) == ("internal error: ZeroDivisionError", task, 1)
     file, _, line = event["where"].partition(":")
-    assert file == "protocols/fake.py"
+    assert file == "protocols/in_memory.py"
     assert int(line) > 0
     assert SECRET not in str(lived.events)
     assert lived.tape.told["sessions_lost"] == 0

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from loadsim.cli import main
-from loadsim.client.plan import make_plan, to_json
-from loadsim.client.tasks import TASKS
+from loadsim.dryrun.plan import make_plan, to_json
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
 from loadsim.report.plan_text import plan_text
+from loadsim.users.tasks import TASKS
 
 SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
 

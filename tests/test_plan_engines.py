@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from virtual_runs import quiet, scenario_of
 
 from loadsim.cli import INTERRUPTED, main
-from loadsim.client import plan_process, rounds
-from loadsim.client.plan import MOST_ENGINES, engines_for, join, make_plan, to_json
-from loadsim.client.plan_engine import Planned, plan_users
-from loadsim.client.plan_process import BEREFT, Links, OtherEngines, other_engines
+from loadsim.dryrun import plan_process, rounds
+from loadsim.dryrun.plan import MOST_ENGINES, engines_for, join, make_plan, to_json
+from loadsim.dryrun.plan_engine import Planned, plan_users
+from loadsim.dryrun.plan_process import BEREFT, Links, OtherEngines, other_engines
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.scenario import Scenario, load_scenario
@@ -294,7 +294,7 @@ def test_an_engine_that_fails_is_our_bug(capfd: pytest.CaptureFixture[str]) -> N
 def test_engines_that_have_much_to_tell_do_not_wait_for_each_other_to_read() -> None:
     """More than any pipe holds, from both sides at once."""
     much = of_python(
-        "from loadsim.client.plan_process import Links; link.recv(); mail = Links([link])\n"
+        "from loadsim.dryrun.plan_process import Links; link.recv(); mail = Links([link])\n"
         "mail.tell(b'.' * 10**7); heard = mail.hear(); mail.tell(heard[0][:1]); mail.told(); mail.give(0, 'found')"
     )
     with other_engines(shipped(), 2, much) as others:
@@ -357,7 +357,7 @@ def test_bad_input_is_found_before_there_are_processes(tmp_path: Path, monkeypat
 PLANNING = """
 import sys
 from loadsim import cli
-from loadsim.client.plan_process import OtherEngines
+from loadsim.dryrun.plan_process import OtherEngines
 tell = OtherEngines.tell
 def telling(others, said):
     if not telling.done:

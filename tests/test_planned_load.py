@@ -20,18 +20,18 @@ from patience import PATIENCE_S
 from timing_samples import done, sample_log, skipped
 from virtual_runs import live, scenario_of
 
+from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import INTERRUPTED, main
-from loadsim.client import planning
-from loadsim.client.plan import make_plan
-from loadsim.client.planning import cached, keep, planned_load
-from loadsim.client.tally import Tally
+from loadsim.dryrun import plan_cache
+from loadsim.dryrun.plan import make_plan
+from loadsim.dryrun.plan_cache import cached, keep, planned_load
+from loadsim.dryrun.tally import Tally
 from loadsim.errors import LogError
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.protocols.fake import FakeModule
-from loadsim.report.answer import Summary, summarise
-from loadsim.results.merge import merge
-from loadsim.results.planned_load import BINS, PlannedLoad, read_planned_load
-from loadsim.results.timinglog import TimingLog
+from loadsim.protocols.in_memory import FakeModule
+from loadsim.timinglog.merge import merge
+from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
+from loadsim.timinglog.reader import TimingLog
 
 START_NS = 9_000_000_000
 
@@ -169,7 +169,7 @@ def test_a_day_is_planned_once(tmp_path: Path, cache: Path, monkeypatch: pytest.
     scenario, lines = virtual(tmp_path), list[str]()
     expected = make_plan(scenario).tally.load()
     assert said(lines, scenario) == expected
-    monkeypatch.setattr(planning, "PLANNER", (sys.executable, "-c", "raise SystemExit(5)"))
+    monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", "raise SystemExit(5)"))
     assert said(lines, scenario) == expected
     assert lines == []
     (file,) = cache.iterdir()
@@ -238,7 +238,7 @@ def test_planning_that_is_killed_is_no_plan(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
 ) -> None:
     """The user learns why; nothing is kept."""
-    monkeypatch.setattr(planning, "PLANNER", (sys.executable, "-c", program))
+    monkeypatch.setattr(plan_cache, "PLANNER", (sys.executable, "-c", program))
     lines = list[str]()
     assert said(lines, virtual(tmp_path), limit_s=0.01) is None
     assert lines == [f"the load was not planned: {why}; how much of it is made, the answer cannot say"]

@@ -16,18 +16,18 @@ import pytest
 from patience import PATIENCE_S
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
-from loadsim.client import pool
-from loadsim.client.channel import Channel, start_process
-from loadsim.client.clock import LoopClock, run_virtual
-from loadsim.client.control import Control, decode, encode
-from loadsim.client.engine_process import Begin
-from loadsim.client.events import Events
-from loadsim.client.pool import Part, Pool, engines_for
-from loadsim.client.snapshot import LiveSnapshot
 from loadsim.cluster.channel import MachineChannel
-from loadsim.cluster.link import BEAT_S
+from loadsim.cluster.reliable_channel import BEAT_S
+from loadsim.engine import coordinator
+from loadsim.engine.channel import Channel, start_process
+from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.control import Control, decode, encode
+from loadsim.engine.coordinator import Part, Pool, engines_for
+from loadsim.engine.event_log import Events
+from loadsim.engine.process import Begin
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.results.hand import CIRCLE, Hand
+from loadsim.model.partition import CIRCLE, Hand
 
 SCRIPTED = """
 import json, os, signal, sys, time
@@ -209,7 +209,7 @@ def test_an_engine_that_sends_a_malformed_line_is_lost(tmp_path: Path, before: s
 
 def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After five beats without a word it is killed and lost; one that has ended by itself need not speak."""
-    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(coordinator, "HEARTBEAT_S", 0.05)
     ended = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
     done = Conducted(tmp_path, ended, ON + "os.kill(os.getpid(), signal.SIGSTOP)").run()
     (lost,) = done.said("engine lost")
@@ -256,12 +256,12 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
     (lost,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["event"] == "engine lost"]
     assert lost["engine"] == "2"
     assert lost["why"].startswith("not heard of for")
-    assert lost_at_s == [pytest.approx(5 + pool.SILENT_LIMIT_S, abs=3)]
+    assert lost_at_s == [pytest.approx(5 + coordinator.SILENT_LIMIT_S, abs=3)]
 
 
 def test_what_a_lost_engine_has_counted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No count ever falls: its tasks are counted on, its users too, but none of them is on."""
-    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(coordinator, "HEARTBEAT_S", 0.05)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     stays = f"snapshot('over'); open({str(gate)!r}).read(1); " + ON + FINISHED + "snapshot('over')" + DRAINED
@@ -281,7 +281,7 @@ def test_what_a_lost_engine_has_counted_stays(tmp_path: Path, monkeypatch: pytes
 
 def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all are ready, silence is no sign of death."""
-    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.01)
+    monkeypatch.setattr(coordinator, "HEARTBEAT_S", 0.01)
     calm = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -290,12 +290,12 @@ def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path, monkeypa
 
         def beat(snapshot: LiveSnapshot) -> None:
             done.snapshots.append(snapshot)
-            if len(done.snapshots) == 10 * pool.MISSES:
+            if len(done.snapshots) == 10 * coordinator.MISSES:
                 opened.write(b"x")
 
         done.watch = beat
         done.run()
-    assert len(done.snapshots) >= 10 * pool.MISSES
+    assert len(done.snapshots) >= 10 * coordinator.MISSES
     assert not done.said("engine lost")
 
 

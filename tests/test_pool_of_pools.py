@@ -15,15 +15,15 @@ from patience import PATIENCE_S
 from test_pool import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
-from loadsim.client.channel import Channel
-from loadsim.client.control import decode, encode
-from loadsim.client.engine_process import Begin
-from loadsim.client.events import Events
-from loadsim.client.leader import Leader, Told
-from loadsim.client.pool import Part, Pool
-from loadsim.client.snapshot import LiveSnapshot
+from loadsim.engine.channel import Channel
+from loadsim.engine.control import decode, encode
+from loadsim.engine.coordinator import Part, Pool
+from loadsim.engine.event_log import Events
+from loadsim.engine.participant import Leader, Told
+from loadsim.engine.process import Begin
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import RunInvalid
-from loadsim.results.hand import Hand
+from loadsim.model.partition import Hand
 
 AHEAD_NS = 3600 * 10**9
 

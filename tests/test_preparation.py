@@ -22,20 +22,20 @@ from test_run import loadsim, on, population_of, written
 
 import loadsim as package
 from loadsim.cli import BAD_INPUT
-from loadsim.client.channel import Channel, start_process
-from loadsim.client.clock import LoopClock, run_virtual
-from loadsim.client.control import encode
-from loadsim.client.pool import READY_LIMIT_S
-from loadsim.cluster.preparation import INITIALISE, INSPECT, Preparation, Standing, together
+from loadsim.cluster.build_fingerprint import software, sources_digest
+from loadsim.cluster.prepare import INITIALISE, INSPECT, Preparation, Standing, together
 from loadsim.cluster.prepare_process import PREPARER, Errand
 from loadsim.cluster.share import Understood, understood
-from loadsim.cluster.software import software, sources_digest
+from loadsim.engine.channel import Channel, start_process
+from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.control import encode
+from loadsim.engine.coordinator import READY_LIMIT_S
 from loadsim.errors import ConfigError
+from loadsim.model.partition import deal
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.results.hand import deal
+from loadsim.provisioning.initialise import Initialised, initialise, total
 from loadsim.servers.running import RunningServer
-from loadsim.topology.initialise import Initialised, initialise, total
 
 
 class Told:
@@ -206,7 +206,7 @@ def test_another_checkout_of_the_same_version_is_other_software(tmp_path: Path) 
     (copy / "__pycache__/draw.cpython-311.pyc").write_bytes(b"x")
     assert software(copy) == software()
     digests = {sources_digest(copy)}
-    draw = copy / "model/draw.py"
+    draw = copy / "model/draws.py"
     draw.write_bytes(draw.read_bytes() + b"#")
     digests.add(sources_digest(copy))
     draw.rename(copy / "model/drawn.py")
@@ -280,7 +280,7 @@ def machine_processes(place: Path) -> list[int]:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"loadsim.cluster.machine" in words and any(word.startswith(os.fsencode(place)) for word in words):
+        if b"loadsim.cluster.worker" in words and any(word.startswith(os.fsencode(place)) for word in words):
             found.append(int(process.name))
     return found
 

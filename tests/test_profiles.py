@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
 from loadsim.model.profile import KINDS, OUTCOMES, Outcomes, Profile, Spread, load_profile, load_weights
-from loadsim.model.reading import known, shipped
+from loadsim.model.yaml_reader import known, shipped
 
 NAMES = ("light", "medium", "heavy")
 

@@ -23,14 +23,14 @@ from recompute_numbers import Figures, rows_of
 from virtual_runs import live, scenario_of
 
 from loadsim.cli.run import load_of
-from loadsim.cli.run_header import run_header
-from loadsim.client.clock import LoopClock
-from loadsim.client.control import Alone
+from loadsim.engine.clock import LoopClock
+from loadsim.engine.control import Alone
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.draw import draw
+from loadsim.model.draws import draw
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.protocols.fake import FakeModule
 from loadsim.protocols.fake_mail import Mail
+from loadsim.protocols.in_memory import FakeModule
+from loadsim.runs.log_header import run_header
 
 TEXT = "a text"
 FACT = "a fact of the log that no export has"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from timing_samples import done, write_sample
 
-from loadsim.report.answer import summarise
-from loadsim.results.repeats import spread
+from loadsim.analysis.repeats import spread
+from loadsim.analysis.summary import summarise
 
 
 def test_the_spread_of_three_runs_by_hand() -> None:

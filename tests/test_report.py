@@ -35,20 +35,20 @@ from timing_samples import (
     write_two_clients,
 )
 
+from loadsim.analysis.failures import failures
+from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
-from loadsim.report.answer import summarise
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
-from loadsim.report.failures import failures
 from loadsim.report.health_series import engine_series, machine_cpu_series
 from loadsim.report.html import to_html
 from loadsim.report.mail_series import mail_series
 from loadsim.report.markdown import to_markdown
-from loadsim.report.recorded import read_run
-from loadsim.report.series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
-from loadsim.results.logwriter import TimingLogWriter
+from loadsim.report.time_series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
+from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 VOID = ("meta", "br", "hr", "img", "link", "input")
@@ -814,7 +814,7 @@ def test_a_run_outlives_its_report(tmp_path: Path) -> None:
 def test_engines_never_load_the_drawing_library() -> None:
     """Nor does anything before the first chart: neither an engine's process nor the command that starts it."""
     made = _python(
-        "import sys, loadsim.client.engine_process, loadsim.cli.run, loadsim.cli.report;"
+        "import sys, loadsim.engine.process, loadsim.cli.run, loadsim.cli.report;"
         "print([name for name in sys.modules if name.startswith('matplotlib')])"
     )
     assert (made.stdout, made.stderr) == ("[]\n", "")

@@ -22,14 +22,14 @@ from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, 
 from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
 
-from loadsim.cli import one_run
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.results.groups import Groups
-from loadsim.results.merge import read_logs
-from loadsim.results.records import GIVEN_UP
+from loadsim.runs import local
+from loadsim.timinglog.groups import Groups
+from loadsim.timinglog.merge import read_logs
+from loadsim.timinglog.records import GIVEN_UP
 
 COLUMNS = (
     "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes,"
@@ -473,7 +473,7 @@ def test_too_few_open_files_are_refused_with_what_helps(tmp_path: Path) -> None:
 def test_a_soft_limit_of_open_files_is_raised() -> None:
     """As far as the users need it and the hard limit allows; never lowered."""
     asked = (
-        "import resource; from loadsim.client.open_files import allow_open_files;"
+        "import resource; from loadsim.engine.rlimits import allow_open_files;"
         "allow_open_files(3); few = resource.getrlimit(resource.RLIMIT_NOFILE);"
         "allow_open_files(40); print(few, resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
@@ -533,6 +533,6 @@ def test_results_that_do_not_fit_on_the_disk_are_not_left_in_part(
     """A reader of `score.json` finds the whole or nothing; the name is a full device's here."""
     file = tmp_path / "score.json"
     file.symlink_to("/dev/full")
-    one_run._write(file, "{}")
+    local._write(file, "{}")
     assert not file.is_symlink()
     assert capsys.readouterr().err == f"loadsim: {file} not written: No space left on device\n"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from timing_samples import START_NS, write_sample
 
 from loadsim.errors import LogError
-from loadsim.results import container, timinglog
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.merge import merge
-from loadsim.results.samples import Samples
-from loadsim.results.timinglog import read_log, write_log
+from loadsim.timinglog import container, reader
+from loadsim.timinglog.health_samples import Samples
+from loadsim.timinglog.merge import merge
+from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.writer import TimingLogWriter
 
 NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-3, 3) | st.floats(allow_nan=False)
 VALUES = NUMBERS | st.none() | st.booleans() | st.text(max_size=3) | st.lists(NUMBERS | st.booleans(), max_size=4)
@@ -66,7 +66,7 @@ def test_many_samples_are_written_in_several_blocks(tmp_path: Path, monkeypatch:
         writer.health({"at_ns": START_NS + second * 10**9, "cpu_share": 0.5})
     writer.close()
     log = merge([read_log(tmp_path / "a.tlog")])
-    monkeypatch.setattr(timinglog, "_BLOCK_SAMPLES", 4)
+    monkeypatch.setattr(reader, "_BLOCK_SAMPLES", 4)
     write_log(log, tmp_path / "merged.tlog")
     assert read_log(tmp_path / "merged.tlog").health == log.health
     with (tmp_path / "merged.tlog").open("rb") as file:

@@ -22,7 +22,6 @@ from loadsim.model.criteria import DEFAULT, Bound
 from loadsim.model.losses import Losses
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.profile import Spread
-from loadsim.model.reading import known, read_yaml, write_yaml
 from loadsim.model.scenario import (
     AbortOn,
     GeneratorLimits,
@@ -33,6 +32,7 @@ from loadsim.model.scenario import (
     Server,
     load_scenario,
 )
+from loadsim.model.yaml_reader import known, read_yaml, write_yaml
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
 PATTERN = "accounts: {user: 'u{index}', password: 'p{index}'}\n"
@@ -1018,7 +1018,7 @@ def test_an_installed_package_finds_what_is_shipped(tmp_path: Path) -> None:
     for kind in ("profiles", "scenarios"):
         shutil.copytree(ROOT / kind, tmp_path / "loadsim" / kind)
     program = (
-        "from loadsim.model.scenario import load_scenario; from loadsim.model.reading import shipped; "
+        "from loadsim.model.scenario import load_scenario; from loadsim.model.yaml_reader import shipped; "
         "print(load_scenario('quickstart').users, shipped('profiles'))"
     )
     done = subprocess.run(

@@ -29,17 +29,17 @@ from timing_samples import (
     write_two_clients,
 )
 
-from loadsim.cli.run_header import run_header
+from loadsim.analysis.delivery import delivery
+from loadsim.analysis.score import percentile, standard_deviation
+from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
-from loadsim.report.answer import summarise
-from loadsim.results import logwriter
-from loadsim.results.delivery import delivery
-from loadsim.results.merge import merge, truncate
-from loadsim.results.records import GIVEN_UP, NEVER
-from loadsim.results.score import percentile, standard_deviation
-from loadsim.results.timinglog import TimingLog, read_log, write_log
+from loadsim.runs.log_header import run_header
+from loadsim.timinglog import writer
+from loadsim.timinglog.merge import merge, truncate
+from loadsim.timinglog.reader import TimingLog, read_log, write_log
+from loadsim.timinglog.records import GIVEN_UP, NEVER
 
 GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
 FAST = settings(deadline=None, max_examples=60)
@@ -875,7 +875,7 @@ def test_an_engine_that_never_started_is_placed_by_the_wall_clock(tmp_path: Path
 
 def test_merged_names_beyond_the_table_are_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors give way, tasks and users' profiles stay. Older logs have that many kinds of error."""
-    monkeypatch.setattr(logwriter, "MOST_ERRORS", logwriter.MOST_NAMES)
+    monkeypatch.setattr(writer, "MOST_ERRORS", writer.MOST_NAMES)
     logs = [
         sample_log(
             tmp_path / f"{engine}.tlog",

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from loadsim.analysis.exact_percentiles import Pass, selected
 from loadsim.errors import LogError
-from loadsim.results.selection import Pass, selected
 
 PERCENTS = (0, 5, Fraction(50), 95, Fraction(999, 10), 100)
 

@@ -10,12 +10,12 @@ import pytest
 from test_generator import CALM, sample
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, event, skipped, write_sample
 
+from loadsim.analysis.summary import summarise
 from loadsim.cli import main
 from loadsim.errors import LogError
-from loadsim.report.answer import summarise
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.merge import merge
-from loadsim.results.timinglog import read_log, write_log
+from loadsim.timinglog.merge import merge
+from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.writer import TimingLogWriter
 
 CRITERIA = {"score_ms": {"below": 1000}, "failed_share": {"max": 0.01}}
 

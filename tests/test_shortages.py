@@ -20,14 +20,14 @@ from imap_script import PATIENCE_S, Ear
 from mailservers import StartEmbedded, numbered_accounts
 
 from bench.hosts import hosts
-from loadsim.client.loops import fastest_loop
-from loadsim.client.modules import open_module
+from loadsim.engine.event_loop import fastest_loop
 from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
 from loadsim.model.client import Client
 from loadsim.model.ports import Endpoint, Services
-from loadsim.protocols import connecting
-from loadsim.protocols.failures import SHORTAGES, again, failing_as, own_failure, shortage
+from loadsim.protocols import connect
+from loadsim.protocols.error_mapping import SHORTAGES, again, failing_as, own_failure, shortage
 from loadsim.protocols.imap.wire import Wire as ImapWire
+from loadsim.protocols.registry import open_module
 from loadsim.protocols.smtp.wire import Wire as SmtpWire
 
 (ACCOUNT,) = numbered_accounts(1)
@@ -76,7 +76,7 @@ def test_no_free_file_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A connection that we could not even begin, and a host that we could not even look up."""
-    monkeypatch.setattr(connecting, "_FOUND", {})
+    monkeypatch.setattr(connect, "_FOUND", {})
 
     async def live() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -95,8 +95,8 @@ import asyncio, json, socket, sys
 from pathlib import Path
 from imap_script import Ear
 from mailservers import numbered_accounts
-from loadsim.client.loops import fastest_loop
-from loadsim.client.modules import open_module
+from loadsim.engine.event_loop import fastest_loop
+from loadsim.protocols.registry import open_module
 from loadsim.errors import TaskFailed
 from loadsim.model.client import Client
 from loadsim.model.ports import Endpoint, Services
@@ -244,14 +244,14 @@ def test_an_error_while_a_driver_reads_is_ours(
 
 def reached(monkeypatch: pytest.MonkeyPatch, errors: dict[str, OSError], took: set[str]) -> OSError:
     """Return the error of a host with two addresses that fail so, some of which once took a connection."""
-    monkeypatch.setattr(connecting, "_FOUND", {"x": ["127.0.0.1", "::1"]})
-    monkeypatch.setattr(connecting, "_TOOK", took)
+    monkeypatch.setattr(connect, "_FOUND", {"x": ["127.0.0.1", "::1"]})
+    monkeypatch.setattr(connect, "_TOOK", took)
 
-    async def connect(address: str) -> None:
+    async def connect_to(address: str) -> None:
         raise errors[address]
 
     with pytest.raises(OSError) as raised:
-        asyncio.run(connecting.first_answering("x", connect))
+        asyncio.run(connect.first_answering("x", connect_to))
     return raised.value
 
 

@@ -23,22 +23,22 @@ from test_run import loadsim, on, population_of, written
 from timing_samples import done, event, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
-from loadsim.cli import together
-from loadsim.cli.together import common_run, start_from, told
-from loadsim.client.agreed import Agreed
-from loadsim.client.control import Alone
-from loadsim.client.engine import Engine
+from loadsim.analysis.compare_runs import compare_runs
+from loadsim.analysis.summary import summarise
+from loadsim.cli import scheduled_start_options
+from loadsim.cli.scheduled_start_options import common_run, start_from, told
+from loadsim.engine.control import Alone
+from loadsim.engine.engine import Engine
+from loadsim.engine.scheduled_start import Agreed
 from loadsim.errors import ConfigError, LogError
+from loadsim.model.partition import Slice, everybody
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload, plan_digest
-from loadsim.protocols.fake import FakeModule
-from loadsim.report.answer import summarise
-from loadsim.report.compare import compare_runs
+from loadsim.protocols.in_memory import FakeModule
 from loadsim.report.mail_series import mail_series
-from loadsim.report.series import bins_of
-from loadsim.results.hand import Slice, everybody
-from loadsim.results.merge import merge, read_logs
-from loadsim.results.timinglog import read_log, write_log
+from loadsim.report.time_series import bins_of
+from loadsim.timinglog.merge import merge, read_logs
+from loadsim.timinglog.reader import read_log, write_log
 
 NOW = datetime(2026, 3, 14, 13, 50, tzinfo=UTC)
 
@@ -153,14 +153,14 @@ def test_machines_come_to_the_same_name_of_their_run(tmp_path: Path) -> None:
 
 def test_engines_are_started_in_time_for_an_agreed_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not long before all users can be on; not at all, where looking into the mailboxes took until it was too late."""
-    monkeypatch.setattr(together, "READY_S", 5)
-    monkeypatch.setattr(together, "LOG_ON_LIMIT_S", 2)
+    monkeypatch.setattr(scheduled_start_options, "READY_S", 5)
+    monkeypatch.setattr(scheduled_start_options, "LOG_ON_LIMIT_S", 2)
     start = datetime.now(UTC) + timedelta(seconds=8.5)
-    asyncio.run(together.time_to_begin(start, 1))
+    asyncio.run(scheduled_start_options.time_to_begin(start, 1))
     assert datetime.now(UTC) >= start - timedelta(seconds=8)
     passed = datetime.now(UTC) - timedelta(seconds=7)
     with pytest.raises(ConfigError, match=r"expected an instant to come, .* ago: looking into the mailboxes took too"):
-        asyncio.run(together.time_to_begin(passed, 1))
+        asyncio.run(scheduled_start_options.time_to_begin(passed, 1))
 
 
 def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, part: bool = True) -> Agreed:

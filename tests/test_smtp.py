@@ -31,9 +31,9 @@ from smtp_peers import (
     server_context,
 )
 
-from loadsim.client.modules import open_module
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services, Submission
+from loadsim.protocols.registry import open_module
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context

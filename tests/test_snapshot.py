@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import chosen, live, quiet, scenario_of
 
-from loadsim.client.control import decode, encode
-from loadsim.client.service_times import BOUNDS_MS, LABELS, ServiceTimes, about_ms
-from loadsim.client.snapshot import PHASES, LiveSnapshot, Recent, Stretch, of_a_lost_engine, total
+from loadsim.analysis.score import percentile
+from loadsim.engine.control import decode, encode
+from loadsim.engine.latency_histogram import BOUNDS_MS, LABELS, ServiceTimes, about_ms
+from loadsim.engine.snapshot import PHASES, LiveSnapshot, Recent, Stretch, of_a_lost_engine, total
 from loadsim.errors import ServerRefused, ServerSilent
-from loadsim.results.score import percentile
 
 SENDER = quiet(new_mail={"per_day": 60, "recipients": 1})
 """A user who sends a message every ten seconds of a day of 600."""

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from imap_script import PATIENCE_S, Ear
 from mailservers import StartEmbedded, numbered_accounts
 
-from loadsim.client.loops import fastest_loop
-from loadsim.client.modules import open_module
+from loadsim.engine.event_loop import fastest_loop
 from loadsim.errors import ConfigError, ServerLost
 from loadsim.model.client import Client
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.protocols.connecting import bound_socket
-from loadsim.topology.preflight import PORT_RANGE, check_ports, check_sources, too_few_ports
+from loadsim.protocols.connect import bound_socket
+from loadsim.protocols.registry import open_module
+from loadsim.provisioning.preflight import PORT_RANGE, check_ports, check_sources, too_few_ports
 
 ACCOUNTS = numbered_accounts(3)
 SOURCES = ("127.0.0.2", "127.0.0.3")

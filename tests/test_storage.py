@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-from loadsim.monitor.storage import FileSystem, file_system_of, mounts, open_file_systems, run_storage
+from loadsim.monitor.filesystems import FileSystem, file_system_of, mounts, open_file_systems, run_storage
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 0:99999 / / rw,noatime - ext4 /dev/root rw,data=ordered

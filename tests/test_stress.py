@@ -15,11 +15,11 @@ from test_run import loadsim, written
 from timing_samples import done, event, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 
+from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
-from loadsim.report.answer import summarise
-from loadsim.results.merge import merge
+from loadsim.timinglog.merge import merge
 
 BUSY = {"new_mail": {"per_day": 20}, "browse": {"per_day": 30}, "schedule": {"per_day": 10}}
 READS = {"process_inbox": {"per_day": 40}, "after_reading": {"reply": 0.2, "move": 0.2, "copy": 0.1, "delete": 0.2}}

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
-from loadsim.client.activities import process_inbox
-from loadsim.client.inbox import Inbox, Unread
-from loadsim.client.tasks import TASKS
 from loadsim.errors import ServerRefused
 from loadsim.model.content import Answered
-from loadsim.model.evidence import Evidence, answer_id
+from loadsim.model.message_tag import Evidence, answer_id
 from loadsim.model.ports import SUPPORT, Header
 from loadsim.model.workload import PROCESS_INBOX, Workload
+from loadsim.users.activities import process_inbox
+from loadsim.users.inbox import Inbox, Unread
+from loadsim.users.tasks import TASKS
 
 LOG_ON = ["IMAP AUTHENTICATE", "IMAP CAPABILITY", "IMAP LIST", "IMAP SELECT"]
 FETCH, STORE, SELECT = "IMAP UID FETCH", "IMAP UID STORE", "IMAP SELECT"

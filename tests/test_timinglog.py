@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import write_two_clients
 
+from loadsim.analysis.criteria import OLDER
+from loadsim.analysis.summary import summarise
+from loadsim.analysis.verdict import DEFAULT_LIMITS
 from loadsim.errors import LogError
 from loadsim.model.ports import Recorder
-from loadsim.report.answer import summarise
-from loadsim.report.csv_export import COLUMNS
-from loadsim.results import container
-from loadsim.results.criteria import OLDER
-from loadsim.results.logwriter import MOST_NAMES, TimingLogWriter
-from loadsim.results.merge import merge
-from loadsim.results.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
-from loadsim.results.timinglog import read_log, write_log
-from loadsim.results.verdict import DEFAULT_LIMITS
+from loadsim.timinglog import container
+from loadsim.timinglog.export_csv import COLUMNS
+from loadsim.timinglog.merge import merge
+from loadsim.timinglog.reader import read_log, write_log
+from loadsim.timinglog.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
+from loadsim.timinglog.writer import MOST_NAMES, TimingLogWriter
 
 EPOCH_NS = 5_000_000_000
 HEADER = {"run": "r1", "client": "c1", "engine": "0", "users": 4, "engine_users": 4}

@@ -15,15 +15,15 @@ from imap_script import Ear, Peer, certificate, playing
 from mailservers import StartDovecotPostfix
 from test_run import written
 
-from loadsim.client.engine_process import packed, unpacked
+from loadsim.engine.process import packed, unpacked
 from loadsim.model.client import Client
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.protocols import aioimaplib, imap
-from loadsim.protocols.connecting import connect
+from loadsim.protocols.connect import connect
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.tls import ResumingContext, remember, tls_context
-from loadsim.topology.mailboxes import services_of
+from loadsim.provisioning.sessions import services_of
 
 LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
 ACCOUNT_PATTERN = {"user": "tls{index}", "password": "secret-{index}"}

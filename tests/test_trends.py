@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from test_intervals import autoregressive, hits_of
 from timing_samples import done, sample_log
 
-from loadsim.report.answer import summarise
-from loadsim.results.slots import Hits
-from loadsim.results.trends import FALSE_ALARMS, trends
+from loadsim.analysis.stationarity import FALSE_ALARMS, trends
+from loadsim.analysis.summary import summarise
+from loadsim.analysis.time_bins import Hits
 
 LENGTH_S = 150
 

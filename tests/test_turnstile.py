@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.client.loops import fastest_loop
-from loadsim.client.turnstile import Turnstile
+from loadsim.engine.event_loop import fastest_loop
+from loadsim.engine.fair_queue import Turnstile
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.connecting import connected_socket
+from loadsim.protocols.connect import connected_socket
 
 
 def test_who_comes_alone_goes_at_once() -> None:

@@ -19,14 +19,14 @@ from provisioning import FOREIGN, USERS, Lab, delivery_report, lab_maker, own_me
 from test_clean import MakeLab, quiet
 
 from loadsim.cli import main
-from loadsim.client.modules import open_module
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.ports import INBOX, Account, Services
 from loadsim.protocols.imap.mailbox import Ref
-from loadsim.topology import manifest
-from loadsim.topology.clean import Cleaned, clean_mailbox
-from loadsim.topology.initialise import initialise
-from loadsim.topology.mailboxes import HOPELESS, Deaf, all_done, visit
+from loadsim.protocols.registry import open_module
+from loadsim.provisioning import manifest
+from loadsim.provisioning.clean import Cleaned, clean_mailbox
+from loadsim.provisioning.initialise import initialise
+from loadsim.provisioning.sessions import HOPELESS, Deaf, all_done, visit
 
 OWNER = Account(1, "user1", "user1@example.test", "secret-of-1")
 

@@ -17,7 +17,7 @@ from test_live import Terminal
 from test_run import await_line, loadsim, on, population_of, written
 
 from loadsim.model.scenario import load_scenario
-from loadsim.results.merge import read_logs
+from loadsim.timinglog.merge import read_logs
 
 SHORT = {"day_length": "6s", "ramp_up": "1s", "warm_up": "0s", "window": "6s"}
 LONG = {"day_length": "2m", "ramp_up": "1s"}

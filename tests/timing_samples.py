@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.records import NAMES
-from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.timinglog.reader import TimingLog, read_log
+from loadsim.timinglog.records import NAMES
+from loadsim.timinglog.writer import TimingLogWriter
 
 EPOCH_NS = 77_000_000_000
 START_NS = EPOCH_NS + 3_000_000_000

@@ -15,20 +15,20 @@ from typing import Any, TextIO
 import yaml
 from timing_samples import HEADER
 
-from loadsim.client.clock import LoopClock, run_virtual
-from loadsim.client.control import Control
-from loadsim.client.engine import Engine
-from loadsim.client.events import Events
-from loadsim.client.modules import open_module
-from loadsim.client.snapshot import LiveSnapshot
+from loadsim.engine.clock import LoopClock, run_virtual
+from loadsim.engine.control import Control
+from loadsim.engine.engine import Engine
+from loadsim.engine.event_log import Events
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content import Contents
 from loadsim.model.ports import ClientModule, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.fake import FakeModule, Fault
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.records import SPANS
-from loadsim.results.timinglog import TimingLog, read_log
+from loadsim.protocols.in_memory import FakeModule, Fault
+from loadsim.protocols.registry import open_module
+from loadsim.timinglog.reader import TimingLog, read_log
+from loadsim.timinglog.records import SPANS
+from loadsim.timinglog.writer import TimingLogWriter
 
 QUIET: dict[str, Any] = {
     "from": "loadsim-5.5/medium",

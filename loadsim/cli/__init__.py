@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from loadsim import __version__
-from loadsim.client.interrupt import requests_end_it
+from loadsim.engine.signals import requests_end_it
 from loadsim.errors import LoadSimError, RunInvalid, printable
 from loadsim.passwords import blot_command_line
 

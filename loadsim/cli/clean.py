@@ -8,12 +8,12 @@ from loadsim.cli import VERBS
 from loadsim.cli.init import add_accept_unsigned
 from loadsim.cli.progress import shown_progress
 from loadsim.cli.scenario import given_scenario
-from loadsim.client.loops import run
+from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, printable
-from loadsim.topology.clean import Cleaned, clean, describe
-from loadsim.topology.mailboxes import services_of
-from loadsim.topology.manifest import FOLDER
-from loadsim.topology.preflight import check_sources
+from loadsim.provisioning.clean import Cleaned, clean, describe
+from loadsim.provisioning.manifest import FOLDER
+from loadsim.provisioning.preflight import check_sources
+from loadsim.provisioning.sessions import services_of
 
 KEPT = 1
 """The exit status if something is kept that may be loadsim's."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli import VERBS
-from loadsim.cli.members import add_cluster, needs_dask, say
-from loadsim.client.loops import requests_are, run
+from loadsim.cli.cluster_options import add_cluster, needs_dask, say
 from loadsim.cluster.address import control_address
+from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def _place(runs: Path) -> Iterator[Path]:
 
 
 async def _until_asked(way: Way, name: str, runs: Path, share: int | None) -> None:
-    from loadsim.cluster.beside import beside
-    from loadsim.cluster.joining import stay
+    from loadsim.cluster.background import beside
+    from loadsim.cluster.join import stay
 
     asked = asyncio.Event()
     with requests_are(asked.set):
@@ -112,7 +112,7 @@ async def _until_asked(way: Way, name: str, runs: Path, share: int | None) -> No
 
 def _tell_what_goes_on(runs: Path) -> None:
     from loadsim.cluster.agent import run_directories
-    from loadsim.cluster.place import lives
+    from loadsim.cluster.worker_directory import lives
 
     for directory in run_directories(runs):
         if lives(directory):

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli import VERBS
-from loadsim.cli.members import add_certs, add_cluster, needs_dask, say
-from loadsim.cli.run_directory import part_of_a_path, remove
-from loadsim.client.loops import requests_are, run
+from loadsim.cli.cluster_options import add_certs, add_cluster, needs_dask, say
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
+from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.server import is_loopback
 from loadsim.report.table import table
+from loadsim.runs.directory import part_of_a_path, remove
 
 if TYPE_CHECKING:
     from loadsim.cluster.certs import Member

@@ -7,13 +7,13 @@ import sys
 from operator import itemgetter
 from pathlib import Path
 
-from loadsim.cli.one_run import answer_of
+from loadsim.analysis.summary import Summary
 from loadsim.cluster.collect import check_run, collect
+from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.security import Way
-from loadsim.cluster.station import cluster_at
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.report.answer import Summary
 from loadsim.report.table import table
+from loadsim.runs.local import answer_of
 
 
 async def listed(way: Way) -> list[str]:

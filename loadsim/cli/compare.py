@@ -8,9 +8,9 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli import VERBS
 from loadsim.cli.junit import junit_file
-from loadsim.report.compare import compare_runs
 from loadsim.report.compare_junit import compare_junit
 
 MOST_LOOKS = 100

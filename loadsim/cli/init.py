@@ -7,12 +7,12 @@ import argparse
 from loadsim.cli import VERBS
 from loadsim.cli.progress import shown_progress
 from loadsim.cli.scenario import given_scenario
-from loadsim.client.loops import run
-from loadsim.client.modules import check_protocols
+from loadsim.engine.event_loop import run
 from loadsim.model.workload import Workload
-from loadsim.topology.initialise import initialise
-from loadsim.topology.mailboxes import services_of
-from loadsim.topology.preflight import check_sources
+from loadsim.protocols.registry import check_protocols
+from loadsim.provisioning.initialise import initialise
+from loadsim.provisioning.preflight import check_sources
+from loadsim.provisioning.sessions import services_of
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

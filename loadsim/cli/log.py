@@ -13,24 +13,24 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
+from loadsim.analysis.breakdown import BY
+from loadsim.analysis.score import MERGED, METHODS, SCORED_PERCENT
+from loadsim.analysis.summary import summarise
 from loadsim.cli import BAD_INPUT, VERBS
 from loadsim.cli.junit import junit_file
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
-from loadsim.model.reading import read_yaml
-from loadsim.report.answer import summarise
-from loadsim.report.csv_export import CSV_KINDS, export_csv
-from loadsim.report.parquet_export import export_parquet
-from loadsim.report.records_text import record_lines
+from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.verdict_junit import verdict_junit
-from loadsim.results.breakdown import BY
-from loadsim.results.check import LogCheck, check_log
-from loadsim.results.merge import find_logs, merge, read_logs, truncate, window_of
-from loadsim.results.records import KINDS, NEVER
-from loadsim.results.score import MERGED, METHODS, SCORED_PERCENT
-from loadsim.results.slices import part_of
-from loadsim.results.streams import EVER
-from loadsim.results.timinglog import TimingLog, read_each, read_log, write_log
+from loadsim.timinglog.dump import record_lines
+from loadsim.timinglog.export_csv import CSV_KINDS, export_csv
+from loadsim.timinglog.export_parquet import export_parquet
+from loadsim.timinglog.integrity import LogCheck, check_log
+from loadsim.timinglog.merge import find_logs, merge, read_logs, truncate, window_of
+from loadsim.timinglog.reader import TimingLog, read_each, read_log, write_log
+from loadsim.timinglog.records import KINDS, NEVER
+from loadsim.timinglog.slices import part_of
+from loadsim.timinglog.streams import EVER
 
 DAMAGED = 1
 """The exit status of `check` when a log is not whole."""

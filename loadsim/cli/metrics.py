@@ -12,9 +12,9 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from loadsim.cli.live import Watch
-from loadsim.client.service_times import LABELS
-from loadsim.client.snapshot import PHASES, LiveSnapshot
+from loadsim.cli.live_view import Watch
+from loadsim.engine.latency_histogram import LABELS
+from loadsim.engine.snapshot import PHASES, LiveSnapshot
 from loadsim.errors import ConfigError
 
 HOST = "127.0.0.1"

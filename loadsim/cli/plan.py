@@ -7,13 +7,13 @@ import json
 import os
 
 from loadsim.cli import VERBS
-from loadsim.client.modules import check_protocols
-from loadsim.client.plan import MOST_ENGINES, engines_for, make_plan, to_json
-from loadsim.client.plan_engine import uncollected
-from loadsim.client.planning import keep
-from loadsim.cluster.software import software
+from loadsim.cluster.build_fingerprint import software
+from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
+from loadsim.dryrun.plan_cache import keep
+from loadsim.dryrun.plan_engine import uncollected
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
+from loadsim.protocols.registry import check_protocols
 from loadsim.report.plan_text import plan_text
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from loadsim.cluster.preparation import Standing, together
-from loadsim.topology.mailboxes import Progress as Tell
+from loadsim.cluster.prepare import Standing, together
+from loadsim.provisioning.sessions import Progress as Tell
 
 
 def watched_terminal() -> Console | None:

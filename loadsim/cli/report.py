@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from loadsim.analysis.recorded_run import read_run
 from loadsim.cli import VERBS
 from loadsim.errors import ConfigError
 from loadsim.report.charts import check_drawing
@@ -17,7 +18,6 @@ from loadsim.report.html import FILE_NAME, to_html
 from loadsim.report.many_runs import describe_runs
 from loadsim.report.markdown import to_markdown
 from loadsim.report.one_run import describe_run
-from loadsim.report.recorded import read_run
 
 FORMATS: Mapping[str, Callable[[Document], str]] = {
     "html": to_html,

@@ -16,37 +16,37 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.summary import Summary
 from loadsim.cli import VERBS
+from loadsim.cli.cluster_options import add_cluster, needs_dask
 from loadsim.cli.junit import junit_file
-from loadsim.cli.live import Watch
-from loadsim.cli.members import add_cluster, needs_dask
-from loadsim.cli.one_run import Run
-from loadsim.cli.run_directory import discard, new_run_directory, owner_only, part_of_a_path
+from loadsim.cli.live_view import Watch
 from loadsim.cli.scenario import given_scenario
-from loadsim.cli.together import planning_limit_s, slice_from, start_from
-from loadsim.client.loops import fastest_loop, run
-from loadsim.client.modules import check_protocols, needs_one_engine
-from loadsim.client.open_files import allow_open_files
-from loadsim.client.planning import planned_load
-from loadsim.client.pool import engines_for
+from loadsim.cli.scheduled_start_options import planning_limit_s, slice_from, start_from
 from loadsim.cluster.address import control_address
-from loadsim.cluster.software import software
+from loadsim.cluster.build_fingerprint import software
+from loadsim.dryrun.plan_cache import planned_load
+from loadsim.engine.coordinator import engines_for
+from loadsim.engine.event_loop import fastest_loop, run
+from loadsim.engine.rlimits import allow_open_files
 from loadsim.errors import ConfigError
+from loadsim.model.partition import everybody
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
-from loadsim.monitor.pin import describe, kept_apart
+from loadsim.monitor.cpu_affinity import describe, kept_apart
 from loadsim.monitor.seen import seen_from_here
-from loadsim.monitor.server import find_server
-from loadsim.report.answer import Summary
+from loadsim.monitor.server_discovery import find_server
+from loadsim.protocols.registry import check_protocols, needs_one_engine
+from loadsim.provisioning.preflight import check_ports, check_sources
+from loadsim.provisioning.sessions import services_of
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.verdict_junit import verdict_junit
-from loadsim.results.hand import everybody
-from loadsim.results.planned_load import PlannedLoad
+from loadsim.runs.directory import discard, new_run_directory, owner_only, part_of_a_path
+from loadsim.runs.local import Run
 from loadsim.servers.embedded import start_embedded
-from loadsim.topology.mailboxes import services_of
-from loadsim.topology.preflight import check_ports, check_sources
+from loadsim.timinglog.planned_load import PlannedLoad
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -148,8 +148,8 @@ def answered_by_cluster(args: argparse.Namespace, workload: Workload, began: dat
     if args.clients is not None and args.clients < 1:
         raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
     needs_dask()
-    from loadsim.cli.cluster_run import ClusterRun, check_scenario
     from loadsim.cluster.security import way_to
+    from loadsim.runs.cluster import ClusterRun, check_scenario
 
     check_scenario(workload.scenario)
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)

@@ -15,7 +15,7 @@ import yaml
 
 from loadsim.cli import VERBS
 from loadsim.cli.scenario import given_scenario
-from loadsim.client.loops import requests_are, run
+from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services

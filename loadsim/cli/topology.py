@@ -10,7 +10,7 @@ from loadsim.cli.scenario import given_scenario
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
-from loadsim.topology.export import ACCOUNTS_CSV, FORMATS, export
+from loadsim.provisioning.export import ACCOUNTS_CSV, FORMATS, export
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -23,11 +23,11 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 from distributed.security import Security
 
-from loadsim.cluster.link import lines_in
-from loadsim.cluster.names import RUN_NAME
-from loadsim.cluster.place import connect, digest_of, left_files, lives, start_machine
+from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.identifiers import RUN_NAME
+from loadsim.cluster.reliable_channel import lines_in
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
-from loadsim.cluster.software import software
+from loadsim.cluster.worker_directory import connect, digest_of, left_files, lives, start_machine
 from loadsim.errors import ConfigError
 
 ATTEND = "loadsim_attend"

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-from loadsim.cluster.names import CLIENT_NAME, LABEL
+from loadsim.cluster.identifiers import CLIENT_NAME, LABEL
 from loadsim.errors import ConfigError
 
 try:

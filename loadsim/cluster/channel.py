@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from loadsim.client.control import FROM_A_MEMBER, decode, encode
-from loadsim.cluster.link import BEAT_S, Link
-from loadsim.cluster.preparation import FROM_A_PREPARER
-from loadsim.results.clocks import OtherClock, Reading
-from loadsim.results.shapes import text
+from loadsim.analysis.clock_model import OtherClock, Reading
+from loadsim.cluster.prepare import FROM_A_PREPARER
+from loadsim.cluster.reliable_channel import BEAT_S, Link
+from loadsim.engine.control import FROM_A_MEMBER, decode, encode
+from loadsim.timinglog.json_checks import text
 
 FROM_A_MACHINE = {**FROM_A_MEMBER, **FROM_A_PREPARER, "failed": text}
 """The messages of a machine to its station, by kind."""
@@ -19,7 +19,7 @@ CLOCKS = 60
 
 
 class MachineChannel:
-    """To one machine (`client.channel.Channel`); whoever has a connection to it attaches that to `link`.
+    """To one machine (`engine.channel.Channel`); whoever has a connection to it attaches that to `link`.
 
     Its monotonic clock is as `clock` says, which was read before, and as `tell_clock` is told later.
     """

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.cluster.agent import DIGEST_FILE, DISCARD_RUN, LIST_FILES, READ_FILE
-from loadsim.cluster.link import BEAT_S
-from loadsim.cluster.place import LOGS_NAME, digest_of
-from loadsim.cluster.station import ANSWER_LIMIT_S, Cluster, Conversation
+from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster, Conversation
+from loadsim.cluster.reliable_channel import BEAT_S
+from loadsim.cluster.worker_directory import LOGS_NAME, digest_of
 from loadsim.errors import ConfigError, LogError, RunInvalid
-from loadsim.results.container import read_head
+from loadsim.timinglog.container import read_head
 
 T = TypeVar("T")
 

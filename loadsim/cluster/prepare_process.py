@@ -1,6 +1,6 @@
 """The mailboxes of one engine's users prepared in a process: `python -m loadsim.cluster.prepare_process`.
 
-Its machine starts it, and speaks with it by its standard input and output (`preparation`). To make what should lie in a
+Its machine starts it, and speaks with it by its standard input and output (`prepare`). To make what should lie in a
 mailbox, and compare, takes some 50 ms of a core: so it is nothing for a process that has to be heard of once a second,
 and with as many cores it goes as many times as fast.
 """
@@ -14,17 +14,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadsim.client.channel import own_pipes, pipes_to_pool
-from loadsim.client.control import decode, encode
-from loadsim.client.engine_process import packed, unpacked
-from loadsim.cluster.beside import beside
-from loadsim.cluster.preparation import BEAT_S, Standing
+from loadsim.cluster.background import beside
+from loadsim.cluster.prepare import BEAT_S, Standing
+from loadsim.engine.channel import own_pipes, pipes_to_pool
+from loadsim.engine.control import decode, encode
+from loadsim.engine.process import packed, unpacked
 from loadsim.errors import ConfigError
+from loadsim.model.partition import Hand
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.results.hand import Hand
-from loadsim.topology.initialise import inspect, restore
+from loadsim.provisioning.initialise import inspect, restore
 
 PREPARER = (sys.executable, "-P", "-m", "loadsim.cluster.prepare_process")
 

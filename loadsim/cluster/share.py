@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from loadsim.client.control import encode
-from loadsim.client.engine_process import Begin, packed, unpacked
-from loadsim.client.events import Events
+from loadsim.cluster.build_fingerprint import software
 from loadsim.cluster.prepare_process import Errand
-from loadsim.cluster.software import software
+from loadsim.engine.control import encode
+from loadsim.engine.event_log import Events
+from loadsim.engine.process import Begin, packed, unpacked
 from loadsim.errors import ConfigError
 from loadsim.model.losses import OnLoss
+from loadsim.model.partition import Hand
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, combine_digests
-from loadsim.results.hand import Hand
-from loadsim.topology.initialise import start_state_after
-from loadsim.topology.mailboxes import AT_ONCE
+from loadsim.provisioning.initialise import start_state_after
+from loadsim.provisioning.sessions import AT_ONCE
 
 MAILBOXES_OF_A_PROCESS = 25
 """Fewer are not worth another process that prepares them: it takes a second to start."""
@@ -59,7 +59,7 @@ def understood(workload: Workload, users: Iterable[int]) -> Understood:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A machine's part of a run (`pool.Part`): `hands`, one for each of its engines, that follow each other.
+    """A machine's part of a run (`coordinator.Part`): `hands`, one for each of its engines, that follow each other.
 
     `name` is what the machine is called, `header` what all timing logs of the run have in common, and `understood` what
     the station makes of it. A share that is `prepared` is with its machine, which has prepared the mailboxes.

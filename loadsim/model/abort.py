@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadsim.model.fields import Count, Share, SomeDuration, strict
+from loadsim.model.schema import Count, Share, SomeDuration, strict
 
 
 @strict

@@ -15,7 +15,7 @@ from pydantic import PlainValidator
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
 from loadsim.model.ports import Account
-from loadsim.model.reading import refused, show
+from loadsim.model.yaml_reader import refused, show
 
 MOST_TABLE_BYTES = 1 << 28
 """The largest table of accounts: some five million users."""

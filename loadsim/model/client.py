@@ -8,9 +8,9 @@ from typing import Annotated
 
 from pydantic import PlainValidator
 
-from loadsim.model.fields import Switch, strict, word
 from loadsim.model.ports import SUBMISSIONS, Services
-from loadsim.model.reading import refused
+from loadsim.model.schema import Switch, strict, word
+from loadsim.model.yaml_reader import refused
 
 
 def _source(value: object) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from loadsim.errors import ConfigError
-from loadsim.model.fields import Amount, Count, Share, Size
 from loadsim.model.profile import OUTCOMES, Profile
-from loadsim.model.reading import Key, Origin, parse, show
+from loadsim.model.schema import Amount, Count, Share, Size
+from loadsim.model.yaml_reader import Key, Origin, parse, show
 
 
 @dataclass(frozen=True, slots=True)

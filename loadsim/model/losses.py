@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from loadsim.model.fields import SomeDuration, strict, word
+from loadsim.model.schema import SomeDuration, strict, word
 
 OnLoss = Literal["continue", "stop"]
 """The others go on, or all end the run early."""

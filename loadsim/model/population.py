@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from loadsim.errors import ConfigError
-from loadsim.model.draw import draw
+from loadsim.model.draws import draw
 from loadsim.model.scenario import Group, Lists, Scenario
 
 CORRESPONDENTS = 65_536

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from loadsim.model.evidence import Evidence
+from loadsim.model.message_tag import Evidence
 
 MessageRef = Hashable
 """A message in a folder of one mailbox; opaque, valid over re-established sessions."""
@@ -35,7 +35,7 @@ class Flag(StrEnum):
 class Header(NamedTuple):
     """One line of a message list. `evidence` is None when loadsim did not make it.
 
-    It may have been copied: see `evidence.vouched`.
+    It may have been copied: see `message_tag.vouched`.
     """
 
     ref: MessageRef
@@ -317,11 +317,11 @@ class Recorder(Protocol):
         error: str,
         moved_bytes: int,
     ) -> None:
-        """One task has come to an outcome (one of `results.records.OUTCOMES`)."""
+        """One task has come to an outcome (one of `timinglog.records.OUTCOMES`)."""
         ...
 
     def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
-        """Something happened to a message in a user's mailbox (one of `results.records.EVENTS`)."""
+        """Something happened to a message in a user's mailbox (one of `timinglog.records.EVENTS`)."""
         ...
 
     def command(

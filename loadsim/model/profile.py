@@ -14,7 +14,9 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
-from loadsim.model.fields import (
+from loadsim.model.distribution import Spread as Spread
+from loadsim.model.distribution import SpreadOfCounts, SpreadOfDurations, SpreadOfSizes
+from loadsim.model.schema import (
     Amount,
     Count,
     Duration,
@@ -27,9 +29,7 @@ from loadsim.model.fields import (
     strict,
     word,
 )
-from loadsim.model.reading import Origin, known, locate, merge, parse, read_file, refused, shipped, show
-from loadsim.model.spread import Spread as Spread
-from loadsim.model.spread import SpreadOfCounts, SpreadOfDurations, SpreadOfSizes
+from loadsim.model.yaml_reader import Origin, known, locate, merge, parse, read_file, refused, shipped, show
 
 KINDS = ("ups1K", "ups2K", "ups4K", "ups10Kat", "upsBMobj", "upsWDatt", "upsXLatt", "upsXLobj")
 """The message kinds, in the order of Compaq 1997, Table 1; a draw of a kind goes through them in this order."""

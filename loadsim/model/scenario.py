@@ -18,12 +18,22 @@ from pydantic import PlainValidator, TypeAdapter
 from loadsim.errors import ConfigError
 from loadsim.model.abort import AbortOn as AbortOn
 from loadsim.model.accounts import AccountPattern, AccountTable, Domain, read_table
-from loadsim.model.bounds import GeneratorLimits as GeneratorLimits
-from loadsim.model.bounds import Limits as Limits
 from loadsim.model.client import Client as Client
 from loadsim.model.criteria import Criteria as Criteria
 from loadsim.model.criteria import documents, planned_tasks, read_criteria, unfolded
-from loadsim.model.fields import (
+from loadsim.model.distribution import Spread, SpreadOfCounts
+from loadsim.model.losses import Losses
+from loadsim.model.ports import Account
+from loadsim.model.profile import (
+    Profile,
+    expected_profile,
+    load_profile,
+    load_weights,
+    read_weights,
+)
+from loadsim.model.scenario_sections import GeneratorLimits as GeneratorLimits
+from loadsim.model.scenario_sections import Limits as Limits
+from loadsim.model.schema import (
     LONGEST_S,
     Count,
     Duration,
@@ -35,19 +45,20 @@ from loadsim.model.fields import (
     strict,
     word,
 )
-from loadsim.model.losses import Losses
-from loadsim.model.ports import Account
-from loadsim.model.profile import (
-    Profile,
-    expected_profile,
-    load_profile,
-    load_weights,
-    read_weights,
-)
-from loadsim.model.reading import Origin, beside, known, locate, override, parse, read_file, refused, show, write_yaml
 from loadsim.model.server import Server as Server
 from loadsim.model.server import is_loopback
-from loadsim.model.spread import Spread, SpreadOfCounts
+from loadsim.model.yaml_reader import (
+    Origin,
+    beside,
+    known,
+    locate,
+    override,
+    parse,
+    read_file,
+    refused,
+    show,
+    write_yaml,
+)
 from loadsim.passwords import from_command, from_environment, from_file, open_to_others
 
 EMBEDDED: Literal["embedded"] = "embedded"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated
 
-from loadsim.model.fields import Switch, Text, Via, strict, whole, word
 from loadsim.model.ports import Endpoint
+from loadsim.model.schema import Switch, Text, Via, strict, whole, word
 
 Port = Annotated[int, whole(1, 65535)]
 Tls = Annotated[str, word("none", "starttls", "implicit")]

@@ -16,8 +16,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
-from loadsim.model.draw import draw, gap_s, pick, weighted
-from loadsim.model.evidence import initial_id
+from loadsim.model.draws import draw, gap_s, pick, weighted
+from loadsim.model.message_tag import initial_id
 from loadsim.model.population import Population
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS
 from loadsim.model.profile import Outcomes, Profile

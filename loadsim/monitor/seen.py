@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 from loadsim.model.ports import Services
-from loadsim.monitor.greeting import greetings
-from loadsim.monitor.machine import this_machine
-from loadsim.monitor.server import ServerPlace
+from loadsim.monitor.host import this_machine
+from loadsim.monitor.server_banner import greetings
+from loadsim.monitor.server_discovery import ServerPlace
 
 
 def seen_from_here(place: ServerPlace, services: Services) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from loadsim.model.evidence import HEADER, Evidence
+from loadsim.model.message_tag import HEADER, Evidence
 from loadsim.model.ports import Part, Structure
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import Block, Column, Table
-from loadsim.report.recorded import RecordedRun
 
 TIMES = (
     ("p50_ms", "50th"),

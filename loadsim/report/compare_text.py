@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from loadsim.analysis.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
 from loadsim.report.table import table
-from loadsim.results.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
 
 INTERVAL = "interval"
 COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", INTERVAL, "p", "Detectable", "50th")

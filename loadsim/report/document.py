@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.report.figures import finite
+from loadsim.analysis.json_values import finite
 
 Cell = str | int | float | None
 """What stands in a table; None is what is not known, or was not."""

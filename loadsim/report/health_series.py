@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.report.series import Bins, Floats
-from loadsim.results.timinglog import TimingLog
+from loadsim.report.time_series import Bins, Floats
+from loadsim.timinglog.reader import TimingLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
 
 
 def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
-    """By `client.engine`, the placed samples of health with this key."""
+    """By `engine.engine`, the placed samples of health with this key."""
     samples: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for sample in log.health:
         if having in sample and "at_s" in sample:

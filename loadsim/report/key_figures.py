@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadsim.report.answer_text import tasks_per_s
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import Cell, Column, Table
-from loadsim.report.recorded import RecordedRun
+from loadsim.report.summary_text import tasks_per_s
 
 
 def key_figures(run: RecordedRun) -> Table:

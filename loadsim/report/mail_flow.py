@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from loadsim.analysis.planned_mail import PlannedMail, planned_mail
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report import run_charts
-from loadsim.report.answer_text import who_is_unwatched
 from loadsim.report.document import Block, Cell, Column, Table, drawable
 from loadsim.report.mail_series import SENDING, MailSeries, mail_series
-from loadsim.report.planned_mail import PlannedMail, planned_mail
-from loadsim.report.recorded import RecordedRun
-from loadsim.report.series import Bins
+from loadsim.report.summary_text import who_is_unwatched
+from loadsim.report.time_series import Bins
 
 NEW_MAIL, ANSWERS = ("SEND",), SENDING[1:]
 """The tasks that send new mail, and those that follow from mail that was read."""

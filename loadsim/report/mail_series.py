@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.model.evidence import NEW_MAIL
-from loadsim.report.series import Bins, Floats, by_group, each_of, named, windowed
-from loadsim.results.delivery import journeys
-from loadsim.results.gathering import compact
-from loadsim.results.merge import in_window
-from loadsim.results.records import NEVER, OUTCOME
-from loadsim.results.selection import selected
-from loadsim.results.timinglog import TimingLog
+from loadsim.analysis.aggregate import compact
+from loadsim.analysis.delivery import journeys
+from loadsim.analysis.exact_percentiles import selected
+from loadsim.model.message_tag import NEW_MAIL
+from loadsim.report.time_series import Bins, Floats, by_group, each_of, named, windowed
+from loadsim.timinglog.merge import in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import NEVER, OUTCOME
 
 SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
 """The tasks that make mail."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
 
-from loadsim.report.disclosure import disclosure_tables
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import (
     Axis,
     Block,
@@ -24,7 +24,7 @@ from loadsim.report.document import (
 )
 from loadsim.report.key_figures import read_p95_ms
 from loadsim.report.one_run import score_limit_ms, verdict_tone, verdict_words
-from loadsim.report.recorded import RecordedRun
+from loadsim.report.test_environment import disclosure_tables
 
 Figures = Sequence[float | None]
 

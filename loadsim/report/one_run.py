@@ -7,10 +7,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from loadsim.analysis.failures import failures
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report import run_charts
-from loadsim.report.answer_text import passed_words
 from loadsim.report.command_table import command_blocks
-from loadsim.report.disclosure import disclosure_table, scenario_table
 from loadsim.report.document import (
     Block,
     Cell,
@@ -23,11 +23,11 @@ from loadsim.report.document import (
     Tone,
     drawable,
 )
-from loadsim.report.failures import failures
 from loadsim.report.key_figures import interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
-from loadsim.report.recorded import RecordedRun
-from loadsim.report.series import Bins, bins_of
+from loadsim.report.summary_text import passed_words
+from loadsim.report.test_environment import disclosure_table, scenario_table
+from loadsim.report.time_series import Bins, bins_of
 
 TIMES = (
     ("p50_ms", "50th"),

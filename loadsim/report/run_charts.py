@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from loadsim.analysis.planned_mail import PlannedMail
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 from loadsim.report.health_series import engine_series, machine_cpu_series
 from loadsim.report.mail_series import MailSeries
-from loadsim.report.planned_mail import PlannedMail
-from loadsim.report.recorded import RecordedRun
-from loadsim.report.series import (
+from loadsim.report.time_series import (
     TAILS,
     Bins,
     Floats,

@@ -22,6 +22,15 @@ from typing import Any, Self
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.server import is_loopback
+from loadsim.provisioning.export import (
+    PUBLIC,
+    SECRET,
+    dovecot_passwords,
+    dovecot_users,
+    postfix_aliases,
+    postfix_mailboxes,
+    write_table,
+)
 from loadsim.servers.command import run
 from loadsim.servers.dovecot_postfix_config import (
     LONGEST_SOCKET_PATH,
@@ -34,15 +43,6 @@ from loadsim.servers.dovecot_postfix_config import (
 )
 from loadsim.servers.master import Master, PortTaken
 from loadsim.servers.running import check_population
-from loadsim.topology.export import (
-    PUBLIC,
-    SECRET,
-    dovecot_passwords,
-    dovecot_users,
-    postfix_aliases,
-    postfix_mailboxes,
-    write_table,
-)
 
 PROGRAMS = {
     "dovecot": "/usr/sbin/dovecot",

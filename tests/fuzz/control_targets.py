@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from loadsim.client.control import FROM_A_MEMBER, TO_A_MEMBER, decode, encode
-from loadsim.client.leader import Leader
-from loadsim.client.snapshot import LiveSnapshot, Recent, read_snapshot, total
 from loadsim.cluster.channel import FROM_A_MACHINE
-from loadsim.cluster.link import Link, lines_in
-from loadsim.cluster.machine import FROM_A_STATION
-from loadsim.cluster.preparation import FROM_A_PREPARER
+from loadsim.cluster.prepare import FROM_A_PREPARER
+from loadsim.cluster.reliable_channel import Link, lines_in
+from loadsim.cluster.worker import FROM_A_STATION
+from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, decode, encode
+from loadsim.engine.participant import Leader
+from loadsim.engine.snapshot import LiveSnapshot, Recent, read_snapshot, total
 from loadsim.model.ports import Account
-from loadsim.topology.manifest import Unaccepted, compose, parse
+from loadsim.provisioning.manifest import Unaccepted, compose, parse
 
 from .mutate import Make, changed, mutated, odd_document
 from .target import Target

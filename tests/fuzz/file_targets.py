@@ -16,22 +16,22 @@ from typing import Any
 import numpy as np
 from hostile_logs import Parts, write_engine, write_machine
 
+from loadsim.analysis.criteria_file import criteria_of
+from loadsim.analysis.recorded_run import read_run
+from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.accounts import read_table
 from loadsim.model.profile import load_profile
-from loadsim.model.reading import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.model.scenario import _DOCUMENT, load_scenario
-from loadsim.report.answer import summarise
-from loadsim.report.criteria_file import criteria_of
-from loadsim.report.csv_export import export_csv
+from loadsim.model.yaml_reader import Origin, override, parse, read_yaml, shipped, write_yaml
 from loadsim.report.document import to_json
 from loadsim.report.one_run import describe_run
-from loadsim.report.recorded import read_run
-from loadsim.report.records_text import record_lines
-from loadsim.results import container
-from loadsim.results.check import check_log
-from loadsim.results.records import KINDS
-from loadsim.results.timinglog import read_log
+from loadsim.timinglog import container
+from loadsim.timinglog.dump import record_lines
+from loadsim.timinglog.export_csv import export_csv
+from loadsim.timinglog.integrity import check_log
+from loadsim.timinglog.reader import read_log
+from loadsim.timinglog.records import KINDS
 
 from .mutate import Make, changed, mutated, odd_document
 from .target import Target

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from loadsim.errors import ProtocolError, TaskFailed
-from loadsim.model.evidence import Evidence
+from loadsim.model.message_tag import Evidence
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
     evidence_of,

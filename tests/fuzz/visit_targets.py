@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
-from loadsim.client.inbox import Inbox
 from loadsim.errors import TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, Services
 from loadsim.protocols.aioimaplib import open_module as open_library
 from loadsim.protocols.imap import open_module as open_own
 from loadsim.protocols.smtp import DRIVERS
+from loadsim.users.inbox import Inbox
 
 from .mail_targets import ENVELOPE, EVIDENCE, FETCHES, IMAP_WORDS, LINES, REPLIES, SMTP_WORDS, STRUCTURE
 from .mutate import mutated

@@ -26,17 +26,17 @@ from imap_script import certificate
 from timing_samples import HEADER
 from virtual_runs import Tape, contents, quiet, scenario_of
 
-from loadsim.client.engine import Engine
-from loadsim.client.events import Events
-from loadsim.client.modules import open_module
+from loadsim.engine.engine import Engine
+from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, ClientModule, Endpoint, Observer, Services, Session
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, own_folders
-from loadsim.results.logwriter import TimingLogWriter
-from loadsim.results.timinglog import read_log
-from loadsim.topology.clean import clean
-from loadsim.topology.initialise import initialise
+from loadsim.protocols.registry import open_module
+from loadsim.provisioning.clean import clean
+from loadsim.provisioning.initialise import initialise
+from loadsim.timinglog.reader import read_log
+from loadsim.timinglog.writer import TimingLogWriter
 
 from .acts import Fault
 from .links import ImapLink, Link, SmtpLink

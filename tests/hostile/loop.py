@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from loadsim.protocols import connecting
+from loadsim.protocols import connect
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class Client(socket.socket):
 @contextmanager
 def network(listening: dict[int, Callable[[socket.socket, Client], None]]) -> Iterator[None]:
     """Let the drivers' sockets be such pairs; `listening` takes their far ends, by port."""
-    with patch.object(connecting, "_socket", lambda _: Client(listening)):
+    with patch.object(connect, "_socket", lambda _: Client(listening)):
         yield
 
 

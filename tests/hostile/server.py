@@ -17,7 +17,7 @@ from pymap.backend.dict import Identity
 from pymap.imap import IMAPServer
 from pymap.parsing.message import AppendMessage
 
-from loadsim.model.evidence import Evidence
+from loadsim.model.message_tag import Evidence
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account
 from loadsim.servers import embedded_child
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadsim.model.content import headers, pool, prose, schedule
-from loadsim.model.draw import draw, pick
-from loadsim.model.evidence import HEADER, INITIAL_RUN, Evidence, body_digest, initial_id
+from loadsim.model.content import headers, prose, schedule, templates
+from loadsim.model.draws import draw, pick
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, Evidence, body_digest, initial_id
 
-KINDS = tuple(pool.KINDS)
+KINDS = tuple(templates.KINDS)
 """The eight kinds of new messages."""
 
-ATTACHMENT_KINDS = tuple(name for name, kind in pool.KINDS.items() if kind.attached)
+ATTACHMENT_KINDS = tuple(name for name, kind in templates.KINDS.items() if kind.attached)
 """Those that carry an attachment or an object."""
 
 SCHEDULE = "schedule"
@@ -59,7 +59,7 @@ class Contents:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._pool = pool.Pool(seed)
+        self._pool = templates.Pool(seed)
         self._events = schedule.Events(seed)
 
     def prepare(self) -> None:
@@ -96,7 +96,7 @@ class Contents:
         u = draw(self._seed, 0, "body", id)
         threading = ""
         if answers is None:
-            if kind not in pool.KINDS:
+            if kind not in templates.KINDS:
                 raise ValueError(f"kind: expected one of {', '.join(KINDS)}, found {kind!r}")
             if attachment is not None:
                 raise ValueError("attachment: expected with a forward only, found with a new message")
@@ -117,7 +117,7 @@ class Contents:
                 raise ValueError(f"attachment: expected with a forward only, found with {answers.how}")
             else:
                 text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
-                content = pool.enclose("multipart/mixed", id, text, _passed_on(attachment))
+                content = templates.enclose("multipart/mixed", id, text, _passed_on(attachment))
         evidence = Evidence(
             run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=content.digest
         )
@@ -202,11 +202,13 @@ def _head(evidence: Evidence, domain: str, sender: str, to: Sequence[str], subje
     ).encode("ascii")
 
 
-def _passed_on(attachment: Attachment) -> pool.Entity:
+def _passed_on(attachment: Attachment) -> templates.Entity:
     """The attachment of a forwarded message with a header of its own."""
     if not _MEDIA_TYPE.fullmatch(attachment.content_type):
         raise ValueError(f"attachment: expected a media type, found {attachment.content_type!r}")
     if attachment.encoding.lower() not in _ENCODINGS:
         raise ValueError(f"attachment: expected an encoding of RFC 2045, found {attachment.encoding!r}")
     lines = f"Content-Type: {attachment.content_type}\r\nContent-Transfer-Encoding: {attachment.encoding}\r\n"
-    return pool.Entity((lines + headers.disposition("attachment", attachment.filename)).encode(), attachment.encoded)
+    return templates.Entity(
+        (lines + headers.disposition("attachment", attachment.filename)).encode(), attachment.encoded
+    )

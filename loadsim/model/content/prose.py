@@ -15,7 +15,7 @@ from itertools import accumulate
 from struct import Struct
 
 from loadsim.model.content import vocabulary
-from loadsim.model.draw import pick
+from loadsim.model.draws import pick
 
 LINE_BYTES = 74
 """The longest line of a text, without CRLF; RFC 5322 section 2.1.1 recommends at most 78."""

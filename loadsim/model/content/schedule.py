@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
 from loadsim.model.content import prose, vocabulary
-from loadsim.model.draw import draw, pick
+from loadsim.model.draws import draw, pick
 
 EVENTS = 256
 """How many different appointments there are to choose from (a power of two: see `calendar`)."""

@@ -19,8 +19,8 @@ from aioimaplib import aioimaplib as library
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
-from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again, connection_failure, internal, own_failure
+from loadsim.protocols.connect import connect
+from loadsim.protocols.error_mapping import again, connection_failure, internal, own_failure
 from loadsim.protocols.imap.codes import REGISTERED
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)

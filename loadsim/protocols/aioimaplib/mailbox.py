@@ -14,12 +14,12 @@ from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, MessageRef, Observer, Part, Structure
 from loadsim.protocols.aioimaplib.connection import Connection
 from loadsim.protocols.aioimaplib.reading import HEADER_FIELDS, header_of, parsed
-from loadsim.protocols.failures import again, internal
-from loadsim.protocols.imap.arrivals import Arrivals
+from loadsim.protocols.error_mapping import again, internal
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
 from loadsim.protocols.imap.grammar import LARGEST_NUMBER, MOST_MESSAGES
 from loadsim.protocols.imap.mailbox import Ref
+from loadsim.protocols.imap.new_mail import Arrivals
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 from loadsim.protocols.tls import remember

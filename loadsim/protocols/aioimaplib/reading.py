@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator
 from email.utils import getaddresses
 
-from loadsim.model.evidence import HEADER, Evidence, vouched
+from loadsim.model.message_tag import HEADER, Evidence, vouched
 from loadsim.model.ports import Flag, Header
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.reading import text_of

@@ -25,8 +25,8 @@ from typing import cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again, failing_as, internal, own_failure
+from loadsim.protocols.connect import connect
+from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.imap.codes import registered
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.large_answers import LargeAnswers

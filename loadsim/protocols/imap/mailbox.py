@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.evidence import Evidence
+from loadsim.model.message_tag import Evidence
 from loadsim.model.ports import INBOX, Flag, Header, Part, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
@@ -74,7 +74,7 @@ class ImapMailbox:
         self.session = session
 
     async def log_on(self) -> None:
-        """Make a session; see `logon.log_on`."""
+        """Make a session; see `authenticate.log_on`."""
         await self.session.log_on()
 
     async def log_off(self) -> None:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from sys import intern
 from urllib.parse import unquote_to_bytes
 
-from loadsim.model.evidence import HEADER, Evidence, vouched
+from loadsim.model.message_tag import HEADER, Evidence, vouched
 from loadsim.model.ports import Header, Part, Structure
 from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 

@@ -9,12 +9,12 @@ from functools import partial
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Observer
-from loadsim.protocols.failures import again
-from loadsim.protocols.imap.arrivals import Arrivals
+from loadsim.protocols.error_mapping import again
+from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import mailbox
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.grammar import number_of
-from loadsim.protocols.imap.logon import log_on
+from loadsim.protocols.imap.new_mail import Arrivals
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Response
 from loadsim.protocols.imap.under_way import Answer
 
@@ -87,7 +87,7 @@ class ImapSession:
         return self._account.domain
 
     async def log_on(self) -> None:
-        """Make a session; see `logon.log_on`."""
+        """Make a session; see `authenticate.log_on`."""
         self.abandon()
         self.in_call = True
         try:

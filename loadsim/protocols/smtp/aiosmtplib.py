@@ -19,8 +19,8 @@ from aiosmtplib.protocol import SMTPProtocol
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import internal, shortage
+from loadsim.protocols.connect import connect
+from loadsim.protocols.error_mapping import internal, shortage
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.wire import Reply, Wire

@@ -23,8 +23,8 @@ from typing import cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
-from loadsim.protocols.connecting import connect
-from loadsim.protocols.failures import again, failing_as, internal, own_failure
+from loadsim.protocols.connect import connect
+from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions

@@ -1,0 +1,1 @@
+"""Everything computed from timing logs: aggregates, percentiles, scores, verdicts and comparisons."""

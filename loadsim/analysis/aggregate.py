@@ -1,0 +1,291 @@
+"""What counts of the task records of a log, gathered in one pass however many they are: outcomes, failures, times.
+
+By client module and task, and by whatever else is asked for: run, client machine, group, profile, minute, outcome.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from loadsim.analysis.time_bins import Hits, in_order, slot_of
+from loadsim.errors import LogError
+from loadsim.timinglog.columns import Columns
+from loadsim.timinglog.groups import Groups
+from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import NEVER, NO_SESSION, OUTCOME, OUTCOMES, PROCESS_INBOX, WITH_KIND
+
+MINUTE = "minute"
+"""A field that records do not have: the minute, from the common start, in which they were due."""
+
+GROUP = "group"
+"""Another: the number (from 0) of their user's group in the topology, where the log's header says who was in which."""
+
+_MINUTE_US = 60_000_000
+
+Part = tuple[int, ...]
+"""The values of the fields that a log was parted by: numbers of names, of groups, of outcomes, of minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecords:
+    """The records of one task. Times are those of hits, in microseconds, sorted: `took_us` from the start, `slot` being
+    the slot of the window in which each of these was due; `waited_us`, in an order of its own, from the due time.
+
+    `counts` are by outcome, `failures` by outcome and kind of error.
+    """
+
+    counts: Mapping[str, int]
+    failures: Mapping[tuple[str, str], int]
+    took_us: NDArray[Any]
+    slot: NDArray[np.uint16]
+    waited_us: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRecords:
+    """The records of one client module, by task, and how many users of how many runs have any.
+
+    `inbox` are its processings of an Inbox, None where there was none: no task, but a span of several.
+    """
+
+    users: int
+    tasks: Mapping[str, TaskRecords]
+    inbox: TaskRecords | None = None
+
+
+def gather(
+    log: TimingLog, window_s: tuple[float, float], fields: Sequence[str] = (), *, all_ended: bool = False
+) -> dict[Part, dict[str, ModuleRecords]]:
+    """By part of the log and name of the client module, the records that count.
+
+    A record counts when its due time lies in [begin, end); LOGON and LOGOFF always do, but are in no minute. With
+    `all_ended`, times are not only those of hits but of all tasks that began and ended, whatever came of them.
+    Raises `LogError` when the log is parted by groups and does not know a user's.
+    """
+    groups = Groups.of(log.header) if GROUP in fields else None
+    without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
+    no_session = np.array(log.strings) == NO_SESSION
+    found: defaultdict[Part, defaultdict[int, _Module]] = defaultdict(lambda: defaultdict(_Module))
+    for records in log.pieces("tasks"):
+        inside = in_window(records["scheduled_us"], window_s)
+        windowless = without_window[records["task"]]
+        counted = inside & ~windowless if MINUTE in fields else inside | windowless
+        counted &= ~no_session[records["task"]]
+        if counted.any():
+            some = records if counted.all() else records.kept(counted)
+            for (*part, protocol), users in _users(some, [*fields, "protocol"], groups):
+                found[tuple(part)][protocol].users.add(users)
+            by_task = _parted(some, [*fields, "protocol", "task"], groups)
+            for (*part, protocol, task), share in _shares(some, by_task, window_s, all_ended):
+                found[tuple(part)][protocol].tasks[task].add(share)
+    return {
+        part: {
+            log.strings[protocol]: modules[protocol].closed(log.strings)
+            for protocol in sorted(modules, key=log.strings.__getitem__)
+        }
+        for part, modules in found.items()
+    }
+
+
+_Parted = tuple[NDArray[np.intp], list[tuple[Part, int, int]]]
+
+
+def _parted(records: Columns, fields: Sequence[str], groups: Groups | None) -> _Parted:
+    """An order in which records with the same values of some fields stand together; these values, from where to where.
+
+    There must be a record.
+    """
+    numbers = [_numbers(records, field, groups) for field in fields]
+    order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
+    numbers = [number[order] for number in numbers]
+    differ = np.logical_or.reduce([number[1:] != number[:-1] for number in numbers])
+    begins = [0, *(np.flatnonzero(differ) + 1).tolist()]
+    parts = [tuple(int(number[begin]) for number in numbers) for begin in begins]
+    return order, list(zip(parts, begins, [*begins[1:], len(order)], strict=True))
+
+
+def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any]:
+    """The values of a field, also of one that is computed."""
+    if field == MINUTE:
+        return np.asarray(records["scheduled_us"] // _MINUTE_US)
+    if field == GROUP:
+        if groups is None:
+            raise LogError("groups: expected a log whose header has them, found one without")
+        return groups.numbers(records["user"])
+    return records[field]
+
+
+def _users(records: Columns, fields: Sequence[str], groups: Groups | None) -> Iterator[tuple[Part, NDArray[np.int64]]]:
+    """By the values of some fields, the users that have a record, and their runs: both in one number."""
+    users = records["run"].astype(np.int64) << 32 | records["user"]
+    order, parts = _parted(records, fields, groups)
+    for part, begin, end in parts:
+        yield part, _distinct(users if len(parts) == 1 else users[order[begin:end]])
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Records of a task: by outcome how many, outcome and error (in one number) of each that failed, and the times."""
+
+    occurred: NDArray[np.int64]
+    failures: NDArray[np.int64]
+    took_us: NDArray[Any]
+    waited_us: NDArray[Any]
+    slot: NDArray[np.uint16]
+
+
+def _shares(
+    records: Columns, parted: _Parted, window_s: tuple[float, float], all_ended: bool
+) -> Iterator[tuple[Part, _Share]]:
+    """By part, what there is to gather."""
+    order, parts = parted
+    outcome, error = records["outcome"][order], records["error"]
+    due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
+    is_timed = ((started_us != NEVER) & (ended_us != NEVER))[order] if all_ended else outcome == OUTCOME["ok"]
+    is_failure = _IS_FAILURE[outcome]
+    timed, failed = order[is_timed], order[is_failure]
+    took_us = compact((ended_us - started_us)[timed])
+    waited_us = compact((ended_us - due_us)[timed])
+    slot = slot_of(due_us[timed], window_s)
+    failures = outcome[is_failure].astype(np.int64) << 16 | error[failed]
+    before_timed, before_failed = (np.append(0, np.cumsum(which)) for which in (is_timed, is_failure))
+    for part, begin, end in parts:
+        times = slice(before_timed[begin], before_timed[end])
+        yield (
+            part,
+            _Share(
+                occurred=np.bincount(outcome[begin:end], minlength=len(OUTCOME)),
+                failures=failures[before_failed[begin] : before_failed[end]],
+                took_us=took_us[times],
+                waited_us=waited_us[times],
+                slot=slot[times],
+            ),
+        )
+
+
+_IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
+"""By the number of an outcome."""
+
+
+class _Module:
+    """One client module while it is being gathered."""
+
+    def __init__(self) -> None:
+        self.tasks: defaultdict[int, _Task] = defaultdict(_Task)
+        self.users = _Users()
+
+    def closed(self, strings: Sequence[str]) -> ModuleRecords:
+        """All of it; what was gathered is let go, task by task."""
+        tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
+        inbox = tasks.pop(PROCESS_INBOX, None)
+        return ModuleRecords(len(self.users.all()), tasks, inbox)
+
+
+class _Users:
+    """Users, each of whom may be told many times."""
+
+    def __init__(self) -> None:
+        self._told: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self._many = 0
+
+    def add(self, users: NDArray[np.int64]) -> None:
+        """Some more."""
+        self._told.append(users)
+        self._many += len(users)
+        if self._many > len(self._told[0]) + _MOST_REPEATED:
+            self._told, self._many = [self.all()], 0
+
+    def all(self) -> NDArray[np.int64]:
+        """Each once."""
+        return _distinct(np.concatenate(self._told))
+
+
+_MOST_REPEATED = 1 << 20
+"""So many users, besides as many as there are, may be in memory more than once."""
+
+
+def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each number once, in order, as `np.unique` has them, which takes several times as long."""
+    ordered: NDArray[np.int64] = np.sort(numbers)
+    first: NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    return ordered[first]
+
+
+class _Task:
+    """One task while it is being gathered."""
+
+    def __init__(self) -> None:
+        self._occurred = np.zeros(len(OUTCOME), np.int64)
+        self._failures = Counter[int]()
+        self._took_us, self._waited_us, self._slot = Growing(np.uint32), Growing(np.uint32), Growing(np.uint16)
+
+    def add(self, share: _Share) -> None:
+        """More records."""
+        self._occurred += share.occurred
+        self._failures.update(share.failures.tolist())
+        self._took_us.add(share.took_us)
+        self._waited_us.add(share.waited_us)
+        self._slot.add(share.slot)
+
+    def closed(self, strings: Sequence[str]) -> TaskRecords:
+        """All of it, in order; what was gathered is let go."""
+        took_us, slot = in_order(self._took_us.taken(), self._slot.taken())
+        waited_us = self._waited_us.taken()
+        waited_us.sort()
+        failures = sorted(self._failures.items(), key=lambda one: (-one[1], one[0]))
+        return TaskRecords(
+            counts={name: int(self._occurred[code]) for name, code in OUTCOME.items()},
+            failures={(OUTCOMES[failure >> 16], strings[failure & 0xFFFF]): times for failure, times in failures},
+            took_us=compact(took_us),
+            slot=slot,
+            waited_us=waited_us,
+        )
+
+
+class Growing:
+    """An array that grows at its end, and has never more than an eighth of its memory to spare.
+
+    That of a list of arrays, which become one at last, would be twice as much. Wider numbers make all of them wide.
+    """
+
+    def __init__(self, kind: DTypeLike) -> None:
+        self._numbers = np.zeros(0, kind)
+        self._length = 0
+
+    def add(self, numbers: NDArray[Any]) -> None:
+        """More numbers."""
+        if numbers.itemsize > self._numbers.itemsize:
+            self._numbers = self._numbers.astype(numbers.dtype)
+        begin, self._length = self._length, self._length + len(numbers)
+        if self._length > len(self._numbers):
+            self._numbers.resize(self._length + self._length // 8, refcheck=False)
+        self._numbers[begin : self._length] = numbers
+
+    def taken(self) -> NDArray[Any]:
+        """All numbers; nothing is left here."""
+        numbers, self._numbers = self._numbers, self._numbers[:0].copy()
+        numbers.resize(self._length, refcheck=False)
+        self._length = 0
+        return numbers
+
+
+def windowed_hits(module: ModuleRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
+    """The hits of each task that has any in the window."""
+    return tuple(
+        Hits(task, float(weights.get(task, 0)), records.took_us, records.slot)
+        for task, records in sorted(module.tasks.items())
+        if len(records.took_us) and task not in WITHOUT_WINDOW
+    )
+
+
+def compact(times_us: NDArray[Any]) -> NDArray[Any]:
+    """The same times in half the memory, if they fit: below 71 minutes."""
+    fit = not len(times_us) or (times_us.min() >= 0 and times_us.max() <= np.iinfo(np.uint32).max)
+    return times_us.astype(np.uint32) if fit else times_us

@@ -1,0 +1,196 @@
+"""What the logs of one run or several come to: the statistics, how certain they are, and the facts of the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from loadsim.analysis.aggregate import gather, windowed_hits
+from loadsim.analysis.completeness import (
+    heard_last_s,
+    lost_users,
+    runs_outside,
+    told_at_least,
+    users_had,
+    users_present,
+    users_without_session,
+    without_logs,
+)
+from loadsim.analysis.delivery import delivery
+from loadsim.analysis.downtime import down_share
+from loadsim.analysis.generator import engines_health, machines_health
+from loadsim.analysis.generator_failures import own_faults
+from loadsim.analysis.generator_limits import Generator
+from loadsim.analysis.intervals import Interval, Intervals, intervals
+from loadsim.analysis.lateness import late_seconds, lateness_p95_ms
+from loadsim.analysis.load import load_made
+from loadsim.analysis.repeats import Repeats, repeats
+from loadsim.analysis.score import MERGED, ProtocolStatistics, score_protocols, statistics_of
+from loadsim.analysis.stationarity import trends
+from loadsim.analysis.verdict import Facts
+from loadsim.model.partition import Slice
+from loadsim.timinglog.compatibility import MIXED
+from loadsim.timinglog.merge import PLANNED_LOAD, STRESS, mode_of
+from loadsim.timinglog.reader import Source, TimingLog
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """How far the figures of each client module can be relied on, and what speaks against a steady window."""
+
+    intervals: Mapping[str, Intervals]
+    repeats: Mapping[str, Repeats]
+    unsteady: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a verdict is made of, and what an answer has beside it. `late_ms` is the 95th percentile by cause."""
+
+    facts: Facts
+    certainty: Certainty
+    late_ms: Mapping[str, float | None]
+
+
+def measure(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    percent: int | Fraction,
+    method: str,
+    part: Slice | None = None,
+) -> Measured:
+    """Of a window; the score is made of the percentile `percent` by `method` (see `score.METHODS`).
+
+    `part` is the slice of a run that the log is to be taken for, None for all of it. Several runs are taken together.
+    """
+    protocols, certainty = _statistics(log, weights, window_s, percent, method)
+    late_ms = lateness_p95_ms(log, window_s)
+    users = sum(users_had(log, part).values())
+    unplanned = part is not None or mode_of(log) == STRESS
+    load = None if unplanned else load_made(log, protocols, window_s)
+    facts = Facts(
+        protocols=protocols,
+        delivery=delivery(log, window_s),
+        window_s=window_s,
+        users=users,
+        lost_users=lost_users(log, part),
+        users_without_session=users_without_session(log),
+        sessions_lost=told_at_least(log, "sessions_lost"),
+        down_share=down_share(log, window_s, users),
+        ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
+        unended=not any(source.ended for source in log.sources if source.simulates),
+        embedded=bool(log.header.get("embedded")),
+        generator=Generator(
+            lateness_p95_ms=late_ms["generator"],
+            late=late_seconds(log, window_s),
+            engines=engines_health(log, window_s),
+            machines=machines_health(log, window_s),
+            event_loop=log.header.get("event_loop"),
+        ),
+        incomplete=_incomplete(log, window_s, part),
+        stress=mode_of(log) == STRESS,
+        unsteady=certainty.unsteady,
+        ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
+        part=str(part) if part else None,
+        load=load,
+        load_unknown=load is None and not unplanned and _should_know_load(log),
+        mixed=log.header.get(MIXED, ()),
+        own_faults=own_faults(log),
+    )
+    return Measured(facts, certainty, late_ms)
+
+
+def _statistics(
+    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
+) -> tuple[tuple[ProtocolStatistics, ...], Certainty]:
+    """Intervals and trends are of one run and its merged records: of several, the spread between them says more."""
+    obstacle = None
+    if len({source.run for source in log.sources}) > 1:
+        obstacle = "the logs are of several runs: see the spread between them"
+    elif method != MERGED:
+        obstacle = "percentiles are means of those of several clients"
+    if obstacle:
+        protocols = score_protocols(log, weights, window_s, percent, method)
+        none = Interval(why_not=obstacle)
+        each = {one.protocol: Intervals(none, {task.task: none for task in one.tasks}) for one in protocols}
+        return protocols, Certainty(each, repeats(log, weights, window_s, percent, method), ())
+    modules = gather(log, window_s).get((), {})
+    hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
+    protocols = statistics_of([modules], weights, percent)
+    return protocols, Certainty(
+        intervals={one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols},
+        repeats={},
+        unsteady=[
+            f"{module}: {trend}" if len(hits) > 1 else str(trend)
+            for module, of_module in hits.items()
+            for trend in trends(of_module, window_s)
+        ],
+    )
+
+
+def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
+    """The intervals, without the score's where it is made of what lies outside the window, too."""
+    outside = [task.task for task in protocol.tasks if task.task in protocol.scored and not task.windowed]
+    if not outside:
+        return found
+    return replace(found, score=Interval(why_not=f"{', '.join(outside)} is scored, and lies outside the window"))
+
+
+def _should_know_load(log: TimingLog) -> bool:
+    """Return whether a run was made whose plan failed, or has a window that is too short to be held against it.
+
+    Logs of days before there was a planned load say nothing of it; runs that do not share a window have no load.
+    """
+    if PLANNED_LOAD not in log.header:
+        return False
+    return log.header[PLANNED_LOAD] is None or len({source.run for source in log.sources}) == 1
+
+
+def _why(source: Source) -> str:
+    """What ended its run early; of a run that several machines made, on which of them."""
+    where = f"slice {source.slice}: " if source.slice else ""
+    return f"{where}{source.facts['ended_why']}"
+
+
+def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | None) -> list[str]:
+    """What is wrong with which log, which logs are missing, and which runs are not in the window."""
+    present, had = users_present(log), users_had(log, part)
+    several = len(had) > 1
+    return [
+        *log.damages,
+        *(
+            _no_end(source, _of(source.run, several), last_s)
+            for source, last_s in zip(log.sources, heard_last_s(log), strict=True)
+            if source.simulates and not source.ended
+        ),
+        *(
+            f"the logs{_of(run, several)} are of {present[run]} of {users} users{_of_whom(without_logs(log, run))}"
+            for run, users in had.items()
+            if present[run] < users
+        ),
+        *(
+            f"no task of run {run} was due in the window: its own start is another one (see --rebase)"
+            for run in (runs_outside(log, window_s) if several else ())
+        ),
+    ]
+
+
+def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
+    """That a log has no end, or not that of the run, and since when its users are missing, as far as it says so."""
+    after = "" if last_s is None else f" after {last_s:.1f} s"
+    name, lost = f"{source.client}.{source.engine}{of_run}", f"its {source.users} users count as lost"
+    if source.given_up_why is not None:
+        return f"{name} was given up{after}, as {source.given_up_why}: {lost}"
+    return f"the log of {name} has no end: {lost}" + (after and f", with nothing known of them{after}")
+
+
+def _of_whom(missing: Mapping[str, int]) -> str:
+    """Whose logs are missing."""
+    each = ", ".join(f"{users} of client {client}" for client, users in missing.items())
+    return each and f"; there are none of {each}"
+
+
+def _of(run: str, several: bool) -> str:
+    return f" of run {run}" if several else ""

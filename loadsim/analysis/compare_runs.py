@@ -1,0 +1,389 @@
+"""The comparison of two sets of runs: which runs may be compared, their figures side by side, and the exit status."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from loadsim.analysis.compare import (
+    ALPHA,
+    FIRST_LOOK,
+    MOST_LOOKED_AT,
+    Decision,
+    Difference,
+    Sample,
+    compare,
+    decide,
+    false_claims,
+    repeats_needed,
+)
+from loadsim.analysis.failure_rates import Counts, Side, Unanswered, together
+from loadsim.analysis.summary import summarise
+from loadsim.errors import ConfigError
+from loadsim.report.compare_text import compare_text, percent
+from loadsim.timinglog.merge import STRESS, find_logs, mode_of
+from loadsim.timinglog.reader import read_log
+
+UNDECIDED = 4
+"""The exit status when the runs may be believed, and are too few for the question."""
+
+EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
+
+SAME = ("submission", "event_loop", "users", "day_s", "duration_s", "window_s", "weights", "limits")
+"""Header keys on which all runs must agree."""
+
+LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
+"""Header keys that follow from the seed, too: they must agree, or each seed occur equally often on both sides."""
+
+BASE, NEW = "base", "new"
+
+SCORE = "Score"
+"""What the score is called among the figures; with several client modules, each module's name stands before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`figures` is what `--json` prints, `text` what is printed without it."""
+
+    figures: dict[str, Any]
+    text: str
+    exit_status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: where it was found, its name, the header of an engine's log, and what score.json holds.
+
+    `began` is when its first engine did, by the wall clock (ISO 8601).
+    """
+
+    path: str
+    name: str
+    began: str
+    header: Mapping[str, Any]
+    score: Mapping[str, Any]
+
+    @property
+    def tasks(self) -> dict[str, Mapping[str, Any]]:
+        """The tasks, under names that tell client modules apart where there are several."""
+        modules = self.score["by_protocol"]
+        return {
+            task["task"] if len(modules) == 1 else f"{module}: {task['task']}": task
+            for module, found in modules.items()
+            for task in found["tasks"]
+        }
+
+    @property
+    def scores_ms(self) -> dict[str, float]:
+        """The score, or those of the client modules, where there is one."""
+        modules = self.score["by_protocol"]
+        return {
+            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found["score_ms"]
+            for module, found in modules.items()
+            if found["score_ms"] is not None
+        }
+
+
+def compare_runs(
+    base: Sequence[Path | str],
+    new: Sequence[Path | str],
+    *,
+    max_regression: float | None = None,
+    looks: int = 1,
+    force: bool = False,
+) -> Comparison:
+    """Compare the runs of two sets; each argument (a run directory, a log, or a pattern) is one run.
+
+    `max_regression` is a share: 0.05 lets the score be 5 % worse. `looks` is how often in all one looks at sets that
+    grow; what is found is corrected for that. `force` compares what should not be compared, and says what was wrong
+    with it. Raises `ConfigError` for runs that are no two sets of the same, and for what cannot be read.
+    """
+    runs = {BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]}
+    _check_distinct(runs)
+    ignored = _complaints(runs)
+    if ignored and not force:
+        raise ConfigError(f"compare: {ignored[0]}")
+    tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
+    unanswered = _unanswered(tasks)
+    scores = _samples({side: [run.scores_ms for run in of_side] for side, of_side in runs.items()})
+    less = {sample.name: _answered_less(sample.name, tasks, unanswered, looks) for sample in scores}
+    if max_regression is not None and not scores:
+        raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
+    decisions = (
+        []
+        if max_regression is None
+        else [_decision(sample, max_regression, looks, *less[sample.name]) for sample in scores]
+    )
+    decision = _together(found for found, _ in decisions)
+    found = compare(_samples(_of_each(tasks, "p95_ms")), looks)
+    medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
+    compared = {one.name for one in found}
+    figures: dict[str, Any] = {
+        **{side: [_told(run) for run in of_side] for side, of_side in runs.items()},
+        "name": runs[BASE][0].score["name"],
+        "users": runs[BASE][0].score["users"],
+        "window_s": runs[BASE][0].score["window_s"],
+        "tasks": [
+            {
+                **_figures(one, unanswered[one.name].more),
+                "p50_ratio": medians[one.name],
+                "unanswered": {BASE: unanswered[one.name].base_share, NEW: unanswered[one.name].new_share},
+            }
+            for one in found
+        ],
+        "scores": [_figures(one, less[one.name][0]) for one in compare(scores, looks)],
+        "not_compared": sorted({name for run in _all(tasks) for name, task in run.items() if task["hits"]} - compared),
+        "looks": looks,
+        "max_regression": max_regression,
+        "decision": decision,
+        "more_repeats": _most(more for one, more in decisions if one == decision) if decision == "undecided" else None,
+        "ignored": ignored,
+        "warnings": [
+            *_warnings(runs),
+            *(_told_unanswered(name, one) for name, one in unanswered.items() if one.more and name not in compared),
+        ],
+    }
+    figures["warnings"] += _one_look(figures)
+    return Comparison(figures, compare_text(figures), EXIT_STATUS[decision])
+
+
+def read_run(argument: Path | str) -> Run:
+    """The one run that an argument means. Raises `LogError`, and `ConfigError` for the logs of several runs."""
+    logs = [read_log(path) for path in find_logs([argument])]
+    sources = [source for log in logs for source in log.sources]
+    names = sorted({source.run for source in sources})
+    if len(names) > 1:
+        raise ConfigError(f"{argument}: expected the logs of one run, found those of {', '.join(names)}")
+    for log in logs:
+        if mode_of(log) == STRESS:
+            raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
+    simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
+    began = min((source.wall_clock_start for source in sources if source.wall_clock_start), default="")
+    score = summarise(logs).score
+    if part := score["slice"]:
+        raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
+    return Run(str(argument), names[0], began, simulating.header, score)
+
+
+# --- what may be compared ---------------------------------------------------------------------------------------
+
+
+def _all(sides: Mapping[str, Sequence[Any]]) -> chain[Any]:
+    return chain(*sides.values())
+
+
+def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
+    """The same measurement twice is not two: no `force` makes it so."""
+    seen: dict[str, tuple[str, Run]] = {}
+    for side, of_side in runs.items():
+        for run in of_side:
+            name = run.name or str(Path(run.path).resolve())
+            if name in seen:
+                other, first = seen[name]
+                where = f"twice in {side}" if side == other else "in base and in new"
+                paths = " and ".join(dict.fromkeys((first.path, run.path)))
+                raise ConfigError(f"compare: expected each run once, found {name} {where} ({paths})")
+            seen[name] = side, run
+
+
+def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """What speaks against comparing these runs, each on one line."""
+    return [
+        *(
+            f"{run.path}: expected a valid run, found an invalid one: {'; '.join(run.score['verdict']['reasons'])}"
+            for run in _all(runs)
+            if run.score["verdict"]["validity"] == "invalid"
+        ),
+        *chain(*(_differing(runs, key, _header(key)) for key in SAME)),
+        *_differing(runs, "client modules", lambda run: ", ".join(run.score["by_protocol"])),
+        *_differing(runs, "tasks in the score", _scored),
+        *_differing_loads(runs),
+    ]
+
+
+def _header(key: str) -> Callable[[Run], Any]:
+    return lambda run: run.header.get(key)
+
+
+def _digest(key: str) -> Callable[[Run], str]:
+    """As much of a digest as tells it from another."""
+    return lambda run: str(run.header.get(key))[:12]
+
+
+def _scored(run: Run) -> str:
+    return "; ".join(", ".join(found["covers"]["scored"]) for found in run.score["by_protocol"].values())
+
+
+def _differing(
+    runs: Mapping[str, Sequence[Run]], key: str, of: Callable[[Run], Any], expected: str = "the same in all runs"
+) -> list[str]:
+    first = runs[BASE][0]
+    other = next((run for run in _all(runs) if of(run) != of(first)), None)
+    if other is None:
+        return []
+    return [f"{key}: expected {expected}, found {of(first)} in {first.path} and {of(other)} in {other.path}"]
+
+
+def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Nothing, where all runs had the same load, or where each load was made equally often on both sides."""
+    loads = {
+        side: Counter(tuple(run.header.get(key) for key in LOAD) for run in of_side) for side, of_side in runs.items()
+    }
+    if loads[BASE] == loads[NEW]:
+        return []
+    expected = "the same in all runs, or each equally often in base and in new"
+    return list(chain(*(_differing(runs, key, _digest(key), expected) for key in LOAD)))
+
+
+def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """What does not forbid the comparison, and should be known to whoever believes it."""
+    warnings = []
+    if any(run.score["embedded"] for run in _all(runs)):
+        warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
+    for run in _all(runs):
+        verdict = run.score["verdict"]
+        if verdict["validity"] == "degraded" or not verdict["passed"]:
+            said = "degraded" if verdict["validity"] == "degraded" else "criteria missed"
+            warnings.append(f"{run.path}: {said}: {'; '.join(verdict['reasons'])}")
+    if any(run.header.get("start_state_digest") is None for run in _all(runs)):
+        warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
+    told: dict[str, Callable[[Run], Any]] = {
+        "software": _header("software"),
+        "engines": lambda run: run.score["engines"],
+        "client machines": lambda run: run.score["clients"],
+    }
+    for what, of in told.items():
+        if len(found := {str(of(run)) for run in _all(runs)}) > 1:
+            warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
+    began = {side: [run.began for run in of_side] for side, of_side in runs.items()}
+    if all(_all(began)) and min(map(len, began.values())) > 1:
+        (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
+        if max(earlier) < min(later):
+            warnings.append(
+                f"all runs of {first} were made before all of {second}: what changed on the machines in between looks"
+                " like a difference of the servers; take turns where you can"
+            )
+    return warnings
+
+
+# --- figures ----------------------------------------------------------------------------------------------------
+
+
+def _of_each(
+    tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], key: str
+) -> dict[str, list[dict[str, float]]]:
+    return {
+        side: [{name: task[key] for name, task in of_run.items() if task["hits"]} for of_run in of_side]
+        for side, of_side in tasks.items()
+    }
+
+
+def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]:
+    """A sample of each figure that all runs have, in the order of the first run."""
+    return [
+        Sample(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
+        for name in found[BASE][0]
+        if all(name in of_run for of_run in _all(found))
+    ]
+
+
+def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, Unanswered]:
+    """By name, of every task of any run."""
+
+    def counts(name: str, side: str) -> list[Counts]:
+        found = [of_run[name] for of_run in tasks[side] if name in of_run]
+        return [Counts(task["planned"], task["planned"] - task["hits"]) for task in found]
+
+    names = sorted({name for of_run in _all(tasks) for name in of_run})
+    return {name: Unanswered(counts(name, BASE), counts(name, NEW)) for name in names}
+
+
+def _answered_less(
+    score: str,
+    tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
+    unanswered: Mapping[str, Unanswered],
+    looks: int,
+) -> tuple[Side | None, bool]:
+    """The side that answered less of a task that the score of this name covers, and whether that is shown."""
+    module = score.removesuffix(SCORE)
+    scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task["weight"]}
+    of_score = (one for name, one in unanswered.items() if name in scored and name.startswith(module))
+    return together(of_score, looks)
+
+
+def _told_unanswered(name: str, one: Unanswered) -> str:
+    return f"{name}: not answered were {percent(one.base_share)} in base, {percent(one.new_share)} in new"
+
+
+def _figures(one: Difference, less: Side | None) -> dict[str, Any]:
+    """What a side that answered less won by it is no difference."""
+    won = (one.change, less) in (("faster", NEW), ("slower", BASE))
+    return {
+        **asdict(one),
+        "difference_ms": one.difference_ms,
+        "change": None if won else one.change,
+        "answered_less": less,
+    }
+
+
+def _one_look(figures: Mapping[str, Any]) -> list[str]:
+    """Return how often one finds what is not there, by looking after each run until something is found."""
+    runs = min(len(figures[BASE]), len(figures[NEW]), MOST_LOOKED_AT)
+    found = figures["decision"] in ("passed", "failed") or any(
+        one["change"] for one in (*figures["tasks"], *figures["scores"])
+    )
+    if figures["looks"] > 1 or runs <= FIRST_LOOK or not found:
+        return []
+    return [
+        f"p, intervals and decision hold for one look: with one after each run from {FIRST_LOOK} to {runs}, until"
+        f" something is shown, a figure of equal servers differs in {100 * false_claims(runs):.0f} % of comparisons,"
+        f" not {100 * ALPHA:.0f} %; see --looks"
+    ]
+
+
+def _told(run: Run) -> dict[str, Any]:
+    verdict = run.score["verdict"]
+    return {
+        "path": run.path,
+        "run": run.name,
+        "began": run.began or None,
+        "server": run.score["server"],
+        "scores_ms": run.scores_ms,
+        "done": run.score["done"],
+        "failed": run.score["failed"],
+        "validity": verdict["validity"],
+        "passed": verdict["passed"],
+    }
+
+
+def _decision(
+    sample: Sample, max_regression: float, looks: int, less: Side | None, shown: bool
+) -> tuple[Decision, int | None]:
+    """By the interval; but who answers less does not pass, and fails when it is shown that he does.
+
+    A new server that is slower than the rest of what base answered has not failed yet.
+    """
+    (difference,) = compare([sample], looks)
+    decision = decide(difference, max_regression)
+    if less == NEW and decision != "failed":
+        return "failed" if shown else "undecided", None
+    if less == BASE and decision == "failed":
+        return "undecided", None
+    return decision, repeats_needed(sample, max_regression, looks) if decision == "undecided" else None
+
+
+def _together(decisions: Iterable[Decision]) -> Decision | None:
+    """Of several client modules: failed when one has, passed when all have."""
+    worst_first: tuple[Decision, ...] = ("failed", "undecided", "passed")
+    found = set(decisions)
+    return next((decision for decision in worst_first if decision in found), None)
+
+
+def _most(repeats: Iterable[int | None]) -> int | None:
+    """The most; None where one is None, which is more than any number."""
+    found = list(repeats)
+    return None if None in found else max(one for one in found if one is not None)

@@ -1,0 +1,212 @@
+"""Criteria: what the figures of `score.json` are held against, and what came of each.
+
+A criterion is named by its figure, as that is found in `score.json`: its keys with dots between them, those of a task
+below `tasks.NAME`. Where there are several client modules, the score and tasks are those of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadsim.analysis.score import DEFAULT_WEIGHTS
+
+SCORES = ("score_ms", "response_score_ms")
+"""The figures that are of one client module, and that a closed loop does not have."""
+
+OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share")
+"""The last parts of the names of default criteria that ask for what was due: in a closed loop nothing is."""
+
+Limits = Mapping[str, float]
+"""By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
+
+DEFAULT_CRITERIA: Mapping[str, Limits] = {
+    "score_ms": {"below": 1000},
+    "response_score_ms": {"below": 5000},
+    "failed_share": {"max": 0.01},
+    "done_share": {"min": 0.98},
+    "down_share": {"max": 0.01},
+    "logon_failed_share": {"max": 0.01},
+    "delivery.undelivered_at_end": {"max": 0},
+    "delivery.duplicates": {"max": 0},
+    "delivery.p95_ms": {"below": 60_000},
+    "tasks.scored.response_p95_ms": {"below": 5000},
+    "tasks.scored.failed_share": {"max": 0.01},
+    "tasks.scored.done_share": {"min": 0.98},
+}
+"""For logs that do not say what is wanted; those that do name every criterion. Where the limits come from is told with
+those of a scenario (`model.criteria.DEFAULT`)."""
+
+SCORED = "tasks.scored."
+"""The beginning of a criterion that holds for each scored task, unless one of its own says otherwise."""
+
+OLDER_DEFAULT: Mapping[str, Limits] = {
+    name: DEFAULT_CRITERIA[name] for name in ("score_ms", "failed_share", "delivery.undelivered_at_end")
+}
+
+OLDER = {
+    "score_ms_max": ("score_ms", "below"),
+    "failed_max": ("failed_share", "max"),
+    "undelivered_max": ("delivery.undelivered_at_end", "max"),
+}
+"""Criteria in the headers of the first logs, and their names of today; of what they do not name, the defaults of
+those days hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One criterion and its figure: None when it was not measured, infinite when what was waited for never came.
+
+    `each`: it is that of one task, by a criterion that holds for each scored task.
+    """
+
+    name: str
+    limits: Limits
+    figure: float | None
+    each: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether the figure keeps all limits; one that was not measured keeps none."""
+        return self.figure is not None and _keeps(self.figure, self.limits)
+
+    @property
+    def found(self) -> str:
+        """The figure in words; never rounded to where it would seem to have come out the other way."""
+        if self.figure is None:
+            return "not measured"
+        if math.isinf(self.figure):
+            return "inf"
+        rounded = _rounded(self.name, self.figure)
+        if _keeps(rounded, self.limits) != self.passed:
+            return _in_words(self.name, self.figure)
+        return _in_words(self.name, rounded, decimals=1)
+
+    @property
+    def wanted(self) -> str:
+        """The limits in words."""
+        words = {"min": "at least", "max": "at most", "below": "below"}
+        return " and ".join(f"{words[limit]} {_in_words(self.name, value)}" for limit, value in self.limits.items())
+
+    @property
+    def text(self) -> str:
+        """All in one line."""
+        return f"{self.name} {'was ' if self.figure is None else ''}{self.found}, {self.wanted} wanted"
+
+
+def missed_texts(results: Sequence[Result]) -> list[str]:
+    """Return a line for each criterion that was missed, and one for all tasks that miss what holds for each of them."""
+    missed = [result for result in results if not result.passed]
+    lines = [result.text for result in missed if not result.each]
+    of_each: dict[tuple[str, str], list[Result]] = {}
+    for result in missed:
+        if result.each:
+            of_each.setdefault((result.name.rpartition(".")[2], result.wanted), []).append(result)
+    for (last, wanted), of_tasks in of_each.items():
+        each = [f"{one.name.rpartition('.')[0].removeprefix('tasks.')} {one.found}" for one in of_tasks]
+        lines.append(of_tasks[0].text if len(of_tasks) == 1 else f"{last} of {', '.join(each)}; {wanted} wanted")
+    return lines
+
+
+def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
+    """The criteria in a log's header by their names; None is one that is off."""
+    found: Mapping[str, Any] = header.get("criteria") or {}
+    if found.keys() - OLDER.keys():
+        return dict(found)
+    older = {OLDER[key][0]: None if most is None else {OLDER[key][1]: most} for key, most in found.items()}
+    return {**OLDER_DEFAULT, **older} if older else dict(DEFAULT_CRITERIA)
+
+
+def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
+    """The result of each criterion that is on; `score` has the figures of `score.json`.
+
+    One of a task or of a score that names no client module holds for each of several. A closed loop has no score and
+    no plan, and no criterion of them.
+    """
+    results = []
+    for name, limits in criteria.items():
+        if limits is None or (score["throughput"] and name.rpartition(".")[2] in OF_THE_PLAN):
+            continue
+        if name.startswith(SCORED):
+            each_task = _of_scored_tasks(name.removeprefix(SCORED), score)
+            names = [own for own, common in each_task.items() if not criteria.keys() & {own, common}]
+            results += [Result(own, limits, figure(score, own), each=True) for own in names]
+        else:
+            results += [Result(each, limits, figure(score, each)) for each in _names(name, score)]
+    return tuple(results)
+
+
+def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
+    """Names of a figure of every scored task that was due, with and without its client module.
+
+    With one client module, the two are the same. A closed loop scores nothing: there it holds for the tasks that have
+    a weight by default.
+    """
+    modules = score["by_protocol"]
+    weighing = DEFAULT_WEIGHTS if score["throughput"] else ()
+    return {
+        (f"by_protocol.{module}.{name}" if len(modules) > 1 else name): name
+        for module, found in modules.items()
+        for task in found["tasks"]
+        if (task["weight"] > 0 or task["task"] in weighing) and task["planned"]
+        for name in [f"tasks.{task['task']}.{last}"]
+    }
+
+
+def figure(score: Mapping[str, Any], name: str) -> float | None:
+    """The figure of this name in `score.json`; None where there is none."""
+    found: Any = score
+    for key in name.split("."):
+        if isinstance(found, list):
+            found = next((row for row in found if row["task"] == key), None)
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    measured = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if measured or found == "inf" else None
+
+
+def _names(name: str, score: Mapping[str, Any]) -> list[str]:
+    of_module = name in SCORES or name.startswith(("tasks.", "inbox."))
+    modules = score["by_protocol"]
+    return [f"by_protocol.{module}.{name}" for module in modules] if of_module and len(modules) > 1 else [name]
+
+
+def _keeps(figure: float, limits: Limits) -> bool:
+    return (
+        figure >= limits.get("min", -math.inf)
+        and figure <= limits.get("max", math.inf)
+        and figure < limits.get("below", math.inf)
+    )
+
+
+_SCALES = {"%": 100, "MiB": 2**-20}
+"""What a figure of score.json is multiplied by to be shown in a unit."""
+
+
+def _rounded(name: str, figure: float) -> float:
+    """To what people want to read: a tenth of a millisecond, four digits of a share."""
+    scale = _SCALES.get(_unit(name), 1)
+    return float(f"{figure:.4g}") if scale > 1 else round(figure * scale, 1) / scale
+
+
+def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
+    """With its unit; of a count or a share as many decimals as it has."""
+    unit = _unit(name)
+    figure *= _SCALES.get(unit, 1)
+    return (
+        f"{figure:.15g} {unit}".rstrip() if decimals is None or unit in ("", "%") else f"{figure:.{decimals}f} {unit}"
+    )
+
+
+def _unit(name: str) -> str:
+    """What a name says of its figure; nothing for a count."""
+    *_, group, last = ("", *name.split("."))
+    if last.endswith("_share") or last == "share":
+        return "%"
+    if last.endswith("_ms") or group.endswith("_ms"):
+        return "ms"
+    if last.endswith("_per_s") or group in ("by_task", "commands"):
+        return "per s"
+    return "MiB" if last.endswith("_bytes") else ""

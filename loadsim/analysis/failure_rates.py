@@ -1,0 +1,100 @@
+"""What of a task was not answered in two sets of runs: it has no time, and the times of the rest may flatter a server.
+
+A server that refuses half of its tasks has time for the others, and one that lets the slowest run into their time limit
+has fast ones left. So times are compared only where about as much was answered on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from loadsim.analysis.compare import ALPHA, error_and_freedom
+from loadsim.analysis.student import two_sided_p
+
+MORE_SHARE = 0.01
+LEAST_MORE = 5
+"""A side answers less when it leaves a larger share unanswered, by more than so much of all, and by so many tasks: a
+single one among twenty is chance."""
+
+Side = Literal["base", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of a task in one run: how many were due, and how many of them failed, never began or did not end."""
+
+    planned: int
+    unanswered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The counts of a task in each run of two sides that has it."""
+
+    base: Sequence[Counts]
+    new: Sequence[Counts]
+
+    @property
+    def base_share(self) -> float:
+        """What was not answered, of what was due in all runs of base; 0 when nothing was."""
+        return _share(self.base)
+
+    @property
+    def new_share(self) -> float:
+        """The same of new."""
+        return _share(self.new)
+
+    @property
+    def more(self) -> Side | None:
+        """The side that answered less, or None where both answered about as much."""
+        by_share = self.new_share - self.base_share
+        by_tasks = by_share * sum(run.planned for run in (self.new if by_share > 0 else self.base))
+        if abs(by_share) <= MORE_SHARE or abs(by_tasks) < LEAST_MORE:
+            return None
+        return "new" if by_share > 0 else "base"
+
+    def shown(self, looks: int = 1) -> bool:
+        """Whether it is more than runs differ by anyway: Welch's test of their shares, as of their times.
+
+        This is one of so many looks. Runs that are all alike vary as if each task were answered or not by chance, at
+        least.
+        """
+        sides = [np.array([_share([run]) for run in side if run.planned]) for side in (self.base, self.new)]
+        if min(map(len, sides)) < 2:
+            return False
+        share = _share([*self.base, *self.new])
+        base, new = (
+            np.maximum(
+                shares.var(ddof=1), share * (1 - share) * np.mean([1 / run.planned for run in side if run.planned])
+            )
+            for shares, side in zip(sides, (self.base, self.new), strict=True)
+        )
+        error, freedom = error_and_freedom(base, new, (len(sides[0]), len(sides[1])))
+        if not error:
+            return False
+        return bool(
+            two_sided_p(np.array([(sides[1].mean() - sides[0].mean()) / error]), np.array([freedom]))[0]
+            <= ALPHA / looks
+        )
+
+
+def _share(runs: Iterable[Counts]) -> float:
+    runs = list(runs)
+    planned = sum(run.planned for run in runs)
+    return sum(run.unanswered for run in runs) / planned if planned else 0.0
+
+
+def together(tasks: Iterable[Unanswered], looks: int = 1) -> tuple[Side | None, bool]:
+    """Which side answered less of some task (new, if either did of one), and whether that is shown of one."""
+    tasks = list(tasks)
+    for side in _SIDES:
+        if of_side := [task for task in tasks if task.more == side]:
+            return side, any(task.shown(looks) for task in of_side)
+    return None, False
+
+
+_SIDES: Sequence[Side] = ("new", "base")

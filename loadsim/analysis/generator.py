@@ -1,0 +1,268 @@
+"""How the generator was while it measured: its engines, and the machines they ran on, over a window.
+
+Engines are looked at one by one and never averaged: the times of one that was late are wrong, however well the others
+did. Percentiles of lags are exact, over every tick of the window.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.score import percentile
+from loadsim.timinglog.reader import Source, TimingLog
+from loadsim.timinglog.records import MAKERS
+
+TICK_S = 0.01
+"""The ticks of a sample of lags lie this far apart."""
+
+UNOBSERVED_S = 5.0
+"""A longer time between samples is a gap. A machine takes one each second; a stopped parent process takes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """A figure of a short time of the run; instants in seconds from the common start."""
+
+    begin_s: float
+    end_s: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """One engine over the window; None where nobody looked.
+
+    Lags are those of its event loop, and `lags` has the 99th percentile (ms) second by second. `cpu_share` is of one
+    core, on average; `cpu` second by second. Memory, files and the collector's longest pause are the most there were;
+    `clock_steps` are instants (s) and by how much the wall clock was set (ms). `stolen` is the share of all its
+    machine's cores that others on the same hardware took, second by second. `began_late_ms` is how long after the
+    common start it began, whenever the window is.
+    """
+
+    name: str
+    lag_p50_ms: float | None = None
+    lag_p99_ms: float | None = None
+    lag_max_ms: float | None = None
+    lags: Sequence[Second] = ()
+    cpu_share: float | None = None
+    cpu: Sequence[Second] = ()
+    rss_bytes: int | None = None
+    open_files: int | None = None
+    gc_max_ms: float | None = None
+    clock_steps: Sequence[tuple[float, float]] = ()
+    stolen: Sequence[Second] = ()
+    began_late_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineHealth:
+    """One machine over the window; None stands for figures that were not, or could not be, observed.
+
+    Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test
+    runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart. `unobserved_s` has
+    the begin and the end of each gap between its samples while its engines took theirs.
+    """
+
+    name: str
+    cores: int | None = None
+    cpu_share: float | None = None
+    stolen_share: float | None = None
+    memory_available_bytes: int | None = None
+    segments_sent: int = 0
+    segments_sent_again: int = 0
+    server_here: bool | None = None
+    shares_cpus: bool | None = None
+    pinned: bool = False
+    unobserved_s: tuple[tuple[float, float], ...] = ()
+
+
+def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[EngineHealth, ...]:
+    """Every engine's health, in the order of their names; those of several runs are several engines."""
+    samples = _samples(log, window_s)
+    stolen = {
+        (source.run, source.client): _seconds(samples[_maker(source)], "stolen_share", window_s)
+        for source in log.sources
+        if not source.simulates
+    }
+    return tuple(
+        replace(
+            _engine_health(f"{_machine(log, source)}.{source.engine}", samples[_maker(source)], window_s),
+            stolen=stolen.get((source.run, source.client), ()),
+            began_late_ms=source.began_late_ms,
+        )
+        for source in log.sources
+        if source.simulates
+    )
+
+
+def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[MachineHealth, ...]:
+    """The health of every machine that was watched, in the order of their names."""
+    samples = _samples(log, window_s)
+    return tuple(
+        replace(
+            _machine_health(
+                _machine(log, source),
+                source,
+                [one.found for one in samples[_maker(source)] if one.ended_in(window_s) and "core_shares" in one.found],
+            ),
+            unobserved_s=_gaps(
+                samples[_maker(source)],
+                [one for engine in log.sources if _on(engine, source) for one in samples[_maker(engine)]],
+                window_s,
+            ),
+        )
+        for source in log.sources
+        if not source.simulates
+    )
+
+
+def _on(engine: Source, machine: Source) -> bool:
+    return engine.simulates and (engine.run, engine.client) == (machine.run, machine.client)
+
+
+def _gaps(
+    samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: tuple[float, float]
+) -> tuple[tuple[float, float], ...]:
+    """Return the times in the window without a sample of a machine, while its engines took theirs.
+
+    A machine that was never observed has no gaps.
+    """
+    if not samples or not of_engines:
+        return ()
+    begin_s = max(window_s[0], min(one.begin_s for one in of_engines))
+    end_s = min(window_s[1], max(one.end_s for one in of_engines))
+    instants = [begin_s, *(one.end_s for one in samples if begin_s < one.end_s < end_s), end_s]
+    return tuple(between for between in pairwise(instants) if between[1] - between[0] > UNOBSERVED_S)
+
+
+def _maker(source: Source) -> tuple[str, ...]:
+    return tuple(getattr(source, maker) for maker in MAKERS)
+
+
+def _machine(log: TimingLog, source: Source) -> str:
+    """A machine's name, with the run where there are several."""
+    return f"{source.run}: {source.client}" if len({one.run for one in log.sources}) > 1 else source.client
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A sample and the time that it is about, in seconds from the common start."""
+
+    begin_s: float
+    end_s: float
+    found: Mapping[str, Any]
+
+    def ended_in(self, window_s: tuple[float, float]) -> bool:
+        """Whether it was taken in [begin, end)."""
+        return window_s[0] <= self.end_s < window_s[1]
+
+
+def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple[str, ...], list[_Sample]]:
+    """By client, engine and run, the samples taken in the window and the next one: its first ticks may belong to it."""
+    samples = defaultdict(list)
+    last_s: dict[tuple[str, ...], float] = {}
+    whose = _maker(log.sources[0])
+    for found in log.health:
+        at_s = found.get("at_s")
+        if at_s is None:
+            continue
+        maker = tuple(found.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
+        sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)
+        last_s[maker] = at_s
+        if sample.end_s >= window_s[0] and sample.begin_s < window_s[1]:
+            samples[maker].append(sample)
+    return samples
+
+
+def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float, float]) -> EngineHealth:
+    lags, gathered = [], [np.zeros(0, np.int64)]
+    for sample in samples:
+        first_s, lags_us = _ticks_in(sample, window_s)
+        if len(lags_us):
+            gathered.append(lags_us)
+            lags.append(Second(first_s, first_s + len(lags_us) * TICK_S, _of_some_ms(lags_us, 99)))
+    all_us = np.concatenate(gathered)
+    inside = [sample for sample in samples if sample.ended_in(window_s)]
+    return EngineHealth(
+        name=name,
+        lag_p50_ms=_percentile_ms(all_us, 50),
+        lag_p99_ms=_percentile_ms(all_us, 99),
+        lag_max_ms=_percentile_ms(all_us, 100),
+        lags=tuple(lags),
+        cpu_share=_mean(inside, "cpu_share"),
+        cpu=_seconds(samples, "cpu_share", window_s),
+        rss_bytes=_most(inside, "rss_bytes"),
+        open_files=_most(inside, "open_files"),
+        gc_max_ms=_most(inside, "gc_max_ms"),
+        clock_steps=tuple(
+            (sample.end_s, sample.found["clock_step_ms"]) for sample in inside if "clock_step_ms" in sample.found
+        ),
+    )
+
+
+def _machine_health(name: str, source: Source, samples: Sequence[Mapping[str, Any]]) -> MachineHealth:
+    def mean(name: str) -> float | None:
+        return float(np.mean([sample[name] for sample in samples])) if samples else None
+
+    return MachineHealth(
+        name=name,
+        cores=len(samples[0]["core_shares"]) if samples else None,
+        cpu_share=mean("cpu_share"),
+        stolen_share=mean("stolen_share"),
+        memory_available_bytes=min((sample["memory_available_bytes"] for sample in samples), default=None),
+        segments_sent=sum(sample["segments_sent"] for sample in samples),
+        segments_sent_again=sum(sample["segments_sent_again"] for sample in samples),
+        server_here=source.facts.get("server_here"),
+        shares_cpus=source.facts.get("shares_cpus"),
+        pinned=bool(source.facts.get("pinned")),
+    )
+
+
+def _seconds(samples: Sequence[_Sample], name: str, window_s: tuple[float, float]) -> tuple[Second, ...]:
+    return tuple(
+        Second(sample.begin_s, sample.end_s, sample.found[name])
+        for sample in samples
+        if name in sample.found and sample.ended_in(window_s)
+    )
+
+
+def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, NDArray[np.int64]]:
+    """The lags of the ticks that were due in the window, and when the first of them was.
+
+    As tasks, ticks belong to where they were due. In a log that does not say when that was, they do to their sample.
+    """
+    lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
+    if "lags_from_ns" not in sample.found or not len(lags_us):
+        return sample.begin_s, lags_us if sample.ended_in(window_s) else lags_us[:0]
+    first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
+    due_s = first_s + np.arange(len(lags_us)) * TICK_S
+    counted = (due_s >= window_s[0]) & (due_s < window_s[1])
+    if not counted.any():
+        return first_s, lags_us[:0]
+    return first_s + float(np.argmax(counted)) * TICK_S, lags_us[counted]
+
+
+def _percentile_ms(samples_us: NDArray[Any], percent: int) -> float | None:
+    return _of_some_ms(samples_us, percent) if len(samples_us) else None
+
+
+def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:
+    return percentile(np.sort(samples_us), percent) / 1000
+
+
+def _mean(samples: Sequence[_Sample], name: str) -> float | None:
+    """The average of a share over time: a sample of five seconds counts five times."""
+    told = [sample for sample in samples if name in sample.found]
+    weights = [max(one.end_s - one.begin_s, 0.0) for one in told]
+    return float(np.average([one.found[name] for one in told], weights=weights)) if sum(weights) else None
+
+
+def _most(samples: Iterable[_Sample], name: str) -> Any:
+    return max((sample.found[name] for sample in samples if name in sample.found), default=None)

@@ -1,0 +1,72 @@
+"""Failures of the generator itself, over a whole run: each one makes the run invalid.
+
+A task in which the generator failed has the outcome `generator`. Engines count all other failures of their own, between
+tasks and in callbacks, in facts of their logs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import GENERATOR, OUTCOME
+
+OUTSIDE_TASKS, USERS_GIVEN_UP = "own_faults", "users_given_up"
+"""Facts of an engine: the number of its own failures outside of tasks, by kind; the number of users it gave up."""
+
+MOST_KINDS = 3
+"""The most kinds that a reason names."""
+
+
+def own_faults(log: TimingLog) -> list[str]:
+    """Return the reasons for which the runs of a log are invalid."""
+    in_tasks, outside = Counter[str](), Counter[str]()
+    for (_, kind), times in _in_tasks(log).items():
+        in_tasks[kind] += times
+    for source in log.sources:
+        outside.update({str(kind): int(times) for kind, times in (source.facts.get(OUTSIDE_TASKS) or {}).items()})
+    given_up = sum(int(source.facts.get(USERS_GIVEN_UP) or 0) for source in log.sources)
+    users = sum(source.users for source in log.sources)
+    reasons = []
+    if in_tasks:
+        reasons.append(f"the generator itself failed in {_count(in_tasks.total(), 'task')}: {_kinds(in_tasks)}")
+    if outside:
+        reasons.append(
+            f"the generator itself failed {_count(outside.total(), 'time')} between tasks: {_kinds(outside)}"
+        )
+    if given_up:
+        reasons.append(f"the generator gave up {given_up} of {users} users after an internal error")
+    return reasons
+
+
+def failing_clients(log: TimingLog) -> set[str]:
+    """Return the names of the client machines with failures of their own."""
+    told = {source.client for source in log.sources if source.facts.keys() & {OUTSIDE_TASKS, USERS_GIVEN_UP}}
+    return told | {client for client, _ in _in_tasks(log)}
+
+
+def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:
+    """Count the tasks in which the generator failed, by client machine and kind."""
+    times = Counter[tuple[str, str]]()
+    for tasks in log.pieces("tasks"):
+        failed = tasks["outcome"] == OUTCOME[GENERATOR]
+        if failed.any():
+            makers, errors = tasks["client"][failed].tolist(), tasks["error"][failed].tolist()
+            times.update(
+                (log.strings[client], log.strings[error]) for client, error in zip(makers, errors, strict=True)
+            )
+    return times
+
+
+def _kinds(times: Counter[str]) -> str:
+    """Return the most frequent kinds; if there are several, with their counts."""
+    if len(times) == 1:
+        return next(iter(times))
+    by_number = sorted(times.items(), key=lambda one: (-one[1], one[0]))
+    named = [f"{kind} ({often})" for kind, often in by_number[:MOST_KINDS]]
+    more = [_count(len(times) - MOST_KINDS, "more kind")] if len(times) > MOST_KINDS else []
+    return ", ".join(named + more)
+
+
+def _count(many: int, what: str) -> str:
+    return f"{many} {what}" + ("" if many == 1 else "s")

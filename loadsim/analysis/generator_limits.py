@@ -1,0 +1,182 @@
+"""Whether the generator may have measured itself: each limit with its figure, when it was exceeded, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
+
+LEAST_LAG_LIMIT_MS = 2.0
+"""No server is so fast that the loop's lag has to stay below this."""
+
+GAP_S = 3.0
+"""Times above a limit that lie no further apart are one time: each second's figure is of a hundred ticks only."""
+
+STOLEN_MEANWHILE_SHARE = 0.02
+"""From this on, what others on the same hardware took is told where a loop was late: it may well be why."""
+
+MOST_UNOBSERVED_S = 30.0
+"""A longer gap between a machine's samples makes a run invalid, a shorter one degrades it. In a longer gap the
+generator could have been too busy for the whole of the shortest window that counts (`limits.window_s`)."""
+
+BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
+"""Above these, a warning: of all cores taken, taken by others on the same hardware, of all segments sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """What is known about the generator. `lateness_p95_ms` is over the tasks of the window, `late` second by second."""
+
+    lateness_p95_ms: float | None = None
+    late: Sequence[Second] = ()
+    engines: Sequence[EngineHealth] = ()
+    machines: Sequence[MachineHealth] = ()
+    event_loop: str | None = None
+
+
+def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> float | None:
+    """What the 99th percentile of an event loop's lag may be, for a server whose fastest scored task takes this long.
+
+    None when it may be anything.
+    """
+    allowed_ms = []
+    if limits["generator_lag_p99_ms"] is not None:
+        allowed_ms.append(float(limits["generator_lag_p99_ms"]))
+    if limits["generator_lag_share"] is not None and fastest_p95_ms is not None:
+        allowed_ms.append(max(LEAST_LAG_LIMIT_MS, limits["generator_lag_share"] * fastest_p95_ms))
+    return min(allowed_ms, default=None)
+
+
+def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: float | None) -> list[str]:
+    """Every limit that the generator did not keep, with when that was."""
+    late_limit_ms, cpu_limit = limits["generator_lateness_p95_ms"], limits["generator_cpu"]
+    lag_limit = lag_limit_ms(limits, fastest_p95_ms)
+    reasons = []
+    if _above(generator.lateness_p95_ms, late_limit_ms):
+        reasons.append(
+            f"the generator was late: 95th percentile {generator.lateness_p95_ms:.1f} ms, at most {late_limit_ms:g} ms"
+            f" allowed{_moment(generator.late, late_limit_ms)}"
+        )
+    for engine in generator.engines:
+        if _above(engine.began_late_ms, late_limit_ms):
+            reasons.append(
+                f"engine {engine.name} began {engine.began_late_ms:.1f} ms after the common start, at most"
+                f" {late_limit_ms:g} ms allowed"
+            )
+        if _above(engine.lag_p99_ms, lag_limit):
+            reasons.append(
+                f"the event loop of engine {engine.name} was late: 99th percentile {engine.lag_p99_ms:.1f} ms, at most"
+                f" {lag_limit:.3g} ms allowed{_moment(engine.lags, lag_limit)}{_stolen_meanwhile(engine, lag_limit)}"
+            )
+        if _above(engine.cpu_share, cpu_limit):
+            reasons.append(
+                f"engine {engine.name} took {engine.cpu_share:.0%} of a core, at most {cpu_limit:.0%} allowed"
+                f"{_moment(engine.cpu, cpu_limit)}"
+            )
+    return reasons
+
+
+def unobserved(generator: Generator) -> tuple[list[str], list[str]]:
+    """Return the gaps without samples of machines: those that make a run invalid, and those that degrade it."""
+    too_long: list[str] = []
+    shorter: list[str] = []
+    for machine in generator.machines:
+        if not machine.unobserved_s:
+            continue
+        longest = max(machine.unobserved_s, key=lambda gap: gap[1] - gap[0])
+        length_s = sum(end_s - begin_s for begin_s, end_s in machine.unobserved_s)
+        reason = (
+            f"{machine.name} was not observed for {length_s:.0f} s, longest from {longest[0]:.0f} s to"
+            f" {longest[1]:.0f} s of the run: how busy it was then is not known"
+        )
+        (too_long if longest[1] - longest[0] > MOST_UNOBSERVED_S else shorter).append(reason)
+    return too_long, shorter
+
+
+def _above(figure: float | None, limit: float | None) -> bool:
+    return figure is not None and limit is not None and figure > limit
+
+
+def advice(generator: Generator) -> str:
+    """What may help a generator that did not keep its limits, the cheapest first."""
+    ways = []
+    if any(_above(machine.stolen_share, STOLEN_SHARE) for machine in generator.machines):
+        ways.append("hardware that is not shared with others")
+    if generator.event_loop is not None and "uvloop" not in generator.event_loop:
+        ways.append("uvloop (pip install 'loadsim[fast]')")
+    if any(machine.shares_cpus and (machine.cores or 2) > 1 for machine in generator.machines):
+        ways.append("--pin, which keeps server and generator apart")
+    idle = [machine for machine in generator.machines if not _above(machine.cpu_share, BUSY_SHARE)]
+    if not generator.machines or len(generator.engines) < sum(machine.cores or 0 for machine in idle):
+        ways.append("more engines")
+    return ", ".join([*ways, "fewer users", "another machine for the generator"])
+
+
+def suspicious(generator: Generator, embedded: bool) -> list[str]:
+    """What does not make a run invalid, and should be known; that the embedded server is near is no news."""
+    warnings = []
+    for machine in generator.machines:
+        if machine.shares_cpus and not embedded:
+            warnings.append(
+                f"the server runs on the same cores of {machine.name} as the generator: --pin keeps them apart, another"
+                " machine does it better"
+            )
+        if _above(machine.cpu_share, BUSY_SHARE):
+            warnings.append(f"{machine.cpu_share:.0%} of the cores of {machine.name} were taken")
+        if _above(machine.stolen_share, STOLEN_SHARE):
+            warnings.append(f"others on the same hardware took {machine.stolen_share:.0%} of the CPU of {machine.name}")
+        again, sent = machine.segments_sent_again, machine.segments_sent
+        if again > SENT_AGAIN_SHARE * sent:
+            warnings.append(f"{machine.name} sent {again} of {sent} TCP segments again: the network lost them")
+    for client, steps in _clock_steps(generator.engines).items():
+        warnings += [
+            f"the wall clock of {client} was set by {by_ms / 1000:+.3f} s, {at_s:.0f} s into the run"
+            for at_s, by_ms in steps
+        ]
+    return warnings
+
+
+def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:
+    """By machine: its engines all see the same clock, and the one that saw most steps missed none."""
+    steps: dict[str, Sequence[tuple[float, float]]] = {}
+    for engine in engines:
+        client = engine.name.rpartition(".")[0]
+        steps[client] = max(steps.get(client, ()), engine.clock_steps, key=len)
+    return steps
+
+
+def _moment(seconds: Sequence[Second], limit: float | None) -> str:
+    """When a figure was above its limit: in how much of the time, and the longest stretch of it."""
+    above = [second for second in seconds if _above(second.value, limit)]
+    if not above:
+        return ""
+    stretches = [[above[0]]]
+    for second in above[1:]:
+        if second.begin_s - stretches[-1][-1].end_s > GAP_S:
+            stretches.append([])
+        stretches[-1].append(second)
+    longest = max(stretches, key=len)
+    return (
+        f"; above it in {_sum_s(above):.0f} of {_sum_s(seconds):.0f} s, longest from {longest[0].begin_s:.0f} s to"
+        f" {longest[-1].end_s:.0f} s of the run"
+    )
+
+
+def _stolen_meanwhile(engine: EngineHealth, limit: float | None) -> str:
+    """What others on the same hardware took of the CPU while the loop's lag was above its limit, if it was much."""
+    late = [second for second in engine.lags if _above(second.value, limit)]
+    taken = [
+        stolen.value
+        for stolen in engine.stolen
+        if any(second.begin_s < stolen.end_s and stolen.begin_s < second.end_s for second in late)
+    ]
+    share = sum(taken) / len(taken) if taken else 0.0
+    if share < STOLEN_MEANWHILE_SHARE:
+        return ""
+    return f"; others on the same hardware took {share:.0%} of the CPU meanwhile"
+
+
+def _sum_s(seconds: Sequence[Second]) -> float:
+    return sum(second.end_s - second.begin_s for second in seconds)

@@ -1,0 +1,185 @@
+"""How late tasks began, and whose doing that was: by cause over a window, and the generator's own second by second.
+
+Of so many numbers only the largest are kept, for a 95th percentile is one of the largest twentieth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.generator import Second
+from loadsim.timinglog.columns import Columns
+from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import NEVER, SPANS
+
+LATENESS = ("busy", "down", "generator")
+"""Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
+
+UNTIMED = ("SYNC", *WITHOUT_WINDOW, *SPANS)
+"""Names of what has no due time by the plan: a SYNC is due when the server says so. All other tasks have one, those
+that follow from another one too, and inherit its lateness."""
+
+_MOST_SECONDS = 1 << 20
+"""Twelve days. A longer window is not counted second by second."""
+
+_PERCENT = Fraction(95)
+
+_SPARE = 1 << 20
+"""So many numbers more than are needed are kept, at least, before those that are not are let go."""
+
+
+def timed_names(log: TimingLog) -> NDArray[np.bool_]:
+    """Which of the log's names are of tasks whose lateness counts: all that the plan has due."""
+    timed: NDArray[np.bool_] = ~np.isin(np.array(log.strings), UNTIMED)
+    return timed
+
+
+def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
+    """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
+    timed = timed_names(log)
+    largest = Largest(np.full(len(LATENESS), log.streams["tasks"].count))
+    for tasks in log.pieces("tasks"):
+        counted = timed[tasks["task"]] & in_window(tasks["scheduled_us"], window_s)
+        started = counted & (tasks["started_us"] != NEVER)
+        for number, cause in enumerate(LATENESS):
+            late_s = tasks[f"late_{cause}_s"][started]
+            largest.add(np.full(len(late_s), number), late_s)
+    found = largest.percentiles()
+    return {
+        cause: None if np.isnan(late_s) else round(late_s * 1000, 3)
+        for cause, late_s in zip(LATENESS, found.tolist(), strict=True)
+    }
+
+
+def lateness_of_clients_ms(
+    log: TimingLog, window_s: tuple[float, float], clients: Sequence[str]
+) -> dict[str, float | None]:
+    """By client machine, the 95th percentile of how late it began tasks of the window by the generator's fault."""
+    by_plan = timed_names(log)
+    numbers = {name: number for number, name in enumerate(log.strings)}
+    place = np.zeros(len(log.strings), np.int64)
+    for number, client in enumerate(clients):
+        if client in numbers:
+            place[numbers[client]] = number
+    largest = Largest(np.full(len(clients), log.streams["tasks"].count))
+    for tasks in log.pieces("tasks"):
+        timed = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)
+        largest.add(place[tasks["client"][timed]], tasks["late_generator_s"][timed])
+    found = largest.percentiles().tolist()
+    return {
+        client: None if np.isnan(late_s) else round(late_s * 1000, 3)
+        for client, late_s in zip(clients, found, strict=True)
+    }
+
+
+def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
+    """The 95th percentile of the generator's lateness (ms) in each second in which a task was due that it began.
+
+    The log is read twice: first to count how many such tasks each second has.
+    """
+    by_plan = timed_names(log)
+    first_s, last_s = (round(at_s * 1_000_000) // 1_000_000 for at_s in window_s)
+    seconds: NDArray[np.int64] | None = None
+
+    def timed(tasks: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        due_us = tasks["scheduled_us"]
+        which = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
+        return which, due_us[which] // 1_000_000 - first_s
+
+    # In a long window, only the seconds that have a task take memory.
+    if last_s - first_s > _MOST_SECONDS:
+        seconds = np.zeros(0, np.int64)
+        for tasks in log.pieces("tasks"):
+            seconds = np.union1d(seconds, timed(tasks)[1])
+
+    def placed(second: NDArray[np.int64]) -> NDArray[np.int64]:
+        return second if seconds is None else np.searchsorted(seconds, second)
+
+    counts = np.zeros(max(0, last_s - first_s) + 1 if seconds is None else len(seconds), np.int64)
+    for tasks in log.pieces("tasks"):
+        counts += np.bincount(placed(timed(tasks)[1]), minlength=len(counts))
+    largest = Largest(counts)
+    for tasks in log.pieces("tasks"):
+        which, second = timed(tasks)
+        second = placed(second)
+        largest.add(second, tasks["late_generator_s"][which] * np.float32(1e6))
+    late_us = largest.percentiles()
+    found = np.flatnonzero(counts)
+    begins_s = first_s + (found if seconds is None else seconds[found])
+    return tuple(
+        Second(float(begin_s), float(begin_s + 1), late_ms / 1000)
+        for begin_s, late_ms in zip(begins_s.tolist(), late_us[found].tolist(), strict=True)
+    )
+
+
+class Largest:
+    """Of numbers in groups (from 0), of which each has at most so many, as many as it takes to tell a 95th percentile.
+
+    A number and its group are one: a whole number, which is sorted several times as fast.
+    """
+
+    def __init__(self, at_most: NDArray[np.int64]) -> None:
+        self._needed = at_most - _ranks(at_most) + 1
+        self._seen = np.zeros(len(at_most), np.int64)
+        self._least = np.full(len(at_most), np.iinfo(np.int64).min)
+        self._kept = np.zeros(0, np.int64)
+        self._more: list[NDArray[np.int64]] = []
+        self._many = 0
+
+    def add(self, groups: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
+        """More numbers, and the group of each."""
+        self._seen += np.bincount(groups, minlength=len(self._seen))
+        both = (groups << 32) + _in_order(numbers)
+        both = both[both > self._least[groups]]
+        self._more.append(both)
+        self._many += len(both)
+        if self._many > len(self._kept) + _SPARE:
+            self._let_go()
+
+    def percentiles(self) -> NDArray[np.float64]:
+        """Of each group the nearest-rank percentile; NaN where it has no number."""
+        ends = self._let_go()
+        found = np.full(len(self._seen), np.nan)
+        told = np.flatnonzero(self._seen)
+        found[told] = _numbers(self._kept[ends[told] - (self._seen - _ranks(self._seen) + 1)[told]])
+        return found
+
+    def _let_go(self) -> NDArray[np.intp]:
+        """Keep what is needed, sorted; where each group ends."""
+        kept = np.sort(np.concatenate([self._kept, *self._more]))
+        self._more, self._many = [], 0
+        group = _groups(kept)
+        ends = np.searchsorted(group, np.arange(len(self._seen)), "right")
+        self._kept = kept[ends[group] - np.arange(len(kept)) <= self._needed[group]]
+        group = _groups(self._kept)
+        begins, ends = (np.searchsorted(group, np.arange(len(self._seen)), side) for side in ("left", "right"))
+        full = np.flatnonzero((ends - begins == self._needed) & (begins < ends))
+        self._least[full] = self._kept[begins[full]]
+        return ends
+
+
+def _ranks(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    """See `score.rank`."""
+    return np.maximum(1, -(-samples * _PERCENT.numerator // (100 * _PERCENT.denominator)))
+
+
+def _in_order(numbers: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Whole numbers of 32 bits, sign included, in the same order; of zeros there is one only."""
+    bits = (numbers + np.float32(0)).view(np.int32)
+    return (bits ^ (bits >> 31 & 0x7FFF_FFFF)).astype(np.int64)
+
+
+def _groups(both: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The groups that were made one with numbers."""
+    return both + (1 << 31) >> 32
+
+
+def _numbers(both: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The numbers that were made one with their groups."""
+    bits = both.astype(np.int32)
+    return (bits ^ (bits >> 31 & 0x7FFF_FFFF)).view(np.float32)

@@ -1,0 +1,133 @@
+"""The client machines of a run, one by one: who was there, how exactly they started together, how they kept up.
+
+A run is as good as its worst machine, which the figures of all together may hide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from loadsim.analysis.clock_correction import STATION_CLOCK, station_clock
+from loadsim.analysis.clock_model import OtherClock
+from loadsim.analysis.completeness import lost_by_source
+from loadsim.analysis.generator import EngineHealth
+from loadsim.analysis.generator_failures import failing_clients
+from loadsim.analysis.generator_limits import Generator, exceeded
+from loadsim.analysis.lateness import lateness_of_clients_ms
+from loadsim.timinglog.reader import Source, TimingLog
+
+
+def by_number(client: str) -> tuple[list[str | int], str]:
+    """What clients are sorted by in every list: load2 comes before load10."""
+    return [int(piece) if at % 2 else piece for at, piece in enumerate(re.split("([0-9]+)", client))], client
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFigures:
+    """One machine; None stands for unknown values.
+
+    `lost_users` of its `users` were missing at the end. `start_late_ms` is the delay of its last engine's start, and
+    `start_error_ms` the uncertainty of that. Relative to the station's clock, its clock went faster by `clock_fast_ppm`
+    and was ahead by `clock_ahead_s`; it may count from the machine's boot. Lag (99th percentile) and share of a core
+    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks by its own fault. `validity`
+    (valid, degraded, invalid) is judged by its lost users, its own failures and the generator's limits only.
+    """
+
+    client: str
+    users: int
+    engines: int
+    lost_users: int
+    start_late_ms: float | None = None
+    start_error_ms: float | None = None
+    clock_fast_ppm: float | None = None
+    lag_p99_ms: float | None = None
+    cpu_share: float | None = None
+    lateness_p95_ms: float | None = None
+    clock_ahead_s: float | None = None
+    validity: str = "valid"
+
+
+def client_figures(
+    log: TimingLog,
+    window_s: tuple[float, float],
+    engines: Sequence[EngineHealth],
+    limits: Mapping[str, Any],
+    fastest_p95_ms: float | None,
+    generator_counts: bool,
+) -> list[ClientFigures]:
+    """Of a run that several machines made, in the order of their names; empty for any other log.
+
+    `engines` is the health of the log's engines, in its order; `limits` are all of the run's (`verdict.limits_of`), and
+    `fastest_p95_ms` is of the fastest scored task. `generator_counts`: the generator's make a run invalid.
+    """
+    makers = [source for source in log.sources if source.simulates]
+    dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
+    names = sorted({source.client for source in makers} | dealt.keys(), key=by_number)
+    if len({source.run for source in makers}) != 1 or len(names) < 2:
+        return []
+    run = makers[0].run
+    lost = list(zip(log.sources, lost_by_source(log), strict=True))
+    clocks = station_clock(log).machines
+    late_ms = lateness_of_clients_ms(log, window_s, names)
+    health = list(zip(makers, engines, strict=True))
+    ahead_s = {
+        str(sample["client"]): round(sample[STATION_CLOCK]["ahead_ns"] / 1e9, 6)
+        for sample in log.health
+        if STATION_CLOCK in sample and "client" in sample
+    }
+    failing = failing_clients(log)
+    figures = []
+    for name in names:
+        own = [engine for source, engine in health if source.client == name]
+        found = _figures(
+            name,
+            dealt.get(name),
+            [(source, users) for source, users in lost if source.client == name and source.simulates],
+            clocks.get((run, name)),
+            own,
+            late_ms[name],
+        )
+        late = generator_counts and bool(exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms))
+        bad = late or name in failing
+        figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, bad, limits)))
+    return figures
+
+
+def _validity(found: ClientFigures, bad: bool, limits: Mapping[str, Any]) -> str:
+    if bad or (found.lost_users and found.lost_users / found.users > limits["lost_users"]):
+        return "invalid"
+    return "degraded" if found.lost_users else "valid"
+
+
+def _figures(
+    name: str,
+    dealt: int | None,
+    lost: Sequence[tuple[Source, int]],
+    clock: OtherClock | None,
+    engines: Sequence[EngineHealth],
+    late_ms: float | None,
+) -> ClientFigures:
+    """Of the machine `name`, which had so many users, if that is known, and engines who lost so many of them."""
+    known = sum(source.users for source, _ in lost)
+    users = known if dealt is None else max(dealt, known)
+    start = clock.there(0) if clock else None
+    began_late_ms = _most([engine.began_late_ms for engine in engines])
+    return ClientFigures(
+        client=name,
+        users=users,
+        engines=len(lost),
+        lost_users=users - known + sum(of_engine for _, of_engine in lost),
+        start_late_ms=round(start.ahead_ns / 1e6 + (began_late_ms or 0.0), 3) if start else None,
+        start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
+        clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
+        lag_p99_ms=_most([engine.lag_p99_ms for engine in engines]),
+        cpu_share=_most([engine.cpu_share for engine in engines]),
+        lateness_p95_ms=late_ms,
+    )
+
+
+def _most(figures: Sequence[float | None]) -> float | None:
+    return max((figure for figure in figures if figure is not None), default=None)

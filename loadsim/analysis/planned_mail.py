@@ -1,0 +1,73 @@
+"""How much new mail the plan of a run has: which messages were due when, and to how many users each goes.
+
+Logs say which messages were due, but not to whom those were to go that were never sent. The plan follows from the
+scenario, so it is made again, and believed only when it has the digest that the log names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.recorded_run import SCENARIO, RecordedRun
+from loadsim.errors import ConfigError
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload, combine_digests, digest_of
+from loadsim.timinglog.merge import in_window
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMail:
+    """The new messages of the users whose logs there are: when each was due (us from the common start), and how many
+    users it reaches."""
+
+    due_us: NDArray[np.int64]
+    copies: NDArray[np.int64]
+
+    def within(self, window_s: tuple[float, float]) -> tuple[int, int]:
+        """How many messages were due in [begin, end), and how many copies of them."""
+        inside = in_window(self.due_us, window_s)
+        return int(np.count_nonzero(inside)), int(self.copies[inside].sum())
+
+
+def planned_mail(run: RecordedRun) -> PlannedMail | None:
+    """What the plan has; None in a closed loop, of several runs, or without their scenario."""
+    path = Path(run.place) / SCENARIO
+    if run.stress or len({source.run for source in run.log.sources}) != 1 or not path.is_file():
+        return None
+    try:
+        scenario = load_scenario(str(path), passwords=False)
+        if scenario.digest() != run.log.header.get("scenario_digest"):
+            return None
+        workload = Workload(scenario)
+    except ConfigError:
+        return None
+    digests: list[bytes] = []
+    due_us: list[int] = []
+    copies: list[int] = []
+    users = _users(run, len(workload.population))
+
+    def lines(user: int) -> Iterator[str]:
+        for activity, to, line in workload.planned(user):
+            if to is not None and user in users:
+                due_us.append(activity.due_us)
+                copies.append(len(workload.recipients(to)))
+            yield line
+
+    for user in range(1, len(workload.population) + 1):
+        digests.append(digest_of(lines(user)))
+    if combine_digests(digests) != run.log.header.get("plan_digest"):
+        return None
+    return PlannedMail(np.array(due_us, np.int64), np.array(copies, np.int64))
+
+
+def _users(run: RecordedRun, many: int) -> Collection[int]:
+    """The users whose logs there are; all, where a log does not say whose it is."""
+    hands = [source.hand for source in run.log.sources if source.simulates]
+    if any(hand is None for hand in hands):
+        return range(1, many + 1)
+    return {user for hand in hands if hand is not None for user in hand}

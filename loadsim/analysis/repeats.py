@@ -1,0 +1,103 @@
+"""The spread between runs: what the same scenario came to when it was repeated, and how sure that makes its mean.
+
+The run is the unit of replication. However many records one run has, it says nothing about the next: another start of
+the server, another layout on the disk, another hour on a shared machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import fmean, stdev
+
+from loadsim.analysis.score import MERGED, SCORED_PERCENT, ProtocolStatistics, score_parts
+from loadsim.analysis.student import one_critical_t
+from loadsim.timinglog.reader import TimingLog
+
+LEVEL = 0.95
+"""How often intervals hold what they are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure of several runs: each run's own (None where it has none), their mean, standard deviation, and the
+    t-interval of the mean.
+
+    With one run only there is neither deviation nor interval.
+    """
+
+    each: tuple[float | None, ...]
+    mean: float
+    stddev: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """What several runs of one client module came to, in ms; None, and not there, where fewer than two have a figure.
+
+    `runs` are their names; `tasks` have the percentile that the score is made of. Scores over different tasks are no
+    figure of several runs: then `no_score` says so.
+    """
+
+    runs: tuple[str, ...]
+    score: Spread | None
+    tasks: Mapping[str, Spread]
+    no_score: str | None = None
+
+
+def spread(figures: Sequence[float | None]) -> Spread:
+    """The spread of one figure over the runs that have it. Raises `ValueError` when there is none."""
+    known = [figure for figure in figures if figure is not None]
+    if not known:
+        raise ValueError("no runs")
+    mean = fmean(known)
+    if len(known) < 2:
+        return Spread(tuple(figures), mean)
+    deviation = stdev(known)
+    reach = one_critical_t(1 - LEVEL, len(known) - 1) * deviation / math.sqrt(len(known))
+    return Spread(tuple(figures), mean, deviation, mean - reach, mean + reach)
+
+
+def repeats(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    percent: int | Fraction = SCORED_PERCENT,
+    method: str = MERGED,
+) -> dict[str, Repeats]:
+    """By client module, the spread between the runs of a merged log; empty when it holds one run only."""
+    if len({source.run for source in log.sources}) < 2:
+        return {}
+    found: dict[str, list[tuple[str, ProtocolStatistics]]] = {}
+    for (run,), protocols in score_parts(log, weights, window_s, ("run",), percent, method).items():
+        for protocol in protocols:
+            found.setdefault(protocol.protocol, []).append((log.strings[run], protocol))
+    return {module: _repeats(sorted(runs, key=lambda run: run[0])) for module, runs in sorted(found.items())}
+
+
+def _repeats(runs: Sequence[tuple[str, ProtocolStatistics]]) -> Repeats:
+    statistics = [of_run for _, of_run in runs]
+    alike = len({frozenset(of_run.scored) for of_run in statistics}) == 1
+    return Repeats(
+        runs=tuple(run for run, _ in runs),
+        score=_between([of_run.score_ms for of_run in statistics]) if alike else None,
+        tasks=_tasks(statistics),
+        no_score=None if alike else "the runs' scores are over different tasks",
+    )
+
+
+def _between(figures: Sequence[float | None]) -> Spread | None:
+    return spread(figures) if len(figures) - figures.count(None) > 1 else None
+
+
+def _tasks(runs: Sequence[ProtocolStatistics]) -> dict[str, Spread]:
+    figures: dict[str, list[float | None]] = {}
+    for number, run in enumerate(runs):
+        for task in run.tasks:
+            figures.setdefault(task.task, [None] * len(runs))[number] = task.percentile_ms
+    spreads = {task: _between(each) for task, each in sorted(figures.items())}
+    return {task: found for task, found in spreads.items() if found is not None}

@@ -1,0 +1,371 @@
+"""The score: what users waited for, task by task, over the merged records of a window.
+
+Percentiles are nearest rank over all records: times that were really measured, never an average of percentiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.aggregate import Growing, ModuleRecords, Part, TaskRecords, gather
+from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import FAILURES, GENERATOR, OUTCOME, OUTCOMES, PROCESS_INBOX
+
+DEFAULT_WEIGHTS: Mapping[str, float] = {
+    "READ": 10,
+    "SEND": 1,
+    "REPLY": 1,
+    "REPLY ALL": 1,
+    "FORWARD": 1,
+    "MOVE": 1,
+    "COPY": 1,
+    "DELETE": 1,
+    "BROWSE": 1,
+    "SCHEDULE": 1,
+}
+"""This project's own, as LoadSim's was not published; with all of them, READ "accounts for over half of the score"."""
+
+SCORED_PERCENT = Fraction(95)
+"""The percentile that a score is made of, unless another one is asked for."""
+
+FEW_HITS = 300
+"""A scored task with fewer makes the score provisional: its 95th percentile rests on fewer than 15 slower hits."""
+
+MERGED, MEAN_OF_CLIENTS = "merged", "mean-of-clients"
+METHODS = (MERGED, MEAN_OF_CLIENTS)
+"""How percentiles are made of the records of several client machines: of all together; or, as LsLog could, as the mean
+of each machine's percentile, which is no percentile of anything."""
+
+
+def rank(samples: int, percent: int | Fraction) -> int:
+    """Which of so many sorted samples, counted from 1, is their nearest-rank percentile.
+
+    It is computed in whole numbers: 7 % of 100 samples are 7, where floating point would say 8.
+    """
+    return max(1, math.ceil(Fraction(percent) * samples / 100))
+
+
+def percentile(ordered: NDArray[Any], percent: int | Fraction, infinite: int = 0) -> float:
+    """The nearest-rank percentile of sorted samples: the smallest that at least `percent` % of them do not exceed.
+
+    "95 percent of all response times recorded for that action were equal to or below that value" (IBM 1998, Appendix
+    A). Besides the samples there may be so many more that are infinite, and then the percentile may be.
+    Raises `ValueError` when there are no samples.
+    """
+    samples = len(ordered) + infinite
+    if not samples:
+        raise ValueError("no samples")
+    at = rank(samples, percent)
+    return float(ordered[at - 1]) if at <= len(ordered) else math.inf
+
+
+def standard_deviation(samples: NDArray[Any]) -> float:
+    """Of a sample (divided by n - 1, LsLog's own choice is not published); 0 for a single one."""
+    if len(samples) < 2:
+        return 0.0
+    mean = float(np.mean(samples))
+    begins = range(0, len(samples), _AT_ONCE)
+    squares = math.fsum(float(np.sum((samples[at : at + _AT_ONCE] - mean) ** 2)) for at in begins)
+    return math.sqrt(squares / (len(samples) - 1))
+
+
+_AT_ONCE = 1 << 16
+"""So many samples are made others of at a time: of all at once, these would take several times the samples' memory."""
+
+
+PERCENTS: Mapping[str, Fraction] = {
+    "p50_ms": Fraction(50),
+    "p90_ms": Fraction(90),
+    "p95_ms": Fraction(95),
+    "p99_ms": Fraction(99),
+    "p99_9_ms": Fraction(999, 10),
+    "max_ms": Fraction(100),
+}
+"""The percentiles of `Times`, by name; the largest sample is the last of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What samples of a time come to, in milliseconds; all None when there are none.
+
+    Where some are infinite, so may percentiles be; the mean is, and there is no deviation.
+    """
+
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    p99_9_ms: float | None = None
+    max_ms: float | None = None
+    mean_ms: float | None = None
+    stddev_ms: float | None = None
+
+    @classmethod
+    def of(cls, samples_us: NDArray[Any]) -> Times:
+        """The statistics of times in microseconds."""
+        return cls.of_sorted(np.sort(samples_us))
+
+    @classmethod
+    def of_sorted(cls, ordered_us: NDArray[Any], infinite: int = 0) -> Times:
+        """The same of times that are sorted already, and of so many more that are infinite."""
+        if not len(ordered_us) + infinite:
+            return cls()
+        return cls(
+            **{name: percentile(ordered_us, percent, infinite) / 1000 for name, percent in PERCENTS.items()},
+            mean_ms=math.inf if infinite else float(np.mean(ordered_us)) / 1000,
+            stddev_ms=None if infinite else standard_deviation(ordered_us) / 1000,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatistics:
+    """One task of one client module. `service` is over the hits, the records with outcome ok.
+
+    Service time counts from the start, response time from the due time; `response` is over everything that was due:
+    what failed, never began or did not end took infinitely long. `percentile_ms` is the percentile of the service time
+    that the score is made of, `response_percentile_ms` that of the response time. `failures` counts by outcome and kind
+    of error. A weight of 0: not scored.
+    """
+
+    task: str
+    weight: float
+    counts: Mapping[str, int]
+    service: Times
+    response: Times
+    percentile_ms: float | None
+    response_percentile_ms: float | None = None
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def hits(self) -> int:
+        """Records with outcome ok."""
+        return self.counts["ok"]
+
+    @property
+    def failed(self) -> int:
+        """Records with outcome refused, lost or timeout."""
+        return sum(self.counts[outcome] for outcome in FAILURES)
+
+    @property
+    def done(self) -> int:
+        """Hits and failures: what was begun and came to an end."""
+        return self.hits + self.failed
+
+    @property
+    def planned(self) -> int:
+        """All records: what was done, was still running at the end, or never started."""
+        return sum(self.counts.values())
+
+    @property
+    def attempted(self) -> int:
+        """Records of what was begun, however it ended, or did not."""
+        return self.planned - self.counts["skipped"]
+
+    @property
+    def attempted_share(self) -> float | None:
+        """Attempted of planned; None where nothing was."""
+        return self.attempted / self.planned if self.planned else None
+
+    @property
+    def done_share(self) -> float | None:
+        """Hits of planned; None where nothing was."""
+        return self.hits / self.planned if self.planned else None
+
+    @property
+    def failed_share(self) -> float | None:
+        """Failed of planned; None where nothing was."""
+        return self.failed / self.planned if self.planned else None
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the task is held against the window at all."""
+        return self.task not in WITHOUT_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolStatistics:
+    """What one client module came to: its tasks (heaviest first, then by name), and its score, or None without hits.
+
+    `response_score_ms` is the same average of response times, over all scored tasks that were due: infinite where one
+    of them was too often waited for in vain. `users` are those with any record that counts, of each run. `inbox` are
+    processings of an Inbox that had something unread: None where there was none.
+    """
+
+    protocol: str
+    users: int
+    tasks: tuple[TaskStatistics, ...]
+    score_ms: float | None
+    response_score_ms: float | None = None
+    inbox: TaskStatistics | None = None
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The tasks that the score covers."""
+        return tuple(task.task for task in self.tasks if task.weight > 0 and task.hits)
+
+    @property
+    def few_hits(self) -> tuple[str, ...]:
+        """Those of them that make the score provisional."""
+        return tuple(task.task for task in self.tasks if task.weight > 0 and 0 < task.hits < FEW_HITS)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandStatistics:
+    """One protocol command: how often it succeeded and failed, and how long successful ones took."""
+
+    command: str
+    hits: int
+    failed: int
+    times: Times
+
+
+def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:
+    """Of pairs of weight and figure, over those with both; None when there is none."""
+    covered = [(weight, figure) for weight, figure in figures if weight > 0 and figure is not None]
+    if not covered:
+        return None
+    return math.fsum(weight * figure for weight, figure in covered) / math.fsum(weight for weight, _ in covered)
+
+
+def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
+    """The weighted average of the 95th percentiles, in ms, over the tasks with a weight and hits; lower is better."""
+    return weighted_average((task.weight, task.percentile_ms) for task in tasks)
+
+
+def weighted_response_score(tasks: Iterable[TaskStatistics]) -> float | None:
+    """Return the weighted average of response times, in ms, over the tasks with a weight that were due."""
+    return weighted_average((task.weight, task.response_percentile_ms) for task in tasks)
+
+
+def score_protocols(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    percent: int | Fraction = SCORED_PERCENT,
+    method: str = MERGED,
+) -> tuple[ProtocolStatistics, ...]:
+    """The statistics of every client module in the log, by name: one's times are never mixed with another's.
+
+    The score is made of the percentile `percent`; percentiles are made by one of the `METHODS`.
+    """
+    return score_parts(log, weights, window_s, (), percent, method).get((), ())
+
+
+def score_parts(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    fields: Sequence[str],
+    percent: int | Fraction = SCORED_PERCENT,
+    method: str = MERGED,
+) -> dict[Part, tuple[ProtocolStatistics, ...]]:
+    """The same for each part of the log, by the values of some fields of its records (see `aggregate.gather`)."""
+    each_clients = ("client",) if method == MEAN_OF_CLIENTS else ()
+    shared: dict[Part, list[Mapping[str, ModuleRecords]]] = {}
+    for part, modules in gather(log, window_s, (*fields, *each_clients)).items():
+        shared.setdefault(part[: len(fields)], []).append(modules)
+    return {part: statistics_of(shares, weights, percent) for part, shares in shared.items()}
+
+
+def statistics_of(
+    shares: Sequence[Mapping[str, ModuleRecords]], weights: Mapping[str, float], percent: int | Fraction
+) -> tuple[ProtocolStatistics, ...]:
+    """The statistics of what was gathered, all in one; of several shares, percentiles are the means of the shares'."""
+    protocols = []
+    for protocol in sorted({protocol for modules in shares for protocol in modules}):
+        of_protocol = [modules[protocol] for modules in shares if protocol in modules]
+        tasks = [
+            _task_statistics(
+                task,
+                [module.tasks[task] for module in of_protocol if task in module.tasks],
+                float(weights.get(task, 0)),
+                percent,
+            )
+            for task in {task for module in of_protocol for task in module.tasks}
+        ]
+        tasks.sort(key=lambda task: (-task.weight, task.task))
+        inboxes = [module.inbox for module in of_protocol if module.inbox is not None]
+        protocols.append(
+            ProtocolStatistics(
+                protocol,
+                users=sum(module.users for module in of_protocol),
+                tasks=tuple(tasks),
+                score_ms=weighted_score(tasks),
+                response_score_ms=weighted_response_score(tasks),
+                inbox=_task_statistics(PROCESS_INBOX, inboxes, 0, percent) if inboxes else None,
+            )
+        )
+    return tuple(protocols)
+
+
+def _task_statistics(
+    task: str, shares: Sequence[TaskRecords], weight: float, percent: int | Fraction
+) -> TaskStatistics:
+    failures = Counter[tuple[str, str]]()
+    for share in shares:
+        failures.update(share.failures)
+    service, percentile_ms = _times([(share.took_us, 0) for share in shares], percent)
+    response, response_percentile_ms = _times(
+        [(share.waited_us, sum(share.counts.values()) - share.counts["ok"]) for share in shares], percent
+    )
+    return TaskStatistics(
+        task=task,
+        weight=weight,
+        counts={name: sum(share.counts[name] for share in shares) for name in OUTCOMES},
+        service=service,
+        response=response,
+        percentile_ms=percentile_ms,
+        response_percentile_ms=response_percentile_ms,
+        failures=dict(failures.most_common()),
+    )
+
+
+def _times(shares: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) -> tuple[Times, float | None]:
+    """The statistics of sorted times and of infinite ones, in one share or several; and the percentile asked for."""
+    shares = [(ordered_us, infinite) for ordered_us, infinite in shares if len(ordered_us) + infinite]
+    if not shares:
+        return Times(), None
+
+    def mean_ms(percent: int | Fraction) -> float:
+        return fmean(percentile(ordered_us, percent, infinite) for ordered_us, infinite in shares) / 1000
+
+    if len(shares) == 1:
+        return Times.of_sorted(*shares[0]), mean_ms(percent)
+    together_us = np.sort(np.concatenate([ordered_us for ordered_us, _ in shares]))
+    times = Times.of_sorted(together_us, sum(infinite for _, infinite in shares))
+    means = {name: mean_ms(percent) for name, percent in PERCENTS.items() if name != "max_ms"}
+    return replace(times, **means), mean_ms(percent)
+
+
+def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:
+    """Every protocol command that started in the window, by name."""
+    took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
+    failed = Counter[int]()
+    for records in log.pieces("commands"):
+        inside = in_window(records["started_us"], window_s)
+        number, outcome = records["command"][inside], records["outcome"][inside]
+        hit, own = outcome == OUTCOME["ok"], outcome == OUTCOME[GENERATOR]
+        took = records["took_us"][inside]
+        for command in np.flatnonzero(np.bincount(number)).tolist():
+            of_command = number == command
+            hits = took[hit & of_command]
+            took_us[command].add(hits)
+            failed[command] += int(np.count_nonzero(of_command & ~own)) - len(hits)
+    statistics = []
+    for command, gathered in took_us.items():
+        times_us = gathered.taken()
+        times_us.sort()
+        statistics.append(
+            CommandStatistics(log.strings[command], len(times_us), failed[command], Times.of_sorted(times_us))
+        )
+    return sorted(statistics, key=lambda one: one.command)

@@ -1,0 +1,154 @@
+"""Whether a window is steady: times that still fell or rose in it, or were longer at its beginning, are no fixed
+figure.
+
+Two figures are looked at, slot by slot: where the hits stand among all hits of their own task (how many took longer
+than each of its deciles), and how many took longer than its 95th percentile; every task by its weight in the score. In
+a steady window they are the same everywhere, but for chance. Two questions are asked of each:
+
+- does it rise or fall? Two-sided, by its slope over the window;
+- is it larger in the first quarter than later? One-sided, by the difference.
+
+Both are held against Student's t. Slots that follow each other hang together; so how much the figure varies by chance
+is told by blocks of them, a twelfth of the window each, from what is left when a line, and a step where it fits best,
+have been taken out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.score import percentile
+from loadsim.analysis.student import one_critical_t
+from loadsim.analysis.time_bins import Hits, Series, excess, slots_in, slow_and_all
+
+FALSE_ALARMS = 0.01
+"""About this share of steady windows is called unsteady, twice as many where times hang together for a fiftieth of the
+window; each of the four tests has a quarter of it."""
+
+LEAST_SLOTS = 40
+LEAST_SLOW = 100
+"""So many hits must be slower than the median, or than the 95th percentile, for a test to be good."""
+
+BLOCKS = 12
+"""So many blocks of the window tell what is chance: fewer make the tests blind, more let them take moods for trends."""
+
+_STEPS = 40
+"""In so many places of the window a step is tried."""
+
+_FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
+"""The percentile that a figure is told by, and the percentiles that it is made of."""
+
+_NAMES = {50: "the median", 95: "the 95th percentile"}
+_EACH = FALSE_ALARMS / (2 * len(_FIGURES))
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """How times went in a window that is not steady: `went` is early (slower at first), falling or rising.
+
+    Shares, of all hits by their tasks' weights, of those that took longer than `percent` % of their task's: in the
+    window's first quarter, and in what it is held against (the rest of the window for early, else the last quarter).
+    """
+
+    went: str
+    percent: int
+    first_share: float
+    other_share: float
+
+    def __str__(self) -> str:
+        """The warning."""
+        longer = f"{self.first_share:.1%} of the hits took longer than {_NAMES[self.percent]} of their task"
+        if self.went == "early":
+            return (
+                f"the window is not steady: in its first quarter {longer}, later {self.other_share:.1%}:"
+                " a longer warm-up may help"
+            )
+        return (
+            f"the window is not steady, times are {self.went}: in its first quarter {longer},"
+            f" in its last {self.other_share:.1%}"
+        )
+
+
+def trends(hits: Sequence[Hits], window_s: tuple[float, float]) -> tuple[Trend, ...]:
+    """What is not steady in the times of a client module: at most one trend by the median, and one by the 95th
+    percentile.
+
+    Of the tasks with a weight, or of all where none has one. None is looked for in a window of fewer than 40 slots, nor
+    in fewer hits than 200 for the median and 2,000 for the 95th percentile.
+    """
+    slots = slots_in(window_s)
+    scored = [task for task in hits if task.weight > 0] or list(hits)
+    many = sum(len(task.took_us) for task in scored)
+    looked_at = [percent for percent in _FIGURES if many * (100 - percent) >= 100 * LEAST_SLOW]
+    if slots < LEAST_SLOTS:
+        return ()
+    found = (_trend(scored, slots, percent) for percent in looked_at)
+    return tuple(trend for trend in found if trend)
+
+
+def _trend(tasks: Sequence[Hits], slots: int, told_by: int) -> Trend | None:
+    figure = sum((_weighted(tasks, slots, percent)[0] for percent in _FIGURES[told_by]), np.zeros(slots))
+    went = _went(figure)
+    if went is None:
+        return None
+    at = np.arange(slots) / slots
+    first, other = at < 0.25, (at >= 0.25 if went == "early" else at >= 0.75)
+    _, slow, everything = _weighted(tasks, slots, told_by)
+    shares = [float(slow[some].sum() / max(everything[some].sum(), np.finfo(float).tiny)) for some in (first, other)]
+    return Trend(went, told_by, *shares)
+
+
+def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, Series, Series]:
+    """Over all tasks, by their weights: the excess of slow hits, the slow ones and all."""
+    total = np.zeros((3, slots))
+    for task in tasks:
+        slow, everything = slow_and_all(task, slots, percentile(task.took_us, percent))
+        total += (task.weight or 1.0) / len(task.took_us) * np.stack([excess(slow, everything), slow, everything])
+    return total[0], total[1], total[2]
+
+
+def _went(figure: Series) -> str | None:
+    """What the tests say of a figure: of two that find something, the one that finds more."""
+    at = np.arange(len(figure)) / len(figure)
+    left = _without_line_and_step(figure)
+    sums = np.bincount((at * BLOCKS).astype(np.int64), weights=left, minlength=BLOCKS)
+    degrees = BLOCKS - 4  # less two for the line, and two for the step's place and height
+    long_run = float(sums @ sums) / degrees * BLOCKS / len(figure)
+    if long_run <= 0:
+        return None
+
+    def t_by_limit(contrast: Series, alpha: float) -> float:
+        centred = contrast - contrast.mean()
+        t = float(centred @ figure) / math.sqrt(long_run * float(centred @ centred))
+        return t / one_critical_t(alpha, degrees)
+
+    rising = t_by_limit(at, _EACH)
+    early = t_by_limit((at < 0.25).astype(np.float64), 2 * _EACH)
+    if max(early, abs(rising)) <= 1:
+        return None
+    if early > abs(rising):
+        return "early"
+    return "rising" if rising > 0 else "falling"
+
+
+def _without_line_and_step(figure: Series) -> Series:
+    """What is left of a figure when the line and the step that fit it best are taken out."""
+    bases = _lines_and_steps(len(figure))
+    left = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
+    best: Series = left[np.argmin((left**2).sum(axis=1))]
+    return best
+
+
+@lru_cache(maxsize=4)
+def _lines_and_steps(slots: int) -> NDArray[np.float64]:
+    """For each place of a step, an orthonormal basis (slots by 3) of a constant, a line and that step."""
+    at = np.arange(slots) / slots
+    steps = [np.column_stack([np.ones(slots), at, at < step / _STEPS]) for step in range(1, _STEPS)]
+    bases: NDArray[np.float64] = np.linalg.qr(np.stack(steps))[0]
+    return bases

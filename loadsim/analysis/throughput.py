@@ -1,0 +1,64 @@
+"""What a closed loop came to: tasks, messages and protocol commands per second of the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadsim.analysis.delivery import Delivery, mails_by
+from loadsim.analysis.score import ProtocolStatistics
+from loadsim.timinglog.merge import in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import EVENT, OUTCOME
+
+SERVICES = ("IMAP", "SMTP")
+"""What the names of commands begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """All per second. Tasks are those that succeeded, by name; commands those that succeeded, by service.
+
+    A message counts once however many its recipients are, a delivery for each of them. `silent_activities` counts, over
+    the whole run, how often a user's turn came and there was nothing to do.
+    """
+
+    tasks_per_s: float
+    messages_per_s: float
+    deliveries_per_s: float
+    by_task: Mapping[str, float]
+    commands: Mapping[str, float]
+    silent_activities: int
+
+
+def throughput(
+    log: TimingLog, window_s: tuple[float, float], protocols: Sequence[ProtocolStatistics], delivered: Delivery
+) -> Throughput:
+    """Of the log whose statistics these are: tasks due in the window, messages accepted and commands begun in it."""
+    length_s = window_s[1] - window_s[0]
+    hits: dict[str, int] = {}
+    for protocol in protocols:
+        for task in protocol.tasks:
+            if task.windowed:
+                hits[task.task] = hits.get(task.task, 0) + task.hits
+    messages = 0
+    for mails in mails_by(log, "sender"):
+        accepted = mails[(mails["event"] == EVENT["accepted"]) & in_window(mails["at_us"], window_s)]
+        messages += len(np.unique(accepted[["run", "message"]]))
+    succeeded = np.zeros(len(log.strings), np.int64)
+    for commands in log.pieces("commands"):
+        counted = (commands["outcome"] == OUTCOME["ok"]) & in_window(commands["started_us"], window_s)
+        succeeded += np.bincount(commands["command"][counted], minlength=len(log.strings))
+    return Throughput(
+        tasks_per_s=sum(hits.values()) / length_s,
+        messages_per_s=messages / length_s,
+        deliveries_per_s=delivered.delivered / length_s,
+        by_task={task: times / length_s for task, times in sorted(hits.items())},
+        commands={
+            service: int(succeeded[np.char.startswith(np.array(log.strings), f"{service} ")].sum()) / length_s
+            for service in SERVICES
+        },
+        silent_activities=sum(int(source.facts.get("silent_activities", 0)) for source in log.sources),
+    )

@@ -1,0 +1,341 @@
+"""The verdict: whether a run may be believed, and whether the server passed. Pure arithmetic on its statistics.
+
+Validity asks about us, criteria ask about the server. Every reason carries its figure and the limit it is held against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadsim.analysis.criteria import Result, missed_texts
+from loadsim.analysis.delivery import Delivery
+from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
+from loadsim.analysis.load import Load
+from loadsim.analysis.score import ProtocolStatistics
+from loadsim.timinglog.records import GENERATOR
+
+DEFAULT_LIMITS: Mapping[str, float] = {
+    "lost_users": 0.01,
+    "done": 0.98,
+    "load": 0.95,
+    "hits": 20,
+    "window_s": 30,
+    "generator_lag_p99_ms": 5,
+    "generator_lag_share": 0.1,
+    "generator_cpu": 0.6,
+    "generator_lateness_p95_ms": 50,
+}
+"""Used for what a log does not say; `lost_users`, `done`, `generator_lag_share` and `generator_cpu` are shares. 20
+hits: with fewer, the 95th percentile is just the slowest. One of the generator's limits that is None is off."""
+
+FULL_SHARE = 0.995
+"""With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
+are always waiting."""
+
+LOGON, LOGOFF = "LOGON", "LOGOFF"
+
+
+@dataclass(frozen=True, slots=True)
+class LogOns:
+    """Log-ons of the whole run, the first ones and those after a lost session: how many were tried, and failed."""
+
+    planned: int
+    failed: int
+
+    @classmethod
+    def of(cls, protocols: Iterable[ProtocolStatistics]) -> LogOns:
+        """Add up those of all client modules."""
+        tasks = [task for protocol in protocols for task in protocol.tasks if task.task == LOGON]
+        return cls(sum(task.planned for task in tasks), sum(task.failed for task in tasks))
+
+    @property
+    def failed_share(self) -> float | None:
+        """Failed of planned; None where nobody logged on."""
+        return self.failed / self.planned if self.planned else None
+
+
+FULL_LOAD = 0.98
+"""With at least this share of the plan's tasks made, the load counts as that of the plan: healthy runs
+make 97 to 102 % of some hundred tasks and 99 to 101 % of thousands (`docs/explanation/measurement.md`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts that decide the verdict.
+
+    `lost_users` of the `users` were lost by the generator; `users_without_session` were left by the server without a
+    session at the end. `generator` has the generator's figures, `own_faults` the reasons for which it failed itself.
+    `sessions_lost` counts broken sessions in the logs of engines that survived; `down_share` is the share of the
+    window's user-seconds without a session.
+
+    `ended_why` is the reason of an early end, None if a user ended it; `unended`: no engine survived to the end.
+    `incomplete` has the defect of each log that is damaged or has no end, and `unsteady` the trends of the window. For
+    several runs, `invalid_runs` and `missed_runs` have those that are invalid or miss criteria by themselves, and
+    `mixed` the terms that differ between logs merged by force. `stress`: the run was a closed loop, without a plan or a
+    score. `part` names the slice of a run that these facts are of: only the work of its machine is judged. `load` is
+    None if it is not compared with the plan; `load_unknown`: it should be, but there is no plan.
+    """
+
+    protocols: Sequence[ProtocolStatistics]
+    delivery: Delivery
+    window_s: tuple[float, float]
+    users: int
+    lost_users: int
+    ended_early: bool
+    embedded: bool
+    generator: Generator = field(default_factory=Generator)
+    incomplete: Sequence[str] = ()
+    stress: bool = False
+    unsteady: Sequence[str] = ()
+    ended_why: str | None = None
+    unended: bool = False
+    invalid_runs: Sequence[str] = ()
+    missed_runs: Sequence[str] = ()
+    mixed: Sequence[str] = ()
+    part: str | None = None
+    load: Load | None = None
+    load_unknown: bool = False
+    users_without_session: int = 0
+    sessions_lost: int | None = None
+    down_share: float | None = None
+    own_faults: Sequence[str] = ()
+
+    @property
+    def log_ons(self) -> LogOns:
+        """The log-ons of the whole run."""
+        return LogOns.of(self.protocols)
+
+    @property
+    def generator_counts(self) -> bool:
+        """Whether the generator's limits make a run invalid. Not where the server shares the machine with us by
+        design, nor in a closed loop, which is as fast as both sides together: there they only warn."""
+        return not (self.embedded or self.stress)
+
+    @property
+    def fastest_p95_ms(self) -> float | None:
+        """The 95th percentile of the fastest scored task, or None without a score."""
+        return min(
+            (
+                task.service.p95_ms
+                for protocol in self.protocols
+                for task in protocol.tasks
+                if task.weight > 0 and task.service.p95_ms is not None
+            ),
+            default=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`validity` is valid, degraded or invalid; `passed` says whether all criteria were met; None: nobody can tell.
+
+    `warnings` say what did not change the verdict but should be known; `advice` what helps a generator that was the
+    bottleneck itself.
+    """
+
+    validity: str
+    passed: bool | None
+    ended_early: bool
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    advice: str | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """3 invalid or ended early, 1 criteria missed, 0 pass, in this precedence."""
+        if self.validity == "invalid" or self.ended_early:
+            return 3
+        return 1 if self.passed is False else 0
+
+
+def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
+    """All limits of a run, by those that its log states; in a closed loop nothing is due, and nothing late."""
+    return {**DEFAULT_LIMITS, **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
+
+
+def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
+    """The verdict on a run whose criteria came out so; what `limits` do not say is taken from the defaults."""
+    limits = limits_of(limits, facts.stress)
+    own = exceeded(facts.generator, limits, facts.fastest_p95_ms)
+    warnings = suspicious(facts.generator, facts.embedded)
+    if facts.stress and own:
+        own.append("client and server were measured together: the server alone may do more than this throughput")
+    if not facts.generator_counts:
+        own, warnings = [], [*own, *warnings]
+    unseen, hardly_seen = unobserved(facts.generator)
+    whole = facts.part is None
+    measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
+    invalid = [
+        *_too_little(facts, limits),
+        *facts.own_faults,
+        *(measured if whole else ()),
+        *own,
+        *unseen,
+        *facts.invalid_runs,
+    ]
+    degraded = [*(facts.incomplete if invalid else _missing(facts)), *hardly_seen]
+    missed = [*missed_texts(criteria), *facts.missed_runs]
+    return Verdict(
+        validity="invalid" if invalid else "degraded" if degraded else "valid",
+        passed=not missed if whole else None,
+        ended_early=facts.ended_early,
+        reasons=(*invalid, *degraded, *missed),
+        warnings=(*_sessions(facts), *warnings, *facts.unsteady),
+        advice=advice(facts.generator) if own else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The tasks that are held against the window, of all client modules together.
+
+    Done: came to an end, well or badly. Attempted: was begun. `generator_failed` counts tasks in which the generator
+    itself failed: attempted, neither done nor failed. Shares are of what was planned, None where nothing was.
+    """
+
+    planned: int
+    attempted: int
+    done: int
+    failed: int
+    generator_failed: int
+    unfinished: int
+    skipped: int
+
+    @classmethod
+    def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
+        """Added up over tasks and client modules."""
+        tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
+        return cls(
+            planned=sum(task.planned for task in tasks),
+            attempted=sum(task.attempted for task in tasks),
+            done=sum(task.done for task in tasks),
+            failed=sum(task.failed for task in tasks),
+            generator_failed=sum(task.counts[GENERATOR] for task in tasks),
+            unfinished=sum(task.counts["unfinished"] for task in tasks),
+            skipped=sum(task.counts["skipped"] for task in tasks),
+        )
+
+    @property
+    def hits(self) -> int:
+        """Done, and well."""
+        return self.done - self.failed
+
+    @property
+    def attempted_share(self) -> float | None:
+        """Attempted of planned: the load that was made, of what was due."""
+        return self.attempted / self.planned if self.planned else None
+
+    @property
+    def done_share(self) -> float | None:
+        """Succeeded of planned."""
+        return (self.done - self.failed) / self.planned if self.planned else None
+
+    @property
+    def failed_share(self) -> float | None:
+        """Failed of planned."""
+        return self.failed / self.planned if self.planned else None
+
+
+def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+    """Why the run measured too little to be believed."""
+    reasons = []
+    if facts.ended_early:
+        reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else "the run was ended early")
+    elif facts.unended:  # whatever share of the users may be lost: there was nobody left to say how it ended
+        reasons.append("no engine lived to the end of the run")
+    # Divided, for what a share is multiplied by is rounded: 29 of 100 would be more than 29 %.
+    if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
+        reasons.append(
+            f"the generator lost {facts.lost_users} of {facts.users} users, at most {_percent(limits['lost_users'])}"
+            " allowed"
+        )
+    totals = Totals.of(facts.protocols)
+    if not facts.stress and totals.attempted_share is not None and totals.attempted_share < limits["done"]:
+        reasons.append(f"{_attempted(totals)}, at least {_percent(limits['done'])} needed")
+    reasons += [f"{found}, at least {_percent(limits['load'])} needed" for found in _load_below(facts, limits["load"])]
+    if facts.mixed:
+        reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
+    length_s = facts.window_s[1] - facts.window_s[0]
+    if length_s < limits["window_s"]:
+        reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
+    return reasons
+
+
+def _no_throughput(facts: Facts) -> list[str]:
+    return [] if Totals.of(facts.protocols).done else ["no task was done in the window: there is no throughput"]
+
+
+def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
+    """Why there is no score, or none to be believed."""
+    reasons = []
+    for protocol in facts.protocols:
+        few = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]]
+        reasons += [
+            f"{_of(facts, protocol)}{task.task} has too few hits: {task.hits}, at least {limits['hits']:g} needed"
+            for task in few
+        ]
+    reasons += [
+        f"{_of(facts, protocol)}no scored task has a hit: there is no score"
+        for protocol in facts.protocols
+        if protocol.score_ms is None
+    ]
+    if not facts.protocols:
+        reasons.append("the logs hold no task: there is no score")
+    return reasons
+
+
+def _missing(facts: Facts) -> list[str]:
+    """What load was missing, within the limits."""
+    reasons = list(facts.incomplete)
+    if facts.lost_users:
+        reasons.append(f"the generator lost {facts.lost_users} of {facts.users} users")
+    totals = Totals.of(facts.protocols)
+    if not facts.stress and totals.attempted_share is not None and totals.attempted_share < FULL_SHARE:
+        reasons.append(_attempted(totals))
+    if facts.load_unknown:
+        reasons.append("how much of the load of the plan was made is not known")
+    return reasons + _load_below(facts, FULL_LOAD)
+
+
+def _load_below(facts: Facts, least: float) -> list[str]:
+    """Return how much of the plan's load was made where that is less than this share, and known."""
+    load = facts.load
+    if load is None or load.share is None or load.share >= least:
+        return []
+    made, planned = load.made / load.runs, load.planned / load.runs
+    return [f"{made:,.0f} of {planned:,.0f} tasks of the plan were asked of the server ({_percent(load.share)})"]
+
+
+def _sessions(facts: Facts) -> list[str]:
+    """Warnings of lost sessions and failed log-ons, which say more of a server than any time does."""
+    warnings = []
+    if facts.sessions_lost:
+        down = (
+            "" if facts.down_share is None else f"; users were without one {_percent(facts.down_share)} of the window"
+        )
+        lost = "1 session was" if facts.sessions_lost == 1 else f"{facts.sessions_lost} sessions were"
+        warnings.append(f"{lost} lost{down}")
+    if facts.log_ons.failed:
+        warnings.append(f"{facts.log_ons.failed} of {facts.log_ons.planned} log-ons failed")
+    log_offs = [task for protocol in facts.protocols for task in protocol.tasks if task.task == LOGOFF]
+    if failed := sum(task.failed for task in log_offs):
+        warnings.append(f"{failed} of {sum(task.planned for task in log_offs)} log-offs failed")
+    if facts.users_without_session:
+        warnings.append(f"{facts.users_without_session} of {facts.users} users had no session at the end")
+    return warnings
+
+
+def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
+    """Which client module is meant, where there is more than one."""
+    return f"{protocol.protocol}: " if len(facts.protocols) > 1 else ""
+
+
+def _attempted(totals: Totals) -> str:
+    share = _percent(totals.attempted / totals.planned)
+    return f"{totals.attempted} of {totals.planned} tasks that were due were begun ({share})"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.4g} %"

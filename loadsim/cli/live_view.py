@@ -1,0 +1,376 @@
+"""Where a run stands while it lasts: one screen on a terminal, elsewhere a plain line now and then."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from math import floor, log10
+
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from loadsim.analysis.per_client import by_number
+from loadsim.cli.progress import watched_terminal
+from loadsim.engine.latency_histogram import BOUNDS_MS
+from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_sections import GeneratorLimits
+from loadsim.timinglog.merge import WITHOUT_WINDOW
+from loadsim.timinglog.records import FAILURES
+from loadsim.users.tasks import TASKS
+
+Watch = Callable[[LiveSnapshot], None]
+"""Is shown where a run stands, once a second."""
+
+Clients = Callable[[], Mapping[str, LiveSnapshot]]
+"""By the client machine's name, where it stands now."""
+
+BETWEEN_LINES_S = 10.0
+
+LATELY_S = 60.0
+"""What rates and service times on the screen are of: so many seconds, up to now."""
+
+WIDEST = 110
+"""Columns that the screen takes at most."""
+
+NARROW = 64
+"""With fewer columns than this, fewer words are used."""
+
+HEADINGS = ("Task", "done", "failed", "lately/s", "95th, about")
+FITTING = (HEADINGS, ("Task", "done", "failed", "95th, about"), ("Task", "done", "95th, about"), ("Task", "done"))
+"""The columns on the tasks; and the fewer of them, the narrower the terminal is."""
+
+OF_CLIENTS = (
+    ("Client", "on", "done", "failed", "late 99th", "core", "phase"),
+    ("Client", "on", "done", "failed", "phase"),
+    ("Client", "on", "phase"),
+    ("Client",),
+)
+"""The same of the table of client machines."""
+
+LEAST_LINES = 3
+"""That table's: a heading, the worst, and the others together."""
+
+GAP = 2
+"""Blanks between columns."""
+
+KINDS = 6
+"""How many kinds of failure the screen names."""
+
+WAITING = {
+    "finish": "waiting for tasks that run",
+    "drain": "waiting for mail under way",
+    "log-off": "logging off",
+    "over": "writing the logs",
+}
+"""What is done in the phases after the work."""
+
+
+@contextmanager
+def shown_run(scenario: Scenario, *, quiet: bool = False, clients: Clients = dict) -> Iterator[Watch]:
+    """What to show each snapshot to. All goes to standard error; nothing is drawn but when a snapshot comes.
+
+    `clients` says where each client machine stands, in a run of several.
+    """
+    console = watched_terminal()
+    if quiet:
+        yield lambda _: None
+    elif console is None:
+        yield _Lines().show
+    else:
+        view = _Screen(console, scenario, clients)
+        try:
+            yield view.show
+        finally:
+            view.close()
+
+
+# --- the screen ---------------------------------------------------------------------------------------------------
+
+
+class _Screen:
+    """Draws, in a thread: a terminal that takes nothing (Ctrl-S) holds up nobody, but is behind for a while."""
+
+    def __init__(self, console: Console, scenario: Scenario, clients: Clients) -> None:
+        self._console = console
+        self._clients = clients
+        self._size = console.size
+        self._scenario = scenario
+        self._recent = Recent(LATELY_S)
+        self._pen = ThreadPoolExecutor(1, "screen")
+        self._newest: deque[Screenful] = deque(maxlen=1)
+        self._drawing: Future[None] | None = None
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._live.start()
+
+    def show(self, snapshot: LiveSnapshot) -> None:
+        """Draw it as soon as what is being drawn is done, unless there is a newer one by then."""
+        self._recent.add(snapshot)
+        self._newest.append(Screenful(snapshot, self._recent.stretch, self._scenario, self._clients()))
+        if self._drawing is not None and self._drawing.done():
+            self._drawing.result()
+        self._drawing = self._pen.submit(self._draw)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._pen.shutdown()
+        with suppress(OSError):  # it is gone
+            self._live.update(Text())  # the last screen would be drawn once more, beyond a low terminal's upper edge
+            self._live.stop()
+
+    def _draw(self) -> None:
+        if not self._newest:
+            return
+        screenful = self._newest.pop()
+        with suppress(OSError):  # the terminal is gone: no reason to end the run
+            if self._console.size != self._size:  # what was drawn lies about in pieces
+                self._size = self._console.size
+                self._console.clear()
+            self._live.update(screenful, refresh=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Screenful:
+    """All that is to be seen at once; `lately` is what rates, lateness and service times are taken from.
+
+    What matters most stands on top: where there are too few lines, the last tasks are not seen, and of many client
+    machines only the worst by themselves. A narrow terminal gets fewer words and columns, but never a part of a figure.
+    """
+
+    snapshot: LiveSnapshot
+    lately: Stretch | None
+    scenario: Scenario
+    clients: Mapping[str, LiveSnapshot] = field(default_factory=dict)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        snapshot, lately, columns = self.snapshot, self.lately, min(options.max_width, WIDEST)
+        narrow = columns < NARROW
+        figures = Table.grid(padding=(0, 2))
+        figures.add_column(style="bold", no_wrap=True, overflow="crop")
+        figures.add_column(overflow="fold")
+        for name, figure in (
+            ("Users", _users(snapshot, narrow)),
+            ("Tasks", _tasks(snapshot, lately, narrow)),
+            ("Late", _late(snapshot, lately, narrow)),
+            ("Generator", _generator(snapshot, self.scenario.limits.generator, narrow)),
+            ("Failures", _failures(snapshot)),
+        ):
+            figures.add_row(name, figure)
+        head = _head(snapshot, self.scenario.duration_s, narrow)
+        top = Constrain(Group(head, figures), WIDEST)
+        tasks, clients = len(snapshot.tasks), len(self.clients)
+        if clients:
+            lines = options.max_height - len(console.render_lines(top, options))
+            tasks, clients = _fitting_rows(lines, tasks, clients)
+        tables = [*_by_task(snapshot, lately, columns, tasks), *_by_client(self.clients, columns, clients)]
+        yield Group(top, *(Constrain(table, WIDEST) for table in tables))
+
+
+def _head(snapshot: LiveSnapshot, duration_s: float, narrow: bool) -> Table:
+    """The phase, how much of it is over, and how long it takes."""
+    share = 1.0
+    if snapshot.phase == "log-on":
+        share = snapshot.users_on / snapshot.users
+        told = f"{snapshot.users_on} of {snapshot.users} users on"
+    elif snapshot.phase == "work":
+        at_s = min(max(snapshot.at_s or 0.0, 0.0), duration_s)
+        share = at_s / duration_s
+        left = f"{_clock(duration_s - at_s)} left"
+        told = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
+    else:
+        told = WAITING[snapshot.phase]
+    head = Table.grid(padding=(0, 2), expand=True)
+    head.add_column(style="bold", no_wrap=True, overflow="crop")
+    head.add_column(ratio=1)
+    head.add_column(no_wrap=True, overflow="crop")
+    head.add_row(snapshot.phase, ProgressBar(total=1.0, completed=share), told)
+    return head
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _users(snapshot: LiveSnapshot, narrow: bool) -> Text:
+    on, lost = f"{snapshot.users_on} of {snapshot.users} on", snapshot.sessions_lost
+    under_way = f"{snapshot.accepted_undelivered} {'mails' if narrow else 'messages'} under way"
+    told = f"{on}, {lost} lost, {under_way}" if narrow else f"{on}, {lost} sessions lost, {under_way}"
+    return Text(told, style="red" if lost else "")
+
+
+def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
+    text = Text(f"{snapshot.done} done, ")
+    text.append(f"{snapshot.failed} failed", style="red" if snapshot.failed else "")
+    if snapshot.generator_failed:
+        text.append(f", {snapshot.generator_failed} by the generator itself", style="red")
+    if lately is not None and (ended := lately.ended("ok", *FAILURES)):
+        rate, share = _rate(ended, lately), f"{lately.ended(*FAILURES) / ended:.1%}"
+        text.append(f"; {rate}/s, {share}" if narrow else f"; lately {rate} a second, {share} failed")
+    return text
+
+
+def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
+    """How late tasks began on average, by cause."""
+    most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms at most"
+    if lately is None or not (ended := lately.ended("ok", *FAILURES)):
+        return Text(most)
+    before, after = lately.before, lately.after
+    causes = (
+        ("busy" if narrow else "user busy", after.late_busy_s - before.late_busy_s),
+        ("down" if narrow else "session down", after.late_down_s - before.late_down_s),
+        ("ours" if narrow else "generator", after.late_generator_s - before.late_generator_s),
+    )
+    means = ", ".join(f"{cause} {late_s / ended * 1000:.1f} ms" for cause, late_s in causes)
+    return Text(means if narrow else f"{means} a task lately; {most}")
+
+
+def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits, narrow: bool) -> Text:
+    """How the worst engine was in the last second."""
+    if snapshot.cpu_share is None:
+        return Text("")
+    text = Text()
+    if snapshot.lag_p99_ms is not None:
+        bad = limits.lag_p99_ms is not None and snapshot.lag_p99_ms > limits.lag_p99_ms
+        most = "" if limits.lag_p99_ms is None else f", at most {limits.lag_p99_ms:g}"
+        late = f"{snapshot.lag_p99_ms:.1f} ms late"
+        told = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
+        text.append(told, style="red" if bad else "")
+    bad = limits.cpu is not None and snapshot.cpu_share > limits.cpu
+    most = "" if limits.cpu is None or narrow else f" (at most {limits.cpu:.0%})"
+    text.append(f"{snapshot.cpu_share:.0%} of a core{most}", style="red" if bad else "")
+    return text.append(f", {(snapshot.rss_bytes or 0) / 2**20:.0f} MiB")
+
+
+def _failures(snapshot: LiveSnapshot) -> Text:
+    """The most frequent kinds; what a server said is shown as it is, without any meaning of its own."""
+    times = {f"{task}: {kind}": count for task, kinds in snapshot.failures.items() for kind, count in kinds.items()}
+    most = sorted(times.items(), key=lambda each: -each[1])
+    told = [f"{kind} ({count})" for kind, count in most[:KINDS]]
+    if len(most) > KINDS:
+        told.append(f"{len(most) - KINDS} more kinds")
+    return Text("; ".join(told) or "none", style="red" if told else "")
+
+
+def _fitting_rows(lines: int, tasks: int, clients: int) -> tuple[int, int]:
+    """How many rows the tables of tasks and of clients may have, each below a heading, on so many lines: half for the
+    clients, and what the tasks leave."""
+    of_clients = min(clients + 1, max(lines // 2, lines - tasks - 1, LEAST_LINES))
+    return max(0, min(tasks, lines - of_clients - 1)), of_clients - 1
+
+
+def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int, rows: int) -> list[Table]:
+    """Each task that has come to an end, log-ons and log-offs last, so many at most; with as much of each as fits."""
+    names = sorted((task for task in TASKS if task in snapshot.tasks), key=WITHOUT_WINDOW.__contains__)[:rows]
+    if not names:
+        return []
+    cells = {heading: [heading] for heading in HEADINGS}
+    for name in names:
+        outcomes = snapshot.tasks[name]
+        told = dict.fromkeys(HEADINGS, "")
+        told["Task"], told["done"] = name, f"{outcomes.get('ok', 0)}"
+        told["failed"] = f"{sum(outcomes.get(outcome, 0) for outcome in FAILURES)}"
+        if lately is not None and (done := lately.done(name)):
+            told["lately/s"], told["95th, about"] = _rate(done, lately), _about(lately.about_ms(name, 95))
+        for heading, cell in told.items():
+            cells[heading].append(cell)
+    return [_fitting_table(cells, FITTING, columns)]
+
+
+def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> list[Table]:
+    """Each client machine of a run, with as much of it as fits; if they take more rows, the others together."""
+    if not clients:
+        return []
+    shown, others = sorted(clients, key=by_number), []
+    if len(shown) > rows:
+        by_need = sorted(shown, key=lambda name: _need(clients[name]), reverse=True)
+        shown, others = sorted(by_need[: rows - 1], key=by_number), by_need[rows - 1 :]
+    told_of = [(name, clients[name]) for name in shown]
+    if others:
+        told_of.append((f"{len(others)} more", total([clients[name] for name in others])))
+    cells = {heading: [heading] for heading in OF_CLIENTS[0]}
+    for name, snapshot in told_of:
+        lag, cpu = snapshot.lag_p99_ms, snapshot.cpu_share
+        told = (
+            name,
+            f"{snapshot.users_on} of {snapshot.users}",
+            f"{snapshot.done}",
+            f"{snapshot.failed}",
+            "" if lag is None else f"{lag:.1f} ms",
+            "" if cpu is None else f"{cpu:.0%}",
+            snapshot.phase,
+        )
+        for heading, cell in zip(OF_CLIENTS[0], told, strict=True):
+            cells[heading].append(cell)
+    return [_fitting_table(cells, OF_CLIENTS, columns)]
+
+
+def _need(client: LiveSnapshot) -> tuple[float, ...]:
+    """How much a client machine needs to be looked at."""
+    return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
+
+
+def _fitting_table(cells: Mapping[str, Sequence[str]], fitting: Sequence[Sequence[str]], columns: int) -> Table:
+    """A table of these cells by heading, the heading first, with the first choice of headings that is not too wide."""
+    widths = {heading: max(map(len, of_heading)) for heading, of_heading in cells.items()}
+    kept = next(
+        (each for each in fitting if sum(widths[heading] + GAP for heading in each) - GAP <= columns), fitting[-1]
+    )
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    for heading in kept:
+        justify: JustifyMethod = "left" if heading == kept[0] else "right"
+        table.add_column(heading, justify=justify, no_wrap=True, overflow="crop", min_width=widths[heading])
+    for row in range(1, len(cells[kept[0]])):
+        table.add_row(*(Text(cells[heading][row]) for heading in kept))
+    return table
+
+
+def _rate(count: int, lately: Stretch) -> str:
+    return f"{count / lately.seconds:.1f}" if lately.seconds > 0 else ""
+
+
+def _about(value_ms: float | None) -> str:
+    """Two digits: it is not known better."""
+    if value_ms is None:
+        return ""
+    if value_ms >= BOUNDS_MS[-1]:
+        return f"over {BOUNDS_MS[-1]:g} ms"
+    return f"{round(value_ms, 1 - floor(log10(value_ms))):g} ms"
+
+
+# --- plain lines --------------------------------------------------------------------------------------------------
+
+
+def sentence(snapshot: LiveSnapshot) -> str:
+    """The counts in words, and how the generator is: the worst of its engines in the last second."""
+    at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
+    lag = "" if snapshot.lag_p99_ms is None else f"; event loop {snapshot.lag_p99_ms:.1f} ms late"
+    busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
+    own = f" {snapshot.generator_failed} by the generator itself," if snapshot.generator_failed else ""
+    return (
+        f"{at}{snapshot.users_on} of {snapshot.users} users on, {snapshot.done} tasks done,"
+        f" {snapshot.failed} failed,{own} {snapshot.accepted_undelivered} messages under way{lag}{busy}"
+    )
+
+
+class _Lines:
+    """A line when the phase changes, and every ten seconds."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._last_s = 0.0
+
+    def show(self, snapshot: LiveSnapshot) -> None:
+        at_s = snapshot.at_s or 0.0
+        if snapshot.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
+            self._phase, self._last_s = snapshot.phase, at_s
+            with suppress(BrokenPipeError):  # nobody looks any more: no reason to end the run
+                print(f"{snapshot.phase}: {sentence(snapshot)}", file=sys.stderr, flush=True)

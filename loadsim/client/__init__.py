@@ -1,1 +1,0 @@
-"""Simulated users at work: tasks, users, and the engine that runs them."""

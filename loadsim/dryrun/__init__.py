@@ -1,0 +1,1 @@
+"""`loadsim plan`: a whole run in virtual time, without a server."""

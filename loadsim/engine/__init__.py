@@ -1,0 +1,1 @@
+"""One load-generating process: the engine that runs users, and the protocol that keeps engines in step."""

@@ -1,0 +1,121 @@
+"""The one clock of a run: real, or a virtual one that jumps to whatever is next.
+
+In production it is `time.monotonic_ns`; uvloop rounds `loop.time()` to a millisecond, so that is never used to
+measure. Under a `VirtualLoop` nothing waits: when all coroutines sleep, the time is at once that of the next timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple
+
+from loadsim.engine.event_loop import run
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+
+class MonotonicClock:
+    """The machine's monotonic clock."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds; only differences mean anything."""
+        return time.monotonic_ns()
+
+
+class LoopClock:
+    """The clock of a loop whose time is virtual."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the loop was made."""
+        return self._loop.now_ns
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time, without input or output: an eight-hour day in seconds.
+
+    Its time is whole nanoseconds: which timers are of one instant depends on no rounding. They stand in a heap of
+    tuples, which compare at the speed of C; asyncio's own compare in Python. What a callback raises ends the run.
+    """
+
+    _ready: deque[asyncio.Handle]  # asyncio's own: what is to be called now
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ns = 0
+        self._timers: list[tuple[int, int, asyncio.TimerHandle]] = []
+        self._count = itertools.count()
+
+    def time(self) -> float:
+        """Seconds of virtual time since the loop was made."""
+        return self.now_ns * 1e-9
+
+    def call_at(
+        self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As in every loop; timers of the same instant run in the order of the calls."""
+        return self._call_at_ns(round(when * 1e9), callback, args, context)
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """As in every loop."""
+        return self._call_at_ns(self.now_ns + round(delay * 1e9), callback, args, context)
+
+    def _call_at_ns(
+        self, at_ns: int, callback: Callable[..., object], args: tuple[object, ...], context: Context | None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(at_ns * 1e-9, callback, args, self, context)
+        heapq.heappush(self._timers, (at_ns, next(self._count), timer))
+        return timer
+
+    def call_soon(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As in every loop."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Raise an exception of a callback, unless an engine has set a handler. Other loops log it and go on."""
+        if "handle" in context and self.get_exception_handler() is None:
+            raise context["exception"]
+        super().call_exception_handler(context)
+
+    def _run_once(self) -> None:
+        """What asyncio's loop does over and over, without input and output: when nothing is ready, the clock jumps."""
+        ready = self._ready
+        if not ready:
+            self._jump()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers:
+            raise RuntimeError("every coroutine waits for something that can never happen")
+        at_ns, _, timer = heapq.heappop(timers)
+        self.now_ns = now_ns = max(self.now_ns, at_ns)
+        self._ready.append(timer)
+        while timers and timers[0][0] <= now_ns:
+            self._ready.append(heapq.heappop(timers)[2])
+
+
+def run_virtual(main: Callable[[LoopClock], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end in virtual time; it is given the clock."""
+    loop = VirtualLoop()
+    return run(main(LoopClock(loop)), lambda: loop)

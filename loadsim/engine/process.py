@@ -1,0 +1,176 @@
+"""One engine in a process of its own: `python -m loadsim.engine.process`, started by the pool of its machine.
+
+It speaks the control protocol (`control`) on its standard input and output, and writes the timing log by itself: what
+it has measured is in the file, whatever becomes of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from loadsim.engine.channel import own_pipes, pipes_to_pool
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.control import decode, encode
+from loadsim.engine.engine import Engine
+from loadsim.engine.event_log import Events
+from loadsim.engine.event_loop import fastest_loop
+from loadsim.engine.participant import Leader, Told
+from loadsim.errors import ConfigError
+from loadsim.model.content import Contents
+from loadsim.model.partition import Hand, slice_of
+from loadsim.model.ports import Services
+from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload
+from loadsim.protocols.registry import open_modules
+from loadsim.timinglog.writer import TimingLogWriter
+
+
+def packed(scenario: Scenario, services: Services) -> str:
+    """Both as they go to whoever begins.
+
+    They go as values, not as files: nothing can have changed, and nothing is read twice. It is safe to read them, for
+    an engine hears nobody but the process that started it, and a machine nobody but its station. Passwords go this way,
+    and no other.
+    """
+    return b64encode(pickle.dumps((scenario, services))).decode()
+
+
+def unpacked(values: str) -> tuple[Scenario, Services]:
+    """The inverse."""
+    scenario, services = pickle.loads(b64decode(values))  # noqa: S301 - see packed
+    return scenario, services
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What an engine needs to know. `header` is that of its timing log, a new file at `log`."""
+
+    scenario: Scenario
+    services: Services
+    hand: Hand
+    log: str
+    header: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What the engine is called."""
+        engine: str = self.header["engine"]
+        return engine
+
+    def say_ready(self, events: Events, process: int) -> None:
+        """Tell that it is ready, in a process of this number."""
+        events.say("engine ready", engine=self.name, pid=process, users=len(self.hand))
+
+    def say_lost(self, events: Events, why: str) -> None:
+        """Tell that it is lost."""
+        events.say("engine lost", engine=self.name, users=len(self.hand), why=why)
+
+    def encode(self) -> bytes:
+        """The line that begins an engine."""
+        about = {"hand": asdict(self.hand), "log": self.log, "header": self.header}
+        return encode(begin={"values": packed(self.scenario, self.services), **about})
+
+    @classmethod
+    def decode(cls, about: Mapping[str, Any]) -> Begin:
+        """The inverse."""
+        scenario, services = unpacked(about["values"])
+        return cls(scenario, services, Hand(**about["hand"]), about["log"], about["header"])
+
+
+async def live(from_pool: int, to_pool: int) -> None:
+    """The life of an engine process; the file descriptors are its ends of the two pipes."""
+    async with pipes_to_pool(from_pool, to_pool) as (reader, say):
+        pool = Leader(say)
+        if line := await reader.readline():
+            _, about = decode(line)
+            try:
+                await _run(Begin.decode(about), pool, reader)
+                pool.tell(over=True)
+            except ConfigError as refusal:
+                pool.tell(refused=str(refusal))
+
+
+async def _listen(pool: Leader, reader: asyncio.StreamReader) -> None:
+    """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
+    try:
+        while line := await reader.readline():
+            pool.hear(line)
+    except ValueError as problem:
+        pool.give_up(str(problem))
+    else:
+        pool.give_up("the process that kept it in step is gone")
+
+
+async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None:
+    scenario = begin.scenario
+    workload = Workload(scenario)
+    contents = Contents(workload.seed)
+    modules = open_modules(workload, contents, begin.services)
+    contents.prepare()
+    clock = MonotonicClock()
+    epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
+    header = {
+        **begin.header,
+        "event_loop": type(asyncio.get_running_loop()).__module__,
+        "wall_clock_start": epoch.isoformat(),
+    }
+    try:
+        log = TimingLogWriter(Path(begin.log), header, epoch_ns)
+    except OSError as failure:
+        raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
+    part = slice_of(begin.header)
+    events = Events(cast(Any, Told(pool, engine=begin.name)))
+    try:
+        async with asyncio.TaskGroup() as group:
+            engine = Engine(
+                workload=workload,
+                users=begin.hand,
+                modules=modules,
+                contents=contents,
+                recorder=log,
+                events=events,
+                clock=clock,
+                run_id=begin.header["run"],
+                wall_clock_us=time.time_ns() // 1000,
+                writes_aside=True,
+                watch=pool.watch,
+                control=pool,
+                here=part.hand(scenario.users) if part else None,
+            )
+            pool.led = engine
+            listening = group.create_task(_listen(pool, reader))
+            await engine.run()
+            listening.cancel()
+    finally:
+        _close(log, events)
+
+
+def _close(log: TimingLogWriter, events: Events) -> None:
+    """Close the log. What a full disk did not take is lost now, and is said; the answer finds that it has no end."""
+    try:
+        log.close()
+    except OSError as failure:
+        events.say("log incomplete", why=str(failure))
+        with suppress(OSError):  # standard error may be a file on the same disk
+            print(f"loadsim: timing log incomplete: {failure}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def main() -> None:
+    """On the fastest loop that there is."""
+    from_pool, to_pool = own_pipes()
+    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+        runner.run(live(from_pool, to_pool))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The pool of message contents: texts and attachments, each made and encoded once and shared by all messages."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib import resources
+
+from loadsim.model.content import headers, prose
+from loadsim.model.draws import pick
+from loadsim.model.message_tag import body_digest
+
+TEXTS = {1024: 256, 2048: 128, 4096: 128}
+"""How many different texts there are of each size in bytes."""
+
+_FOREIGN_EVERY = 8  # every eighth text has names and signs beyond ASCII, as quoted-printable UTF-8
+_DATA = resources.files("loadsim.model.content") / "data"
+_SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+_DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What a kind of message carries besides its text: one of `variants` files, and how MIME says so.
+
+    `filename` has a place for the variant's number (from 1). Made by `prose` when `made_bytes` says how large,
+    otherwise shipped in `data/`. `within` is the Content-Type of the multipart around text and file.
+    """
+
+    filename: str
+    content_type: str
+    variants: int
+    disposition: str = "attachment"
+    within: str = "multipart/mixed"
+    made_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The size of a kind's text in bytes, and what it carries."""
+
+    text_bytes: int
+    attached: Attached | None = None
+
+
+KINDS = {
+    "ups1K": Kind(1024),
+    "ups2K": Kind(2048),
+    "ups4K": Kind(4096),
+    "ups10Kat": Kind(1024, Attached("notes-{}.txt", "text/plain; charset=us-ascii", 32, made_bytes=10 * 1024)),
+    # RFC 2387: the text is the root, and the picture belongs to it
+    "upsBMobj": Kind(1024, Attached("chart-{}.bmp", "image/bmp", 4, "inline", 'multipart/related; type="text/plain"')),
+    "upsWDatt": Kind(1024, Attached("paper-{}.docx", _DOCUMENT, 4)),
+    "upsXLatt": Kind(1024, Attached("sheet-{}.xlsx", _SHEET, 4)),
+    # no mail client shows a sheet inside a text: inline says where it stood, mixed keeps it reachable
+    "upsXLobj": Kind(1024, Attached("object-{}.xlsx", _SHEET, 4, "inline")),
+}
+"""LoadSim's message files, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A MIME entity: its header's lines, each with CRLF, and its body as encoded."""
+
+    header: bytes
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What stands in a message from its Content-Type on: header lines, the pieces of the body, the body's digest."""
+
+    header: bytes
+    pieces: tuple[bytes | bytearray, ...]
+    digest: str
+
+
+class Pool:
+    """Texts and attachments of one seed. Everything is made when it is first asked for, and kept."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._texts: dict[tuple[str, int, int], Entity] = {}
+        self._files: dict[tuple[str, int], Entity] = {}
+        self._digests: dict[tuple[str, int], str] = {}
+        self._plain: dict[tuple[str, int, int], Content] = {}
+
+    def prepare(self, answers: dict[str, int], answer_bytes: int) -> None:
+        """Make every text and file; `answers` says how many texts there are of each style other than new."""
+        for size_bytes, texts in TEXTS.items():
+            for variant in range(texts):
+                self.plain("new", size_bytes, variant)
+        for style, texts in answers.items():
+            for variant in range(texts):
+                self.plain(style, answer_bytes, variant)
+        for name, kind in KINDS.items():
+            for variant in range(kind.attached.variants if kind.attached else 0):
+                self.file(name, variant)
+
+    def new(self, kind: str, u: float) -> Content:
+        """The content of a new message; `u` in [0, 1) chooses the text and the attachment."""
+        spec = KINDS[kind]
+        texts = TEXTS[spec.text_bytes]
+        if spec.attached is None:
+            return self.plain("new", spec.text_bytes, pick(u, texts))
+        choice = pick(u, texts * spec.attached.variants)
+        at_file, at_text = divmod(choice, texts)
+        text, file = self.text("new", spec.text_bytes, at_text), self.file(kind, at_file)
+        known = self._digests.get((kind, choice))
+        content = enclose(spec.attached.within, f"{kind}_{choice:04}", text, file, known)
+        if known is None:
+            self._digests[kind, choice] = content.digest
+        return content
+
+    def plain(self, style: str, size_bytes: int, variant: int) -> Content:
+        """The content of a message that is a text and nothing else."""
+        content = self._plain.get((style, size_bytes, variant))
+        if content is None:
+            text = self.text(style, size_bytes, variant)
+            content = Content(text.header, (text.body,), body_digest(text.body))
+            self._plain[style, size_bytes, variant] = content
+        return content
+
+    def text(self, style: str, size_bytes: int, variant: int) -> Entity:
+        """A text of exactly that size when decoded, line ends (CRLF) included; style as in `prose.text`."""
+        entity = self._texts.get((style, size_bytes, variant))
+        if entity is None:
+            foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
+            body = self.prose(style, variant, size_bytes, foreign)
+            charset, encoding = ("utf-8", "quoted-printable") if foreign else ("us-ascii", "7bit")
+            entity = Entity(
+                f"Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n".encode(),
+                quoted_printable(body) if foreign else body,
+            )
+            self._texts[style, size_bytes, variant] = entity
+        return entity
+
+    def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
+        """What stands in a text, as in `prose.text`."""
+        return prose.text(self._seed, style, variant, size_bytes, foreign)
+
+    def file(self, kind: str, variant: int) -> Entity:
+        """The attachment or object of a kind that has one, in base64."""
+        entity = self._files.get((kind, variant))
+        if entity is None:
+            spec = KINDS[kind].attached
+            assert spec is not None
+            name = spec.filename.format(variant + 1)
+            made = spec.made_bytes
+            content = self.prose("notes", variant, made) if made else (_DATA / name).read_bytes()
+            lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
+            lines += headers.disposition(spec.disposition, name)
+            if spec.disposition == "inline":
+                lines += f"Content-ID: <{blake2b(content, digest_size=10).hexdigest()}@loadsim.invalid>\r\n"
+            entity = Entity(lines.encode(), base64_lines(content))
+            self._files[kind, variant] = entity
+        return entity
+
+
+def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | None = None) -> Content:
+    """A text and a file in a multipart (RFC 2046 section 5.1). `mark` makes the boundary; digest when it is known.
+
+    The boundary has "=_" in it, which neither base64 nor quoted-printable can hold.
+    """
+    boundary = f"=_loadsim_{mark}"
+    delimiter = f"\r\n--{boundary}".encode()
+    pieces = (
+        delimiter[2:] + b"\r\n" + text.header + b"\r\n",
+        text.body,
+        delimiter + b"\r\n" + file.header + b"\r\n",
+        file.body,
+        delimiter + b"--\r\n",
+    )
+    header = f'Content-Type: {within};\r\n boundary="{boundary}"\r\n'.encode()
+    return Content(header, pieces, digest or body_digest(b"".join(pieces)))
+
+
+def base64_lines(content: bytes) -> bytes:
+    """RFC 2045 section 6.8: lines of 76 characters, CRLF between them and none after the last."""
+    encoded = b64encode(content)
+    return b"\r\n".join(encoded[at : at + 76] for at in range(0, len(encoded), 76))
+
+
+def quoted_printable(text: bytes) -> bytes:
+    """RFC 2045 section 6.7: lines of at most 76 characters; no line of `text` ends in a space or tab."""
+    lines = []
+    for line in text.split(b"\r\n"):
+        pieces, used = [], 0
+        for byte in line:
+            piece = f"={byte:02X}" if byte == 0x3D or not 0x20 <= byte < 0x7F else chr(byte)
+            if used + len(piece) > 75:
+                pieces.append("=\r\n")
+                used = 0
+            pieces.append(piece)
+            used += len(piece)
+        lines.append("".join(pieces))
+    return "\r\n".join(lines).encode()

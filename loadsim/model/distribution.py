@@ -1,0 +1,102 @@
+"""Whole numbers of which a minimum, an average and a maximum are published, and no distribution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated
+
+from loadsim.model.schema import Amount, Count, Milliseconds, Size, Via, strict
+from loadsim.model.yaml_reader import refused
+
+
+@lru_cache(maxsize=1024)
+def _decay(count: int, mean: float) -> float:
+    """The d >= 0 with which chances proportional to exp(-d k), k = 0..count-1, have this mean; by bisection.
+
+    `mean` lies above 0 and not above the midpoint, where d is 0.
+    """
+
+    def mean_of(d: float) -> float:
+        span = d * count
+        if span < 1e-3:  # the closed form would cancel; the series' next term is below 1e-15 * count
+            return (count - 1) / 2 - d * (count**2 - 1) / 12 + d**3 * (count**4 - 1) / 720
+        return 1 / math.expm1(d) - (count / math.expm1(span) if span < 700 else 0.0)
+
+    low, high = 0.0, 700.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if mean_of(middle) > mean else (low, middle)
+    return middle
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Whole numbers from `min` to `max` with exactly this `average`: a truncated geometric distribution.
+
+    The papers publish the three numbers and no distribution. A triangular one cannot have a mean of 10 on [4, 50].
+    """
+
+    min: int
+    average: float
+    max: int
+
+    def __post_init__(self) -> None:
+        """Refuse what has no distribution."""
+        if self.min > self.average:
+            raise refused("a minimum of at most the average", f"{self.min} above {self.average:g}")
+        if self.average > self.max:
+            raise refused("an average of at most the maximum", f"{self.average:g} above {self.max}")
+
+    def at(self, u: float) -> int:
+        """The number below which a share `u` (in [0, 1)) of the distribution lies: its inverse, in closed form."""
+        low, high = self.average - self.min, self.max - self.average
+        if not low or not high:
+            return self.max if low else self.min
+        if low > high:  # more of the large numbers: the mirror image of a falling distribution
+            return self.max - _falling(1 - u, self.max - self.min + 1, high)
+        return self.min + _falling(u, self.max - self.min + 1, low)
+
+
+def _falling(u: float, count: int, mean: float) -> int:
+    """The inverse distribution function of 0..count-1 with falling chances; u may be 1."""
+    decay = _decay(count, mean)
+    if not decay:
+        return min(int(u * count), count - 1)
+    above = u * math.expm1(-decay * count)  # minus the share that lies below
+    return count - 1 if above <= -1 else min(int(math.log1p(above) / -decay), count - 1)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    min: Count
+    average: Amount
+    max: Count
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Durations:
+    min: Milliseconds
+    average: Milliseconds
+    max: Milliseconds
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    min: Size
+    average: Size
+    max: Size
+
+
+def _spread(shape: _Counts | _Durations | _Sizes) -> Spread:
+    return Spread(shape.min, float(shape.average), shape.max)
+
+
+SpreadOfCounts = Annotated[Spread, Via(_Counts, _spread)]
+SpreadOfDurations = Annotated[Spread, Via(_Durations, _spread)]
+"""Durations in the file, milliseconds in the value."""
+SpreadOfSizes = Annotated[Spread, Via(_Sizes, _spread)]
+"""Sizes such as 22K in the file, bytes in the value."""

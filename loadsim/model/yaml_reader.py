@@ -1,0 +1,334 @@
+"""Strict reading of YAML: what is not exactly as expected is refused in one line that names file, key and rule.
+
+A file becomes a document of mappings, lists and scalars here, and a value of frozen dataclasses by `schema`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+
+from loadsim.errors import ConfigError, printable
+from loadsim.files import read_text
+
+T = TypeVar("T")
+Key = tuple[str | int, ...]
+"""The path of a value in a document: ("topology", 0, "users")."""
+
+_LONGEST_FOUND = 60
+_LONGEST_PATH = 200
+_LONGEST_INDEX = 9
+_SECRET = ("password", "password_file", "password_env", "password_command", "manifest_key", "accounts")
+"""Keys whose values are never shown. Some hold no password, but a user may put one there by mistake."""
+
+
+# --- one line for what is wrong ---------------------------------------------------------------------------------
+
+
+def show(value: object) -> str:
+    """What was found, in a few characters; of lists and mappings only that they are such."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "yes" if value else "no"
+        case Mapping():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_FOUND else text[: _LONGEST_FOUND - 3] + "..."
+
+
+def path_text(key: Key) -> str:
+    """A key path as it is shown: topology[0].users."""
+    text = ""
+    for part in key:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return _cut(printable(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_PATH else f"{text[: _LONGEST_PATH - 3]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a document came from: its file, and the key paths that the command line has set."""
+
+    file: str
+    overridden: tuple[Key, ...] = ()
+
+    def refuse(self, key: Key, expected: str, found: object) -> ConfigError:
+        """The error for the value at `key`; the value itself is shown, unless it may be a password."""
+        hidden = found is not None and bool(key) and key[-1] in _SECRET
+        return self.refuse_showing(key, expected, "a value that is not shown" if hidden else show(found))
+
+    def refuse_showing(self, key: Key, expected: str, found: str) -> ConfigError:
+        """The error for the value at `key`, with the words for what was found."""
+        return ConfigError(f"{self.where(key)}: expected {expected}, found {found}")
+
+    def where(self, key: Key) -> str:
+        """Return the file or the setting that has a key, and the key."""
+        if any(key[: len(path)] == path for path in self.overridden):
+            return f"--set {_cut(printable('.'.join(map(str, key))))}"
+        return f"{self.file}: {path_text(key)}" if key else self.file
+
+
+def refused(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:
+    """What a reader raises: `at` is the rest of the value's path, `found` the words when `show` does not do."""
+    return PydanticCustomError("refused", "expected {expected}", {"expected": expected, "found": found, "at": at})
+
+
+def parse(adapter: TypeAdapter[T], document: object, origin: Origin, at: Key = ()) -> T:
+    """Turn a document, or the part of it at a key path, into its value.
+
+    Raises ConfigError: the first of what is wrong, and how much more there is.
+    """
+    try:
+        return adapter.validate_python(document)
+    except ValidationError as error:
+        failures = error.errors(include_url=False)
+        first = failures[0]
+        context = first.get("ctx", {})
+        key: Key = (*at, *first["loc"], *context.get("at", ()))
+        if first["type"] == "missing":
+            refused = origin.refuse_showing(key, "a value", "nothing")
+        elif context.get("found") is not None:
+            refused = origin.refuse_showing(key, context["expected"], context["found"])
+        else:
+            refused = origin.refuse(key, context.get("expected", _PYDANTIC.get(first["type"], "")), first["input"])
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise ConfigError(f"{refused}{more}") from None
+
+
+_PYDANTIC = {"tuple_type": "a list", "list_type": "a list", "dict_type": "a mapping"}
+"""Words for the few checks that are pydantic's own."""
+
+
+# --- YAML -------------------------------------------------------------------------------------------------------
+
+
+MOST_VALUES = 100_000
+"""The most values in a document. An alias counts as all that it repeats: a few lines can repeat billions."""
+
+MOST_LEVELS = 40
+"""The most lists and mappings within each other."""
+
+MOST_NUMBER = 10**300
+"""The largest whole number: a larger one may not convert to a float."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML, without silent surprises: a key stands once, 1:30 is no number, 010 is not eight."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Refuse a key that stands twice."""
+        seen = set()
+        for name, _ in node.value:
+            if isinstance(name, yaml.ScalarNode):
+                if name.value in seen:
+                    problem = f"each key once, found {show(name.value)} again"
+                    raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
+                seen.add(name.value)
+        return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Reject merge keys (<<) of merge keys that add up to more than `MOST_VALUES` values."""
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_VALUES:
+            raise yaml.constructor.ConstructorError(None, None, "too many merged keys", node.start_mark)
+
+
+_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
+
+
+_QUOTED = re.compile(r" '(?!<|\\?.').*'")
+"""The user's own text in PyYAML's words (a tag, an alias): neither a kind of token (<block end>) nor a character."""
+
+
+def read_yaml(text: str, name: str) -> Any:
+    """Read YAML. Raises ConfigError with `name` and the line; it never quotes the text, which may hold a password."""
+    try:
+        document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f": line {mark.line + 1}" if mark else ""
+        problem = error.problem or "something else"
+        if problem.startswith("each key once"):
+            raise ConfigError(f"{name}{line}: expected {problem}") from None
+        problem = _QUOTED.sub("", problem).partition(";")[0]
+        raise ConfigError(f"{name}{line}: expected YAML, found an error: {problem}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise ConfigError(f"{name}: expected YAML, found characters or nesting that YAML does not allow") from None
+    except (ValueError, LookupError, TypeError, AttributeError):  # raised for a tag (!!int) on another type
+        raise ConfigError(f"{name}: expected YAML, found a value that is not of the type of its tag") from None
+    _check_values(document, name, [MOST_VALUES], MOST_LEVELS)
+    return document
+
+
+def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
+    """Reject values that no key can hold (dates, bytes, sets), and documents above the limits. Raises ConfigError.
+
+    `left` counts down the values that are still allowed. A value that contains itself exceeds `levels`.
+    """
+    left[0] -= 1
+    if left[0] < 0:
+        raise ConfigError(f"{name}: expected at most {MOST_VALUES} values, aliases counted, found more")
+    if not levels:
+        raise ConfigError(f"{name}: expected at most {MOST_LEVELS} lists and mappings in each other, found more")
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str | int | float | None):
+                raise ConfigError(f"{name}: expected keys that are single values, found {show(key)}")
+            _check_values(key, name, left, levels - 1)
+            _check_values(each, name, left, levels - 1)
+    elif isinstance(value, list):
+        for each in value:
+            _check_values(each, name, left, levels - 1)
+    elif isinstance(value, str):
+        if "\0" in value or (not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value)):
+            raise ConfigError(f"{name}: expected texts without NUL and halves of characters, found one with them")
+    elif isinstance(value, int):
+        if abs(value) > MOST_NUMBER:
+            raise ConfigError(f"{name}: expected whole numbers of at most 300 digits, found a longer one")
+    elif not isinstance(value, float | None):
+        raise ConfigError(f"{name}: expected texts and numbers, found a {type(value).__name__}")
+
+
+def read_file(path: Path, name: str) -> dict[str, Any]:
+    """Read a YAML file that holds a mapping; `name` is what errors call it."""
+    document = read_yaml(read_text(path, name), name)
+    if not isinstance(document, dict):
+        raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
+    return document
+
+
+def merge(base: Any, over: Any) -> Any:
+    """Mappings are merged key by key, anything else is replaced."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return {**base, **{key: merge(base.get(key), value) for key, value in over.items()}}
+
+
+def write_yaml(document: object) -> str:
+    """Write YAML that `read_yaml` reads as the same document; keys keep their order."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either YAML's or our own reader would take for a number."""
+
+
+for _first in set(yaml.SafeLoader.yaml_implicit_resolvers) | set(_Loader.yaml_implicit_resolvers):
+    _Dumper.yaml_implicit_resolvers = {
+        **_Dumper.yaml_implicit_resolvers,
+        _first: [
+            *yaml.SafeLoader.yaml_implicit_resolvers.get(_first, ()),
+            *_Loader.yaml_implicit_resolvers.get(_first, ()),
+        ],
+    }
+
+
+# --- settings of the command line -------------------------------------------------------------------------------
+
+
+def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ...]:
+    """Put settings such as `topology.0.users=200` into the document; their key paths.
+
+    Keys that are missing are made, list indices are not. Values are YAML. Raises ConfigError, one line.
+    """
+    return tuple(_set(document, setting) for setting in settings)
+
+
+def _set(document: Any, setting: str) -> Key:
+    dotted, equals, text = setting.partition("=")
+    if not equals or not all(dotted.split(".")):
+        raise ConfigError("--set: expected KEY.PATH=VALUE, found no =, or an empty key")
+    name = f"--set {_cut(printable(dotted))}"
+    value = read_yaml(text, name)
+    place: Any = document
+    key: Key = ()
+    parts = dotted.split(".")
+    for at, part in enumerate(parts):
+        step: str | int = part
+        if isinstance(place, list):
+            if not part.isdecimal() or len(part) > _LONGEST_INDEX or int(part) >= len(place):
+                indices = f"an index from 0 to {len(place) - 1}" if place else "no index, for there is nothing"
+                raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {show(part)}")
+            step = int(part)
+        elif not isinstance(place, dict):
+            raise ConfigError(f"{name}: expected a mapping or a list at {path_text(key)}, found a single value")
+        key = (*key, step)
+        if at == len(parts) - 1:
+            place[step] = value
+        else:
+            if isinstance(place, dict) and place.get(part) is None:
+                place[step] = {}
+            place = place[step]
+    return key
+
+
+# --- where the shipped files lie --------------------------------------------------------------------------------
+
+
+@cache
+def shipped(kind: str) -> Path:
+    """The directory of the shipped `profiles` or `scenarios`.
+
+    A wheel carries them inside the package; a checkout (and so an editable installation) has them beside it.
+    """
+    package = Path(__file__).resolve().parent.parent
+    inside = package / kind
+    return inside if inside.is_dir() else package.parent / kind
+
+
+def known(kind: str) -> Sequence[str]:
+    """The bare names of the shipped files of this kind, sorted; `weights` is no profile."""
+    root = shipped(kind)
+    names = (path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
+    return sorted(name for name in names if (kind, name) != ("profiles", "weights"))
+
+
+def beside(path: str, directory: Path | None) -> Path:
+    """A path that a file names: relative to that file's directory; or, when nothing is there, to the working one.
+
+    The second makes `--set accounts.csv=users.csv` mean what it says.
+    """
+    near = (directory or Path()) / path
+    return near if _is_there(near) or not _is_there(Path(path)) else Path(path)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long for any file
+        return False
+
+
+def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str] | None:
+    """The file that a bare name or a path means, with the name for errors; None when it means nothing."""
+    if reference in known(kind):
+        return shipped(kind) / f"{reference}.yaml", f"{kind}/{reference}.yaml"
+    path = beside(reference, directory)
+    if path.suffix in (".yaml", ".yml") or (_is_there(path) and (path.is_file() or path.is_fifo())):
+        return path, str(path)
+    return None

@@ -1,0 +1,175 @@
+"""TCP connections to an endpoint, from the local address that it has for a user.
+
+A host's name is looked up once in the life of a process: thousands of users do not ask a name server for the same
+thing with every connection, and its answer is in nobody's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from loadsim.model.ports import Endpoint
+from loadsim.protocols.error_mapping import shortage
+from loadsim.protocols.tls import handshakes_of
+
+_BIND_ADDRESS_NO_PORT = 24 if sys.platform == "linux" else None
+"""`IP_BIND_ADDRESS_NO_PORT` of ip(7), which Python names from 3.12 on; the kernel has it since Linux 4.2."""
+
+_FOUND: dict[str, list[str]] = {}
+"""The addresses of each host, the one that last took a connection first."""
+
+_TOOK: set[str] = set()
+"""Addresses that once took a connection. Without a local address for one, the system reports EADDRNOTAVAIL, too."""
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+T = TypeVar("T")
+
+
+async def connect(
+    make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
+) -> None:
+    """Connect a protocol for this user; with `context` TLS comes first, and may take `limit_s`.
+
+    Raises `OSError`, of which `ssl.SSLError` is one.
+    """
+    with handshakes_of(user):
+        await _connect(make, endpoint, user, context, limit_s)
+
+
+async def _connect(
+    make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    name = endpoint.host if context else None
+    handshake_limit_s = limit_s if context else None
+    source = endpoint.source(user)
+    if source is None:
+        await first_answering(
+            endpoint.host,
+            lambda address: loop.create_connection(
+                make,
+                address,
+                endpoint.port,
+                ssl=context,
+                server_hostname=name,
+                ssl_handshake_timeout=handshake_limit_s,
+            ),
+        )
+        return
+    own = await connected_socket(endpoint, source)
+    try:
+        await loop.create_connection(
+            make, sock=own, ssl=context, server_hostname=name, ssl_handshake_timeout=handshake_limit_s
+        )
+    except BaseException:
+        own.close()
+        raise
+
+
+async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.socket:
+    """A socket to the endpoint, from this local address and of its family, if there is one. Raises `OSError`."""
+
+    async def connected(address: str) -> socket.socket:
+        own = _socket(address) if source is None else bound_socket(source)
+        try:
+            await _connect_socket(own, (address, endpoint.port))
+        except BaseException:
+            own.close()
+            raise
+        return own
+
+    return await first_answering(endpoint.host, connected, None if source is None else ":" in source)
+
+
+async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], ipv6: bool | None = None) -> T:
+    """Return the result of `connect_to` for the first of a host's addresses that takes a connection.
+
+    `ipv6` selects the kind of address; None: any. Raises the `OSError` of the last address, or that of the look-up. A
+    shortage of this machine is raised at once: another address would not help.
+    """
+    known = _FOUND.get(host) or await _look_up(host)
+    addresses = [address for address in known if ipv6 in (None, ":" in address)] or known
+    for address in addresses:
+        try:
+            made = await connect_to(address)
+        except (ssl.SSLError, ConnectionAbortedError, ConnectionResetError):
+            raise  # it did take the connection
+        except OSError as error:
+            unreachable = error.errno == errno.EADDRNOTAVAIL and address not in _TOOK
+            if address == addresses[-1] or (shortage(error) and not unreachable):
+                raise
+        else:
+            _TOOK.add(address)
+            if address != known[0]:
+                known.sort(key=lambda each: each != address)
+            return made
+    raise OSError(f"{host} has no address")
+
+
+async def _look_up(host: str) -> list[str]:
+    try:
+        answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        os.close(os.open(os.devnull, os.O_RDONLY))  # raises EMFILE, which the resolver does not report
+        raise
+    return _FOUND.setdefault(host, list(dict.fromkeys(str(address[0]) for *_, address in answers)))
+
+
+def bound_socket(source: str) -> socket.socket:
+    """A socket that will connect from this local address. Raises `OSError` if it is none.
+
+    The port is chosen when the socket is connected, where the system can do that: by then the destination is known,
+    and a port is free unless there is a connection between the same two addresses already. Otherwise every port of
+    an address serves a single connection, to whatever destination.
+    """
+    own = _socket(source)
+    try:
+        if _BIND_ADDRESS_NO_PORT is not None:
+            own.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+        own.bind((source, 0))
+    except BaseException:
+        own.close()
+        raise
+    return own
+
+
+async def _connect_socket(own: socket.socket, address: tuple[str, int]) -> None:
+    """Connect it, and say so to the network at once. Raises `OSError`.
+
+    uvloop's `sock_connect` first has a thread look up what is an address already: on a busy loop, milliseconds of the
+    task's time before the first packet.
+    """
+    try:
+        own.connect(address)
+    except BlockingIOError as begun:
+        if begun.errno != errno.EINPROGRESS:
+            raise
+        loop = asyncio.get_running_loop()
+        connected: asyncio.Future[None] = loop.create_future()
+        loop.add_writer(own, _settle, connected)
+        try:
+            await connected
+        finally:
+            loop.remove_writer(own)
+        if error := own.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(error, os.strerror(error)) from None
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _socket(address: str) -> socket.socket:
+    """A socket of the address's family, for small packets that do not wait for each other."""
+    own = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+    own.setblocking(False)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return own

@@ -1,0 +1,485 @@
+"""An in-memory mail system with a seeded service time, shared by all users of a run: for tests and for `plan`.
+
+It keeps headers, structures and sizes, not contents: a part that is fetched has the right length and no meaning.
+Commands are reported under the names that the `imap` and SMTP drivers report them, one for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, cast, overload
+
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.content import Contents
+from loadsim.model.draws import draw, exponential
+from loadsim.model.message_tag import INITIAL_RUN, Evidence
+from loadsim.model.ports import (
+    CALENDAR,
+    DELETED_ITEMS,
+    INBOX,
+    SENT_ITEMS,
+    SUPPORT,
+    Account,
+    ClientModule,
+    Flag,
+    Header,
+    MessageRef,
+    Observer,
+    Part,
+    Services,
+    Session,
+    Structure,
+)
+from loadsim.model.workload import Workload, own_folders
+from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.fake_mail import Mail, examine
+
+HEADER_BYTES = 600
+"""About what a message's line in an answer to a FETCH of flags, size, envelope and evidence takes."""
+
+NO_FLAGS: frozenset[Flag] = frozenset()
+SEEN = frozenset({Flag.SEEN})
+
+
+class _Message:
+    """A message in a folder, and the reference to it."""
+
+    __slots__ = ("flags", "folder", "mail", "uid")
+
+    def __init__(self, folder: _Folder, uid: int, mail: Mail, flags: frozenset[Flag]) -> None:
+        self.folder = folder
+        self.uid = uid
+        self.mail = mail
+        self.flags = flags
+
+
+class _Folder:
+    """Messages by UID, in order of arrival; the first `initial` UIDs are those of the start state, in its order.
+
+    Of the start state nothing is known (None) until somebody looks at it, but that all have the same flags.
+    """
+
+    __slots__ = ("initial_flags", "messages", "name", "next_uid")
+
+    def __init__(self, name: str, initial: int, flags: frozenset[Flag]) -> None:
+        self.name = name
+        self.messages: dict[int, _Message | None] = dict.fromkeys(range(1, initial + 1))
+        self.next_uid = initial + 1
+        self.initial_flags = flags
+
+    def add(self, mail: Mail, flags: frozenset[Flag]) -> _Message:
+        uid = self.next_uid
+        self.next_uid += 1
+        message = self.messages[uid] = _Message(self, uid, mail, flags)
+        return message
+
+
+Fault = Callable[[int, str, int], Exception | None]
+"""Returns the failure of a command, or None: by the user's number, the command's name, and their commands before it.
+
+An exception that is no `TaskFailed` is an error in the driver itself.
+"""
+
+Pace = Callable[[int, str, int, float], float]
+"""Duration of a command in seconds: from its user's number, its name, the instant when it begins (in nanoseconds)
+and the service time drawn for it. Infinite when the answer never comes."""
+
+Post = Callable[[Mail, Sequence[int]], None]
+"""Takes a message that was accepted for these users, and later lets it `arrive`."""
+
+
+@dataclass(slots=True)
+class FakeModule:
+    """The mail system and its client module in one, for the users, lists and start state of a workload.
+
+    Each command takes an exponentially distributed time of mean `service_s` (0: none, and no command ever waits),
+    drawn from (seed, user, number of the command), or what `pace` makes of it. `empty` mailboxes have their folders and
+    no mail. `fault` says which commands fail, and how: a refused one has no effect, a lost or silent one ends the
+    session, a silent one only after `limit_s`, and so does each that would take longer. Mail arrives at once, or when
+    `post` lets it; then `mailboxes` may be those of some of the users, and the others' are elsewhere.
+    """
+
+    workload: Workload
+    contents: Contents
+    service_s: float = 0.020
+    empty: bool = False
+    fault: Fault | None = None
+    pace: Pace | None = None
+    limit_s: float = 60.0
+    name: str = "fake"
+    supports: frozenset[str] = SUPPORT
+    post: Post | None = None
+    mailboxes: dict[int, FakeMailbox] = field(default_factory=dict)  # by the user's number
+    lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
+    _samples: dict[str, Mail] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Learn the lists."""
+        lists = self.workload.population.lists
+        self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
+
+    def initial(self, account: Account, folder: str, index: int) -> Mail:
+        """A message of the start state. Those of one kind have the subject and the structure of one of them."""
+        initial = self.workload.initial(account.number, folder, index)
+        sample = self._samples.get(initial.kind) or self._sample(initial.kind)
+        return Mail(
+            sender=self.workload.population.address(initial.sender),
+            to=(account.address,),
+            subject=sample.subject,
+            message_id=f"<{initial.id}>",
+            evidence=Evidence(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, ""),
+            size_bytes=sample.size_bytes,
+            structure=sample.structure,
+        )
+
+    def _sample(self, kind: str) -> Mail:
+        """The same whoever is asked for first."""
+        population = self.workload.population
+        message = self.contents.initial(
+            user=1,
+            address=population.address(1),
+            sender=2,
+            sender_address=population.address(2),
+            folder=INBOX,
+            index=0,
+            kind=kind,
+            domain=self.workload.scenario.domain,
+        )
+        sample = self._samples[kind] = examine(message)
+        return sample
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        """The drivers of one user."""
+        mailbox = self.mailboxes[account.number] = FakeMailbox(self, account, observer)
+        return Session(mailbox, FakeSubmission(self, mailbox), MailboxCalendar(mailbox))
+
+    def deliver(self, recipients: Sequence[str], message: bytes) -> None:
+        """Accept a message for each recipient, once. Raises `ServerRefused` when one is unknown."""
+        reached: dict[int, None] = {}
+        for address in recipients:
+            user = self.workload.population.number(address)
+            if user is not None:
+                reached[user] = None
+            elif address in self.lists:
+                reached.update(dict.fromkeys(self.lists[address]))
+            else:
+                raise ServerRefused("550 RCPT", f"550 5.1.1 <{address}> unknown")
+        mail = examine(message)
+        if self.post is None:
+            self.arrive(mail, reached)
+        else:
+            self.post(mail, tuple(reached))
+
+    def arrive(self, mail: Mail, users: Iterable[int]) -> None:
+        """Put a message into the Inbox of each of these users."""
+        for user in users:
+            self.mailboxes[user].receive(mail)
+
+
+class FakeMailbox:
+    """One user's mailbox (`ports.Mailbox`)."""
+
+    def __init__(self, system: FakeModule, account: Account, observer: Observer) -> None:
+        self._system = system
+        self._account = account
+        self._observer = observer
+        self._names = _folders(own_folders(system.workload.profile(account.number)))
+        self._initial = {} if system.empty else system.workload.start_state(account.number)
+        self._inbox = _Folder(INBOX, self._initial.get(INBOX, 0), NO_FLAGS)
+        self._folders = {INBOX: self._inbox}
+        self._instant = not system.service_s and system.fault is None and system.pace is None
+        self._commands = 0
+        self._sessions = 0  # how many were made
+        self._on = False
+        self._calling = False  # a command is under way
+        self._open: str | None = None
+        self._shown_uid = 0  # the newest message of the Inbox whose header was given out
+        self._announced_uid = 0
+
+    def folder(self, name: str) -> _Folder:
+        """A folder, with its start state when it is first used. Raises `ServerRefused` when there is none."""
+        folder = self._folders.get(name)
+        if folder is None:
+            if name not in self._names:
+                raise ServerRefused("NO SELECT", f"no folder {name}")
+            folder = self._folders[name] = _Folder(name, self._initial.get(name, 0), SEEN)
+        return folder
+
+    def receive(self, mail: Mail) -> None:
+        """A message has come."""
+        self._inbox.add(mail, NO_FLAGS)
+        if self._open == INBOX:
+            self._announce()
+
+    def break_off(self, failure: TaskFailed) -> None:
+        """The connection breaks now: the command that is under way fails when its time is over, or nobody waits."""
+        if self._on:
+            self.abandon()
+            if not self._calling:
+                self._observer.lost(failure)
+
+    def _announce(self) -> None:
+        newest = self._inbox.next_uid - 1
+        if newest > self._announced_uid:
+            count = newest - self._announced_uid
+            self._announced_uid = newest
+            self._observer.arrived(count)
+
+    async def _command(self, name: str, sent_bytes: int = 40, received_bytes: int = 40) -> None:
+        """Take the service time of one command of the session, report it, and fail where that is its lot."""
+        if not self._on:
+            raise ServerLost("not logged on")
+        if self._instant:
+            self._observer.command(name, self._observer.now(), "ok", sent_bytes, received_bytes)
+            return
+        session = self._sessions
+        self._calling = True
+        try:
+            await self.serve(name, sent_bytes, received_bytes)
+        except TaskFailed as failure:
+            if failure.outcome != "refused":
+                self.abandon()
+            raise
+        finally:
+            self._calling = False
+        if not self._on or session != self._sessions:
+            raise ServerLost("connection broken")
+
+    async def serve(self, name: str, sent_bytes: int, received_bytes: int) -> None:
+        """Take the service time of one command of any protocol, report it, and fail where that is its lot."""
+        system, observer = self._system, self._observer
+        since = observer.now()
+        if self._instant:
+            observer.command(name, since, "ok", sent_bytes, received_bytes)
+            return
+        number = self._commands
+        self._commands += 1
+        failure = system.fault(self._account.number, name, number) if system.fault is not None else None
+        if failure is not None and not isinstance(failure, TaskFailed):
+            raise failure
+        took_s = 0.0
+        if system.service_s:
+            u = draw(system.workload.seed, self._account.number, "service", number)
+            took_s = exponential(u) * system.service_s
+        if system.pace is not None:
+            took_s = system.pace(self._account.number, name, since, took_s)
+        if took_s > system.limit_s:
+            failure = ServerSilent(f"no answer to {name}")
+        if failure is not None and failure.outcome == "timeout":
+            took_s = system.limit_s
+        if took_s:
+            await asyncio.sleep(took_s)
+        if failure is not None:
+            observer.command(name, since, failure.outcome, sent_bytes, 0)
+            raise failure
+        observer.command(name, since, "ok", sent_bytes, received_bytes)
+
+    async def log_on(self) -> None:
+        """AUTHENTICATE and CAPABILITY."""
+        self.abandon()
+        self._on = True
+        self._sessions += 1
+        await self._command("IMAP AUTHENTICATE")
+        await self._command("IMAP CAPABILITY")
+
+    async def folders(self) -> Sequence[str]:
+        """All folders of this mail system; every mailbox has them."""
+        await self._command("IMAP LIST", 40, 40 * len(self._names))
+        return self._names
+
+    async def open(self, folder: str) -> None:
+        """SELECT, unless the folder is open. What came to the Inbox while it was not is announced."""
+        if self._open != folder:
+            await self._select(folder)
+            if folder == INBOX:
+                self._announce()
+
+    async def _select(self, folder: str) -> None:
+        self.folder(folder)
+        await self._command("IMAP SELECT", 40, 300)
+        self._open = folder
+
+    async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
+        """The newest headers of a folder."""
+        if self._open != folder:
+            await self._select(folder)
+        found = self.folder(folder)
+        uids = list(found.messages)
+        if newest is not None:
+            uids = uids[max(0, len(uids) - newest) :]
+        if uids:
+            if folder == INBOX:
+                self._announced_uid = found.next_uid - 1
+            await self._command("IMAP FETCH", 120, HEADER_BYTES * len(uids))
+            if folder == INBOX:
+                self._shown_uid = max(self._shown_uid, uids[-1])
+        return _Headers(self, folder, uids)
+
+    async def arrived(self) -> Sequence[Header]:
+        """What came to the Inbox since the last time."""
+        if self._open != INBOX:
+            await self._select(INBOX)
+        inbox = self._inbox
+        new = [uid for uid in range(self._shown_uid + 1, inbox.next_uid) if uid in inbox.messages]
+        self._announced_uid = inbox.next_uid - 1
+        await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
+        if new:
+            self._shown_uid = new[-1]
+        return [self._header(inbox, uid) for uid in new]
+
+    async def watch(self) -> None:
+        """IDLE."""
+        if self._open != INBOX:
+            await self.open(INBOX)
+        if not self._on:
+            raise ServerLost("not logged on")
+        self._observer.command("IMAP IDLE", self._observer.now(), "ok", 12, 10)
+
+    async def structure(self, ref: MessageRef) -> Structure:
+        """BODYSTRUCTURE."""
+        (message,) = await self._about("IMAP UID FETCH", (ref,), 50, 200)
+        return message.mail.structure
+
+    async def part(self, ref: MessageRef, part: Part) -> bytes:
+        """As many bytes as the part has."""
+        await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
+        return _blank(part.size_bytes)
+
+    async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
+        """Set or clear a flag."""
+        for message in await self._about("IMAP UID STORE", refs):
+            message.flags = message.flags | {flag} if on else message.flags - {flag}
+
+    async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
+        """Out of one folder, into another."""
+        _remove(await self._copy("IMAP UID MOVE", refs, folder))
+
+    async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
+        """Into another folder as well."""
+        await self._copy("IMAP UID COPY", refs, folder)
+
+    async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[_Message]:
+        target = self.folder(folder)
+        messages = await self._about(command, refs, 60, 100)
+        for message in messages:
+            target.add(message.mail, message.flags)
+        return messages
+
+    async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
+        """A message that the user has made."""
+        target = self.folder(folder)
+        await self._command("IMAP APPEND", len(message) + 60, 60)
+        return target.add(examine(message), frozenset(flags))
+
+    async def expunge(self, refs: Sequence[MessageRef]) -> None:
+        """Gone for good."""
+        messages = await self._about("IMAP UID STORE", refs)
+        await self._command("IMAP UID EXPUNGE")
+        _remove(messages)
+
+    async def log_off(self) -> None:
+        """LOGOUT."""
+        await self._command("IMAP LOGOUT")
+        self.abandon()
+
+    def abandon(self) -> None:
+        """No session any more; the mailbox stays."""
+        self._on = False
+        self._open = None
+
+    def header(self, folder: str, uid: int) -> Header:
+        """What a list shows of a message that is in the folder."""
+        return self._header(self.folder(folder), uid)
+
+    def _header(self, folder: _Folder, uid: int) -> Header:
+        message = folder.messages[uid]
+        if message is None:
+            mail = self._system.initial(self._account, folder.name, uid - 1)
+            message = folder.messages[uid] = _Message(folder, uid, mail, folder.initial_flags)
+        mail, seen = message.mail, Flag.SEEN in message.flags
+        return Header(
+            message, seen, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence
+        )
+
+    async def _about(
+        self, command: str, refs: Sequence[MessageRef], sent_bytes: int = 40, received_bytes: int = 40
+    ) -> Sequence[_Message]:
+        """One command about messages of one folder, which is opened. Raises `ServerRefused` when one is not there."""
+        if not isinstance(refs[0], _Message):
+            raise TypeError(f"expected references that this mailbox gave out, found {refs[0]!r}")
+        messages = cast("Sequence[_Message]", refs)
+        folder = messages[0].folder
+        if self._open != folder.name:
+            await self.open(folder.name)
+        for message in messages:
+            if folder.messages.get(message.uid) is not message:
+                raise ServerRefused("FETCH without data")
+        await self._command(command, sent_bytes, received_bytes)
+        return messages
+
+
+class _Headers(Sequence[Header]):
+    """The headers of a list, each made when somebody looks at it: a folder is listed to read one message of it."""
+
+    def __init__(self, mailbox: FakeMailbox, folder: str, uids: Sequence[int]) -> None:
+        self._mailbox, self._folder, self._uids = mailbox, folder, uids
+
+    def __len__(self) -> int:
+        return len(self._uids)
+
+    @overload
+    def __getitem__(self, at: int) -> Header: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Header]: ...
+    def __getitem__(self, at: int | slice) -> Header | Sequence[Header]:
+        if isinstance(at, slice):
+            return _Headers(self._mailbox, self._folder, self._uids[at])
+        return self._mailbox.header(self._folder, self._uids[at])
+
+
+@dataclass(slots=True)
+class FakeSubmission:
+    """The way of one user's messages into the system (`ports.Submission`), by one connection per message.
+
+    A connection of its own: what ends it leaves the session of the mailbox as it is.
+    """
+
+    system: FakeModule
+    mailbox: FakeMailbox
+
+    async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Deliver at once, after the service times of the dialogue."""
+        for name in ("SMTP CONNECT", "SMTP EHLO", "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):
+            await self.mailbox.serve(name, 40, 40)
+        await self.mailbox.serve("SMTP DATA", len(message), 40)
+        self.system.deliver(recipients, message)
+
+    async def check(self) -> None:
+        """There is nothing that could be wrong."""
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
+
+@lru_cache
+def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders of a mailbox."""
+    return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
+
+
+def _remove(messages: Iterable[_Message]) -> None:
+    for message in messages:
+        del message.folder.messages[message.uid]
+
+
+@lru_cache(maxsize=64)
+def _blank(size_bytes: int) -> bytes:
+    return b"." * size_bytes
+
+
+def open_module(_: Services, *, workload: Workload, contents: Contents, **options: Any) -> ClientModule:
+    """The entry point `fake`; it also needs to know whose mail system it is. Options are `FakeModule`'s fields."""
+    return FakeModule(workload, contents, **options)

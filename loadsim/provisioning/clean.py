@@ -1,0 +1,122 @@
+"""Removes from the accounts of a scenario what loadsim put there, and nothing else.
+
+It removes messages with loadsim's evidence, and delivery reports that return such messages. Then it removes the folders
+that a manifest of this account names, if they are empty. Others' messages are not changed, and keep their folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account, Provisioning, Services
+from loadsim.model.scenario import Scenario
+from loadsim.provisioning import manifest
+from loadsim.provisioning.initialise import delete_empty
+from loadsim.provisioning.inspect import MailboxState, look
+from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Messages and folders that were removed from one account (or would be), and others' mail that stays, by folder.
+
+    The manifest counts as a message, its folder as a folder. `kept` has the reasons for which messages that claim to be
+    manifests are not accepted: they stay, with all folders that only they name. `failure` is the error that ended the
+    visit early, or "".
+    """
+
+    account: Account
+    messages: dict[str, int]
+    folders: tuple[str, ...]
+    foreign: dict[str, int]
+    kept: tuple[str, ...] = ()
+    failure: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.messages or self.folders)
+
+
+async def clean(
+    scenario: Scenario, services: Services, dry_run: bool, progress: Progress, accept_unsigned: bool = False
+) -> list[Cleaned]:
+    """Clean every account of the scenario; with `dry_run`, change nothing. Return the results, account by account.
+
+    A visit that fails ends with that account's `failure`, and the others go on. Raises `ConfigError` if all fail.
+    """
+
+    async def work(account: Account, mailbox: Provisioning) -> Cleaned:
+        return await clean_mailbox(account, mailbox, dry_run, accept_unsigned)
+
+    accounts = accounts_on_server(scenario)
+    results = await visit(accounts, services, work, partial(progress, "inspect" if dry_run else "clean"))
+    if all(isinstance(result, ConfigError) for result in results):
+        all_done(results)
+    return [
+        Cleaned(account, {}, (), {}, failure=str(result)) if isinstance(result, ConfigError) else result
+        for account, result in zip(accounts, results, strict=True)
+    ]
+
+
+async def clean_mailbox(
+    account: Account, mailbox: Provisioning, dry_run: bool, accept_unsigned: bool = False
+) -> Cleaned:
+    """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it."""
+    state = await look(account, mailbox, accept_unsigned)
+    messages = {name: len(folder.own) for name, folder in state.folders.items() if folder.own}
+    if dry_run:
+        return Cleaned(account, messages, _deletable(state), state.foreign, state.kept)
+    for name, folder in state.folders.items():
+        doomed = [message.ref for message in folder.own if name != manifest.FOLDER]
+        if doomed:
+            await mailbox.expunge(doomed)
+    deleted = [name for name in _deletable(state) if name != manifest.FOLDER and await delete_empty(mailbox, name)]
+    if await _remove_manifest(mailbox, state):
+        deleted.append(manifest.FOLDER)
+    return Cleaned(account, messages, tuple(deleted), state.foreign, state.kept)
+
+
+def _deletable(state: MailboxState) -> tuple[str, ...]:
+    """The folders that loadsim created and that hold nothing of anybody else's; the manifest's last."""
+    empty = [name for name in sorted(state.created) if name in state.folders and not state.folders[name].foreign]
+    if state.manifests and not state.kept and not state.folders[manifest.FOLDER].foreign:
+        empty.append(manifest.FOLDER)
+    return tuple(empty)
+
+
+async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
+    """Remove the manifest with its folder, or alone if the folder is not ours. Return whether the folder is removed.
+
+    If possible, folder and manifest are removed in one step: without the manifest, the folder would look like others'.
+    So the folder is listed and counted again first, to prove that it holds only our messages.
+    """
+    folder = state.folders.get(manifest.FOLDER)
+    if folder is None or not folder.own:
+        return False
+    own = {message.ref for message in folder.own}
+    if manifest.FOLDER in _deletable(state):
+        found = {message.ref for message in (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]}
+        if found <= own and (await mailbox.status(manifest.FOLDER)).messages == len(found):
+            await mailbox.delete(manifest.FOLDER)
+            return True
+    await mailbox.expunge([message.ref for message in folder.own])
+    return False
+
+
+def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
+    """The total in one line for people."""
+    messages = sum(sum(one.messages.values()) for one in cleaned)
+    folders = sum(len(one.folders) for one in cleaned)
+    foreign = sum(sum(one.foreign.values()) for one in cleaned)
+    kept = sum(len(one.kept) for one in cleaned)
+    touched = sum(map(bool, cleaned))
+    if not touched:
+        done = f"Nothing of loadsim's on {len(cleaned)} accounts"
+    else:
+        verb = "Would remove" if dry_run else "Removed"
+        done = f"{verb} {messages} messages and {folders} folders from {touched} of {len(cleaned)} accounts"
+    stayed = f"{foreign} messages of others' {'would stay' if dry_run else 'stayed'} as they are"
+    manifests = f"; {kept} manifest{'s' * (kept > 1)} not accepted" if kept else ""
+    return f"{done}; {stayed}{manifests}."

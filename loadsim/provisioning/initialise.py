@@ -1,0 +1,404 @@
+"""Every mailbox of a scenario brought to exactly its start state; only loadsim's own mail is ever removed for it.
+
+First all accounts are inspected, and whatever is wrong anywhere is refused before anything is changed anywhere. Then
+those that are not as they should be are changed, each by steps that leave nothing that a second run could not finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from loadsim.errors import ConfigError
+from loadsim.model.content import Contents
+from loadsim.model.message_tag import HEADER, Evidence
+from loadsim.model.ports import (
+    CALENDAR,
+    DELETED_ITEMS,
+    INBOX,
+    SENT_ITEMS,
+    Account,
+    Flag,
+    MessageRef,
+    Provisioning,
+    Services,
+    Stored,
+)
+from loadsim.model.scenario import Scenario
+from loadsim.model.workload import Workload
+from loadsim.provisioning import manifest
+from loadsim.provisioning.inspect import MailboxState, look, refuse_foreign
+from loadsim.provisioning.sessions import AT_ONCE, Progress, accounts_on_server, all_done, name_of, visit
+
+BATCH_MESSAGES = 100
+BATCH_BYTES = 4 * 1024 * 1024
+"""What is put into a folder at a time; it bounds what a process of many sessions holds in memory."""
+
+INSPECT = "inspect"
+INITIALISE = "initialise"
+"""What progress is told of, in this order."""
+
+_EVIDENCE = f"\r\n{HEADER}: ".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """Counts over all mailboxes of what was done. `start_state` is the digest of their state now; None if unknown.
+
+    `kept` counts messages that claim to be manifests and are not accepted; `first_kept` is the place of the first, and
+    the reason.
+    """
+
+    accounts: int
+    changed: int = 0
+    folders_created: int = 0
+    folders_deleted: int = 0
+    put: int = 0
+    removed: int = 0
+    reflagged: int = 0
+    start_state: str | None = None
+    kept: int = 0
+    first_kept: str = ""
+
+    def describe(self) -> str:
+        """Return one line for users, and a second one if manifests are not accepted."""
+        if not self.kept:
+            return self._done()
+        what = "1 manifest is" if self.kept == 1 else f"{self.kept} manifests are"
+        return f"{self._done()}\n{what} not accepted and kept: {self.first_kept}"
+
+    def _done(self) -> str:
+        if self.start_state is None:
+            return f"Inspected {self.accounts} mailboxes; their start state was left as it is."
+        if not self.changed:
+            return f"All {self.accounts} mailboxes were in their start state already: nothing to do."
+        return (
+            f"Initialised {self.changed} of {self.accounts} mailboxes: {self.folders_created} folders created,"
+            f" {self.folders_deleted} deleted; {self.put} messages put, {self.removed} removed, the flags of"
+            f" {self.reflagged} reset."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A message of the start state: its bytes (CRLF), its flags, its evidence."""
+
+    message: bytes
+    flags: tuple[Flag, ...]
+    evidence: Evidence
+
+
+class StartState:
+    """What every mailbox of a workload holds before a run."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._contents = Contents(workload.seed)
+
+    def folders(self, user: int) -> dict[str, int]:
+        """Every folder that a mailbox must have, with the number of its messages."""
+        return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
+
+    def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[Wanted]:
+        """The messages of a folder in their order, from the `begin`th (from 0) on; made one by one."""
+        scenario = self._workload.scenario
+        for index in range(begin, self.folders(user).get(folder, 0)):
+            initial = self._workload.initial(user, folder, index)
+            message = self._contents.initial(
+                user=user,
+                address=scenario.account(user).address,
+                sender=initial.sender,
+                sender_address=scenario.account(initial.sender).address,
+                folder=folder,
+                index=index,
+                kind=initial.kind,
+                domain=scenario.domain,
+            )
+            evidence = Evidence.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
+            assert evidence is not None
+            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderChange:
+    """How a folder comes to its start state: remove these, reset the flags of those, put what follows the `kept`."""
+
+    remove: tuple[MessageRef, ...]
+    reflag: dict[tuple[Flag, ...], list[MessageRef]]
+    kept: int
+    missing: int
+
+    @property
+    def reflagged(self) -> int:
+        """How many messages have flags that they should not have, or lack one."""
+        return sum(map(len, self.reflag.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self.remove or self.reflag or self.missing)
+
+
+def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -> FolderChange:
+    """What to do with a folder that holds these messages of ours, in their order, and should hold those `count`.
+
+    The order counts (it decides which message is processed or browsed first), and IMAP only ever adds at the end: so
+    what is kept is the longest beginning of the wanted that is there in order.
+    """
+    remove: list[MessageRef] = []
+    reflag: dict[tuple[Flag, ...], list[MessageRef]] = {}
+    kept = 0
+    rest = iter(wanted)
+    following = next(rest, None)
+    for message in own:
+        if following is None or message.evidence != following.evidence:
+            remove.append(message.ref)
+            continue
+        if message.flags != {flag.value.lower() for flag in following.flags} | (message.flags & {"\\recent"}):
+            reflag.setdefault(following.flags, []).append(message.ref)
+        kept += 1
+        following = next(rest, None)
+    return FolderChange(tuple(remove), reflag, kept, count - kept)
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxChange:
+    """The changes that bring a mailbox to its start state: folders to create, to delete once empty, and to change.
+
+    `forget`: folders to remove from the manifest, since they are gone: others may create one of the same name. `sign`:
+    an accepted manifest is not signed yet.
+    """
+
+    create: tuple[str, ...]
+    delete: tuple[str, ...]
+    forget: frozenset[str]
+    folders: dict[str, FolderChange]
+    sign: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.create or self.delete or self.forget or self.folders or self.sign)
+
+
+def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool) -> MailboxChange:
+    """What to do with a mailbox that is in this state; with `anew`, nothing of ours that is there is kept."""
+    wanted = start.folders(user)
+    changes: dict[str, FolderChange] = {}
+    for name in dict.fromkeys((*wanted, *state.folders)):
+        own: Sequence[Stored] = state.folders[name].own if name in state.folders else ()
+        if name == manifest.FOLDER:
+            own = tuple(message for message in own if not manifest.is_manifest(message))
+        count = wanted.get(name, 0)
+        if anew:
+            change = FolderChange(tuple(message.ref for message in own), {}, 0, count)
+        else:
+            change = change_folder(own, start.messages(user, name), count)
+        if change:
+            changes[name] = change
+    return MailboxChange(
+        create=tuple(name for name in wanted if name not in state.folders),
+        delete=tuple(sorted(name for name in state.created if name in state.folders and name not in wanted)),
+        forget=state.created - state.folders.keys() - wanted.keys(),
+        folders=changes,
+        sign=not all(each.signed for each in state.manifests),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The number of mailboxes that were inspected, and those to be changed; `kept` as in `Initialised`."""
+
+    accounts: int
+    to_change: Sequence[Account]
+    kept: int = 0
+    first_kept: str = ""
+
+
+async def inspect(
+    workload: Workload,
+    services: Services,
+    mode: str,
+    progress: Progress,
+    users: Iterable[int] | None = None,
+    at_once: int = AT_ONCE,
+    accept_unsigned: bool = False,
+) -> Inspected:
+    """Inspect the mailboxes of these users (None: of all), `at_once` at a time; nothing is changed.
+
+    `mode` selects those to be changed, as for `initialise`. Raises `ConfigError` if a visit fails, or an account holds
+    mail of others.
+    """
+    accounts = accounts_on_server(workload.scenario, users)
+    start = StartState(workload)
+
+    async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
+        state = await look(account, mailbox, accept_unsigned)
+        if state.foreign or mode != "auto":
+            return state, mode == "always"
+        return state, bool(change_mailbox(state, start, account.number, anew=False))
+
+    examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT), at_once))
+    refuse_foreign([(account, state.foreign) for account, (state, _) in zip(accounts, examined, strict=True)])
+    to_change = [account for account, (_, change) in zip(accounts, examined, strict=True) if change]
+    kept = [
+        f"{name_of(account)}: folder {manifest.FOLDER}: {reason}"
+        for account, (state, _) in zip(accounts, examined, strict=True)
+        for reason in state.kept
+    ]
+    return Inspected(len(accounts), to_change, len(kept), kept[0] if kept else "")
+
+
+async def restore(
+    workload: Workload,
+    services: Services,
+    mode: str,
+    inspected: Inspected,
+    progress: Progress,
+    at_once: int = AT_ONCE,
+    accept_unsigned: bool = False,
+) -> Initialised:
+    """Bring the mailboxes that are to be changed to their start state.
+
+    Raises `ConfigError` that names the first account that failed; the others are finished.
+    """
+    start = StartState(workload)
+
+    async def change(account: Account, mailbox: Provisioning) -> Initialised:
+        return await restore_mailbox(account, mailbox, start, mode == "always", accept_unsigned)
+
+    done = all_done(await visit(inspected.to_change, services, change, partial(progress, INITIALISE), at_once))
+    return replace(
+        total(done),
+        accounts=inspected.accounts,
+        start_state=start_state_after(workload, mode),
+        kept=inspected.kept,
+        first_kept=inspected.first_kept,
+    )
+
+
+async def initialise(
+    workload: Workload,
+    services: Services,
+    mode: str,
+    progress: Progress,
+    users: Iterable[int] | None = None,
+    accept_unsigned: bool = False,
+) -> Initialised:
+    """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
+
+    `auto` puts right what is not as it should be, `always` removes all our mail and puts everything anew, `never`
+    changes nothing. The start state's digest is that of all mailboxes, whoever prepares the others.
+
+    Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by then nothing has been
+    changed. One that comes later says which account could not be finished.
+    """
+    inspected = await inspect(workload, services, mode, progress, users, accept_unsigned=accept_unsigned)
+    return await restore(workload, services, mode, inspected, progress, accept_unsigned=accept_unsigned)
+
+
+async def prepare(
+    scenario: Scenario,
+    workload: Workload,
+    services: Services,
+    progress: Progress,
+    users: Iterable[int] | None = None,
+) -> Initialised:
+    """What a run does before its users log on: inspect and initialise as the scenario says (see `initialise`)."""
+    return await initialise(workload, services, scenario.initialise, progress, users)
+
+
+def start_state_after(workload: Workload, mode: str) -> str | None:
+    """The digest of the start state in which all mailboxes are once they are prepared, whoever prepares which.
+
+    None where `mode` leaves them as they are.
+    """
+    return None if mode == "never" else workload.start_state_digest()
+
+
+def total(done: Sequence[Initialised]) -> Initialised:
+    """What was done to all of these mailboxes together; they are in one start state, if in any."""
+    counts = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged", "kept")
+    summed = {name: sum(getattr(one, name) for one in done) for name in counts}
+    return Initialised(
+        **summed,
+        start_state=done[0].start_state if done else None,
+        first_kept=next((one.first_kept for one in done if one.first_kept), ""),
+    )
+
+
+async def restore_mailbox(
+    account: Account, mailbox: Provisioning, start: StartState, anew: bool, accept_unsigned: bool = False
+) -> Initialised:
+    """Bring one mailbox, which is logged on, to its start state; what was done.
+
+    Killed after any step, it finds the rest when it is called again: what is to be removed goes before anything is
+    put, and what is put comes in order.
+    """
+    # Find the changes.
+    state = await look(account, mailbox, accept_unsigned)
+    refuse_foreign([(account, state.foreign)])
+    change = change_mailbox(state, start, account.number, anew)
+
+    # Write the manifest before the folders that it names are created.
+    created = state.created - change.forget | frozenset(change.create) - {INBOX}
+    if created != state.created or change.sign:
+        if manifest.FOLDER not in state.folders:
+            await mailbox.create(manifest.FOLDER)
+        await manifest.write(mailbox, account, created, accept_unsigned)
+    for name in change.create:
+        await mailbox.create(name)
+
+    # Change folders: remove messages from all, then put others.
+    for folder in change.folders.values():
+        if folder.remove:
+            await mailbox.expunge(folder.remove)
+    for name, folder in change.folders.items():
+        for flags, refs in folder.reflag.items():
+            await mailbox.set_flags(refs, flags)
+        for batch in _batches(start.messages(account.number, name, folder.kept)):
+            await mailbox.append_many(name, [(wanted.message, wanted.flags) for wanted in batch])
+        await _check_count(account, mailbox, name, folder.kept + folder.missing)
+
+    # Delete folders, and remove their names from the manifest.
+    deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
+    if deleted:
+        await manifest.write(mailbox, account, created - frozenset(deleted), accept_unsigned)
+    return Initialised(
+        accounts=1,
+        changed=int(bool(change)),
+        folders_created=len(change.create),
+        folders_deleted=len(deleted),
+        put=sum(folder.missing for folder in change.folders.values()),
+        removed=sum(len(folder.remove) for folder in change.folders.values()),
+        reflagged=sum(folder.reflagged for folder in change.folders.values()),
+    )
+
+
+async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
+    """Delete a folder if, asked right before, it holds nothing; whether it did."""
+    if (await mailbox.status(folder)).messages:
+        return False
+    await mailbox.delete(folder)
+    return True
+
+
+def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+    batch: list[Wanted] = []
+    size_bytes = 0
+    for wanted in messages:
+        batch.append(wanted)
+        size_bytes += len(wanted.message)
+        if len(batch) == BATCH_MESSAGES or size_bytes >= BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
+
+
+async def _check_count(account: Account, mailbox: Provisioning, folder: str, expected: int) -> None:
+    """The server said OK to everything; whether that is so costs one question."""
+    if folder == manifest.FOLDER:
+        return
+    found = (await mailbox.status(folder)).messages
+    if found != expected:
+        raise ConfigError(
+            f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"
+        )

@@ -1,0 +1,163 @@
+"""The contents of a mailbox: our messages, and others'.
+
+Headers are copied easily: people forward, redirect and quote. So a message is ours only if its evidence, its From and
+its Message-ID agree. A delivery report is ours only if it has the form of RFC 3464 and returns the header of such a
+message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from loadsim.errors import ConfigError, ServerRefused
+from loadsim.model.message_tag import HEADER, Evidence, vouched
+from loadsim.model.ports import Account, MessageRef, Part, Provisioning, Stored
+from loadsim.provisioning import manifest
+from loadsim.provisioning.manifest import Manifest
+from loadsim.provisioning.sessions import name_of
+
+_REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
+"""How the local part of an address begins that sends delivery reports."""
+
+_STATUS_TYPES = frozenset({"message/delivery-status", "message/global-delivery-status"})
+"""Types of the part with the delivery status in a report (RFC 3464 section 2, RFC 6533 section 3)."""
+
+_RETURNED_MESSAGES = frozenset({"message/rfc822", "message/global"})
+_RETURNED_HEADERS = frozenset({"text/rfc822-headers", "message/global-headers"})
+"""Types of the part in a report that returns the message, or its header (RFC 6522 section 3, RFC 6533 section 4)."""
+
+LARGEST_HEADER_BYTES = 1 << 16
+LONGEST_FIELD = 1000
+
+_REPORT = re.compile(r"multipart/report\s*;(?:.*;)?\s*report-type\s*=\s*\"?delivery-status\"?\s*(?:;.*)?", re.I)
+_FROM = re.compile(r"(?:[^<>]*<)?([^<>@\s]+@[^<>@\s]+)>?\s*")
+_FOLD = re.compile(r"\r?\n(?=[ \t])")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderState:
+    """The messages of one folder: our own in their order, and how many others there are."""
+
+    own: tuple[Stored, ...]
+    foreign: int
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxState:
+    """All folders of one account by name, and its manifests.
+
+    `kept` has the reasons for which messages that claim to be manifests are not accepted. Those messages count neither
+    as ours nor as others': they are kept, and the account may be used.
+    """
+
+    folders: dict[str, FolderState]
+    manifests: tuple[Manifest, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @property
+    def created(self) -> frozenset[str]:
+        """The names of the folders that loadsim created."""
+        return frozenset().union(*(each.names for each in self.manifests))
+
+    @property
+    def foreign(self) -> dict[str, int]:
+        """How many messages of somebody else's lie in the folders that have any."""
+        return {name: folder.foreign for name, folder in self.folders.items() if folder.foreign}
+
+
+async def look(account: Account, mailbox: Provisioning, accept_unsigned: bool = False) -> MailboxState:
+    """List everything on the account; nothing is changed, no message is marked as seen."""
+    listing = await mailbox.listing(await mailbox.folders())
+    folders = {name: await _sort(account, mailbox, stored) for name, stored in listing.items()}
+    state = folders.get(manifest.FOLDER)
+    if state is None:
+        return MailboxState(folders)
+    accepted, kept = await manifest.read(mailbox, account, state.own, accept_unsigned)
+    ours = {each.message.ref for each in accepted}
+    own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
+    folders[manifest.FOLDER] = FolderState(own, state.foreign)
+    return MailboxState(folders, tuple(accepted), tuple(kept))
+
+
+async def _sort(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
+    """Separate our messages from others'. Only possible delivery reports are fetched."""
+    own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
+    return FolderState(own, len(stored) - len(own))
+
+
+async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
+    if message.evidence is not None:
+        return vouched(message.evidence, message.sender, message.message_id, account.domain)
+    reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
+    return reporter and await returns_ours(mailbox, message.ref, account.domain)
+
+
+async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> bool:
+    """Return whether a message is a delivery report (RFC 6522, RFC 3464) that returns a message of ours, or its header.
+
+    Text that quotes a header is no such report: people quote, too.
+    """
+    structure = await mailbox.structure(ref)
+    parts: Sequence[Part] = (*((structure.text,) if structure.text else ()), *structure.attachments)
+    if not any(part.content_type in _STATUS_TYPES for part in parts):
+        return False
+    returned = [_header_part(part) for part in parts if part.content_type in _RETURNED_MESSAGES]
+    returned += [part for part in parts if part.content_type in _RETURNED_HEADERS]
+    if not returned or not _REPORT.fullmatch((await _fields(mailbox, ref, _WHOLE)).get("content-type", "")):
+        return False
+    for part in returned:
+        fields = await _fields(mailbox, ref, part)
+        evidence = Evidence.parse(fields.get(HEADER.lower(), ""))
+        sender = _FROM.fullmatch(fields.get("from", ""))
+        if evidence and sender and vouched(evidence, sender[1], fields.get("message-id", ""), domain):
+            return True
+    return False
+
+
+_WHOLE = Part("HEADER", "text/rfc822-headers", 0)
+"""The header of the message itself."""
+
+
+def _header_part(part: Part) -> Part:
+    """Return the part with the header of an attached message, which may be large (RFC 9051 section 6.4.5.1)."""
+    return Part(f"{part.name}.HEADER", "text/rfc822-headers", 0)
+
+
+async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping[str, str]:
+    """Fetch a header. Return its fields by names in lower case, without repeated and overlong ones."""
+    if part.size_bytes > LARGEST_HEADER_BYTES:
+        return {}
+    try:
+        raw = bytes((await mailbox.part(ref, part))[: LARGEST_HEADER_BYTES + 1])
+    except ServerRefused:
+        return {}
+    if len(raw) > LARGEST_HEADER_BYTES:
+        return {}
+    found: dict[str, str] = {}
+    twice: set[str] = set()
+    for line in _FOLD.sub("", raw.decode("utf-8", "replace")).split("\n"):
+        if not line.strip("\r"):
+            break
+        name, _, value = line.partition(":")
+        name = name.strip().lower()
+        if name in found:
+            twice.add(name)
+        found[name] = value.strip()
+    return {name: value for name, value in found.items() if name not in twice and len(value) <= LONGEST_FIELD}
+
+
+def refuse_foreign(foreign: Sequence[tuple[Account, dict[str, int]]]) -> None:
+    """`ConfigError` when any of these accounts holds mail of somebody else's (by folder, how many messages)."""
+    strangers = [(account, folders) for account, folders in foreign if folders]
+    if not strangers:
+        return
+    account, folders = strangers[0]
+    folder, count = next(iter(folders.items()))
+    messages = f"{count} message{'s' * (count > 1)} that loadsim did not put there"
+    more = len(folders) - 1
+    elsewhere = f", and {more} more folder{'s' * (more > 1)}" if more else ""
+    more = len(strangers) - 1
+    elsewhere += f" (as do {more} more accounts)" if more > 1 else " (as does 1 more account)" if more else ""
+    raise ConfigError(f"{name_of(account)}: folder {folder} holds {messages}{elsewhere}; use empty test accounts")

@@ -1,0 +1,163 @@
+"""The manifest in each mailbox: the folders that loadsim created there, and so may delete.
+
+It is a message in a folder of its own, written before the folders that it names are created. An interruption in between
+leaves names of folders that do not exist, which does no harm. It names only folders that LIST did not show.
+
+A manifest is signed (HMAC-SHA256) over the account's address and the names. So no other message, and no manifest of
+another account, can name folders for deletion. Those of older versions are not signed.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from loadsim.errors import ServerRefused
+from loadsim.model.content import headers
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, Evidence, body_digest, initial_id
+from loadsim.model.ports import Account, Flag, Provisioning, Stored
+from loadsim.model.workload import may_be_made
+
+FOLDER = "LoadSim"
+"""Where the manifest lies: no part of the start state, and ours when it holds nothing else."""
+
+KIND = "manifest"
+
+LARGEST_BYTES = 1 << 20
+"""The largest body that is read: with names such as "Folder 01", some 70,000 folders."""
+
+_DATE_US = 1_761_955_200_000_000
+"""2025-11-01 00:00 UTC: always the same, so that a manifest depends on what it says and on nothing else."""
+
+_PURPOSE = b"loadsim manifest 1\n"
+"""Prefix of what is signed, so that the key, perhaps a password, signs nothing else of the same form."""
+
+
+class Unaccepted(Exception):
+    """A message that claims to be a manifest is not accepted; `str()` is the reason, without a quotation of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest that is accepted: its message, the folders that it names, and whether it is signed."""
+
+    message: Stored
+    names: frozenset[str]
+    signed: bool
+
+
+def is_manifest(message: Stored) -> bool:
+    """Return whether a message claims to be a manifest. (A killed `write` leaves two; both count.)"""
+    evidence = message.evidence
+    return evidence is not None and evidence.run == INITIAL_RUN and evidence.kind == KIND
+
+
+async def read(
+    mailbox: Provisioning, account: Account, own: Sequence[Stored], accept_unsigned: bool
+) -> tuple[list[Manifest], list[str]]:
+    """Return the manifests among these messages, and the reasons for which others are not accepted."""
+    accepted: list[Manifest] = []
+    reasons: list[str] = []
+    for message in filter(is_manifest, own):
+        try:
+            names, signed = parse(await _body(mailbox, message), account)
+            if not signed and not accept_unsigned:
+                raise Unaccepted("not signed, as in older versions (init and clean accept it with --accept-unsigned)")
+        except Unaccepted as reason:
+            reasons.append(str(reason))
+        else:
+            accepted.append(Manifest(message, names, signed))
+    return accepted, reasons
+
+
+async def _body(mailbox: Provisioning, message: Stored) -> bytes:
+    """Fetch a manifest's body, which must match its evidence except for line ends that servers drop or add."""
+    text = (await mailbox.structure(message.ref)).text
+    if text is None:
+        raise Unaccepted("expected text, found none")
+    if text.size_bytes > LARGEST_BYTES:
+        raise Unaccepted(f"expected at most {LARGEST_BYTES} bytes, found {text.size_bytes}")
+    try:
+        body = bytes(await mailbox.part(message.ref, text)).rstrip(b"\r\n")
+    except ServerRefused:
+        raise Unaccepted("expected a body, found none") from None
+    if len(body) > LARGEST_BYTES:
+        raise Unaccepted(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
+    assert message.evidence is not None
+    if message.evidence.body not in (body_digest(body), body_digest(body + b"\r\n")):
+        raise Unaccepted("its body does not match its evidence")
+    return body
+
+
+def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
+    """Return the names in a manifest's body, and whether it is signed. Raises `Unaccepted` for anything else."""
+    try:
+        document = json.loads(body.decode("ascii"), object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
+        raise Unaccepted("expected a JSON object with each key once") from None
+    if not isinstance(document, dict) or document.keys() not in ({"folders"}, {"account", "folders", "signature"}):
+        raise Unaccepted("expected the keys account, folders and signature")
+    folders = document["folders"]
+    if not isinstance(folders, list) or not all(isinstance(name, str) and may_be_made(name) for name in folders):
+        raise Unaccepted("it names what no profile has for a folder")
+    if "signature" not in document:
+        return frozenset(folders), False
+    signature = document["signature"]
+    if (
+        document["account"] != account.address.lower()
+        or not isinstance(signature, str)
+        or not hmac.compare_digest(signature.encode(errors="replace"), _signature(account, folders).encode())
+    ):
+        raise Unaccepted("its signature is not of this account and this key (accounts.manifest_key, or the password)")
+    return frozenset(folders), True
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError
+    return document
+
+
+def _signature(account: Account, names: Iterable[str]) -> str:
+    content = {"account": account.address.lower(), "folders": sorted(names)}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+    key = account.password if account.manifest_key is None else account.manifest_key
+    return hmac.new(key.encode(), _PURPOSE + canonical, sha256).hexdigest()
+
+
+async def write(mailbox: Provisioning, account: Account, names: Iterable[str], accept_unsigned: bool = False) -> None:
+    """Put a manifest of these names in the place of those that are accepted; its folder must exist."""
+    evidence, message = compose(account, names)
+    accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER], accept_unsigned)
+    old = [each.message for each in accepted]
+    if all(each.evidence != evidence for each in old):
+        await mailbox.append(FOLDER, message, (Flag.SEEN,))
+    replaced = [each.ref for each in old if each.evidence != evidence]
+    if replaced:
+        await mailbox.expunge(replaced)
+
+
+def compose(account: Account, names: Iterable[str]) -> tuple[Evidence, bytes]:
+    """Its evidence and its bytes: from and to the account, the body a JSON object with the names, one to a line."""
+    folders = sorted(names)
+    document = {"account": account.address.lower(), "folders": folders, "signature": _signature(account, folders)}
+    body = (json.dumps(document, indent=0) + "\n").replace("\n", "\r\n").encode("ascii")
+    message_id = initial_id(account.number, FOLDER, 0)
+    evidence = Evidence(INITIAL_RUN, account.number, message_id, KIND, _DATE_US, body_digest(body))
+    head = (
+        f"Date: {headers.date(_DATE_US)}\r\n"
+        f"From: {headers.address(account.address)}\r\n"
+        f"To: {headers.address(account.address)}\r\n"
+        "Subject: Folders that loadsim created in this mailbox\r\n"
+        f"Message-ID: <{message_id}.{INITIAL_RUN}@{account.address.rpartition('@')[2]}>\r\n"
+        f"{HEADER}: {evidence.header()}\r\n"
+        "MIME-Version: 1.0\r\n"
+        "Content-Type: text/plain; charset=us-ascii\r\n"
+        "Content-Transfer-Encoding: 7bit\r\n\r\n"
+    )
+    return evidence, head.encode("ascii") + body

@@ -1,0 +1,89 @@
+"""Whether the ways to the server are there, asked before there is any load: addresses, ports, submission."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from math import ceil
+from pathlib import Path
+
+from loadsim.errors import ConfigError, TaskFailed
+from loadsim.model.ports import Services
+from loadsim.model.scenario import Scenario, Server
+from loadsim.model.workload import Workload
+from loadsim.protocols.connect import bound_socket
+from loadsim.protocols.registry import open_module
+from loadsim.provisioning.sessions import MODULE, Deaf, accounts_on_server, not_let_in
+
+
+async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
+    """Connect, secure and authenticate at the submission service, as the first of these users (None: of all).
+
+    Raises `ConfigError`.
+    """
+    for account in accounts_on_server(workload.scenario, users)[:1]:
+        submission = open_module(MODULE, services).session(account, Deaf()).submission
+        try:
+            await submission.check()
+        except TaskFailed as failure:
+            raise not_let_in("smtp", services.smtp, account, "submit mail", failure) from None
+
+
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""Linux's, of both IP versions: the first and the last port that it chooses for connections by itself."""
+
+
+def check_sources(scenario: Scenario) -> None:
+    """Whether connections can start from the scenario's source addresses. Raises `ConfigError`."""
+    for source in scenario.client.source_addresses:
+        problem = _problem(source, scenario)
+        if problem:
+            raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
+
+
+def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
+    """Whether there are source addresses enough for these users (None: all) at once. Raises `ConfigError`.
+
+    All that is sure is counted: one mailbox session a user, all to one address and port of the server. Connections
+    for submission have ports of their own.
+    """
+    sessions = len(accounts_on_server(scenario, users))
+    ports = _local_ports()
+    if ports is not None:
+        problem = too_few_ports(sessions, len(scenario.client.source_addresses), ports)
+        if problem:
+            raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
+
+
+def too_few_ports(sessions: int, sources: int, ports: int) -> str | None:
+    """What is expected where so many source addresses (0: the system's one) have too few ports each; None otherwise."""
+    needed = ceil(sessions / ports)
+    if needed <= max(1, sources):
+        return None
+    return (
+        f"expected at least {needed} addresses for {sessions} users, found {sources or 'none'}: {PORT_RANGE.name} has"
+        f" {ports} ports for each; add addresses of this machine (127.0.0.2 and so on, for a server on it too)"
+    )
+
+
+def _problem(source: str, scenario: Scenario) -> str | None:
+    host = scenario.server.imap.host if isinstance(scenario.server, Server) else "127.0.0.1"
+    try:
+        if ip_address(host).version != ip_address(source).version:
+            return f"expected addresses of the same IP version as the server's {host}, found {source}"
+    except ValueError:
+        pass  # the name of a host, which may have addresses of either version
+    try:
+        bound_socket(source).close()
+    except OSError as failure:
+        return f"expected addresses of this machine, found {source}: {failure.strerror}"
+    return None
+
+
+def _local_ports() -> int | None:
+    """How many ports the system has for the connections of one address; None where it does not say."""
+    try:
+        first, last = map(int, PORT_RANGE.read_text().split())
+    except OSError:
+        return None
+    return last - first + 1

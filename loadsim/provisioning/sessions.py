@@ -1,0 +1,198 @@
+"""Visits to the accounts' mailboxes, several at a time. A failure ends one visit, and is one line."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar, cast
+
+from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
+from loadsim.model.population import Population
+from loadsim.model.ports import VISIT_COMMANDS, Account, ClientModule, Endpoint, Provisioning, Services
+from loadsim.model.scenario import Scenario, Server
+from loadsim.protocols.registry import IN_THE_ENGINE, open_module
+from loadsim.protocols.tls import with_authorities
+
+T = TypeVar("T")
+
+Progress = Callable[[str, int, int], None]
+"""Hears what is being done, with how many accounts it is done, and with how many it will be."""
+
+MODULE = "imap"
+"""The client module that provisions, whatever module the users will be measured through."""
+
+AT_ONCE = 32
+"""How many mailboxes a machine visits at a time."""
+
+
+HOPELESS = 32
+"""After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
+
+
+class Deaf:
+    """An observer that hears nothing: provisioning is not measured."""
+
+    def now(self) -> int:
+        """No clock is needed."""
+        return 0
+
+    def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
+        """Nobody counts commands here."""
+
+    def arrived(self, messages: int) -> None:
+        """Mail that arrives meanwhile is found by listing."""
+
+    def lost(self, failure: Exception) -> None:
+        """The next call tells."""
+
+
+def services_of(scenario: Scenario) -> Services:
+    """The server that a scenario names, with the authorities that it names for it: they go wherever the services go.
+
+    Raises `ConfigError` when it lives only as long as a run does, or when a `ca_file` cannot be read.
+    """
+    if not isinstance(scenario.server, Server):
+        raise ConfigError(
+            f"{scenario.name}: server: expected a server that is running, found embedded, which lives only during a"
+            " run: loadsim run initialises it by itself"
+        )
+    imap, smtp = with_authorities(scenario.server.imap), with_authorities(scenario.server.smtp)
+    services = Services(imap, smtp, scenario.limits.command_s)
+    return scenario.client.using(services)
+
+
+def accounts_on_server(scenario: Scenario, users: Iterable[int] | None = None) -> list[Account]:
+    """The accounts of these users (None: of all) whose mailboxes are on the server, in their order."""
+    population = Population(scenario)
+    users = range(1, len(population) + 1) if users is None else users
+    return [scenario.account(user) for user in users if population.group(user).protocol != IN_THE_ENGINE]
+
+
+def name_of(account: Account) -> str:
+    """How an account is called in a message to people."""
+    shown = account.login if account.login == account.address else f"{account.login} ({account.address})"
+    return f"account {shown}"
+
+
+async def visit(
+    accounts: Sequence[Account],
+    services: Services,
+    work: Callable[[Account, Provisioning], Awaitable[T]],
+    tell: Callable[[int, int], None],
+    at_once: int = AT_ONCE,
+) -> list[T | ConfigError]:
+    """Log on to every account, `at_once` at a time, do the work, log off. Return the results in the accounts' order.
+
+    The result of a visit that fails is a `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row
+    the remaining accounts are not tried, and get the last failure as their result. `tell` is called with the number of
+    accounts done, and of all.
+    """
+    if not accounts:
+        return []
+    module = open_module(MODULE, services)
+    results: dict[int, T | ConfigError] = {}
+    waiting = iter(accounts)
+    in_a_row = 0
+
+    async def visitor() -> None:
+        nonlocal in_a_row
+        for account in waiting:
+            result = results[account.number] = await _visit(account, module, services, work)
+            in_a_row = in_a_row + 1 if isinstance(result, ConfigError) else 0
+            if in_a_row >= HOPELESS:
+                results.update(dict.fromkeys((left.number for left in waiting), result))
+            tell(len(results), len(accounts))
+
+    tell(0, len(accounts))
+    try:
+        async with asyncio.TaskGroup() as visitors:
+            for _ in range(min(at_once, len(accounts))):
+                visitors.create_task(visitor())
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    if all(isinstance(result, ConfigError) for result in results.values()):
+        return [results[account.number] for account in accounts]
+    return [_named(account, results[account.number]) for account in accounts]
+
+
+def _named(account: Account, result: T | ConfigError) -> T | ConfigError:
+    """Return a result; a failure names its account, since other accounts succeeded on this server."""
+    if isinstance(result, ConfigError) and not str(result).startswith(name_of(account)):
+        return ConfigError(f"{name_of(account)}: {result}")
+    return result
+
+
+def all_done(results: Sequence[T | ConfigError]) -> list[T]:
+    """Return the results of visits, all of which must have succeeded. Raises `ConfigError` with the first failure."""
+    failures = [result for result in results if isinstance(result, ConfigError)]
+    if failures:
+        more = len(failures) - 1
+        elsewhere = f" ({more} more account{'s' * (more > 1)} failed)" if len(set(map(str, failures))) > 1 else ""
+        raise ConfigError(f"{failures[0]}{elsewhere}")
+    return [result for result in results if not isinstance(result, ConfigError)]
+
+
+async def _visit(
+    account: Account,
+    module: ClientModule,
+    services: Services,
+    work: Callable[[Account, Provisioning], Awaitable[T]],
+) -> T | ConfigError:
+    """Make one visit within its limit. Return a failure instead of raising it, so that the others go on."""
+    limit = asyncio.timeout(services.visit_limit_s)
+    try:
+        mailbox = cast(Provisioning, module.session(account, Deaf()).mailbox)
+        try:
+            async with limit:
+                await _log_on(account, mailbox, services.imap)
+                result = await work(account, mailbox)
+                await mailbox.log_off()
+                return result
+        finally:
+            mailbox.abandon()
+    except ConfigError as failure:
+        return failure
+    except TaskFailed as failure:
+        return ConfigError(f"{name_of(account)}: {failure}")
+    except Exception as error:  # noqa: BLE001  an error of ours at one mailbox must not end the work on the others
+        if limit.expired():
+            expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
+            return ConfigError(f"{name_of(account)}: {expected}, found it under way")
+        return ConfigError(f"{name_of(account)}: {_bug(error)}")
+
+
+def _bug(error: Exception) -> str:
+    """Return the line for an unexpected exception: its type and place. Its text may quote mail."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}, an error in loadsim"
+
+
+async def _log_on(account: Account, mailbox: Provisioning, endpoint: Endpoint) -> None:
+    try:
+        await mailbox.log_on()
+    except TaskFailed as failure:
+        raise not_let_in("imap", endpoint, account, "log on", failure) from None
+
+
+_ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")
+"""Kinds of failure that say: this port does not do TLS as the scenario has it."""
+
+
+def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, failure: TaskFailed) -> ConfigError:
+    """The line for an account that could not do what it wished at a service (imap or smtp), with what may help."""
+    advice = ""
+    if failure.kind == "TLS certificate":
+        advice = f"; set server.{service}.ca_file to who signed it, and host to a name that it is for"
+    elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
+        advice = f"; is tls: {endpoint.tls} right for this port?"
+    elif failure.kind == "LOGINDISABLED":
+        advice = f"; it may want TLS first: server.{service}.tls"
+    if failure.outcome == "generator":
+        return ConfigError(f"{name_of(account)}: {failure}")
+    if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
+        said = failure.line or failure.kind
+        return ConfigError(f"{name_of(account)}: expected to {wish}, the server said: {said}{advice}")
+    where = f"{endpoint.host}:{endpoint.port}"
+    return ConfigError(f"server: {service}: expected a mail server at {where}, found: {failure}{advice}")

@@ -1,0 +1,255 @@
+"""A log as series over time, for the charts of a report; and the percentiles of each task.
+
+Time is cut into equal stretches (bins). Arrays have a figure for each of them, and NaN where there is none. Records are
+gone through part by part, once for each digit that a percentile needs: a log may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.analysis.exact_percentiles import Pass, selected
+from loadsim.analysis.lateness import LATENESS, timed_names
+from loadsim.timinglog.columns import Columns
+from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.timinglog.reader import TimingLog
+from loadsim.timinglog.records import FAILURES, NEVER, OUTCOME, SPANS
+
+Floats = NDArray[np.float64]
+
+WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400)
+"""How long a bin may be."""
+
+MOST_BINS = 60
+
+TAILS = tuple(Fraction(of_ten, 10**decade) for decade in range(1, 9) for of_ten in (10, 5, 2))
+"""The shares of hits that may be slower, for percentile curves: 100 %, 50 %, 20 %, 10 %, 5 % and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The time from begin to end (s from the common start) in stretches of `width_s`; the last may be shorter."""
+
+    begin_s: float
+    end_s: float
+    width_s: float
+
+    def __len__(self) -> int:
+        return max(1, math.ceil(round((self.end_s - self.begin_s) / self.width_s, 9)))
+
+    @property
+    def starts_s(self) -> Floats:
+        """When each begins."""
+        starts_s: Floats = self.begin_s + self.width_s * np.arange(len(self), dtype=np.float64)
+        return starts_s
+
+    @property
+    def lengths_s(self) -> Floats:
+        """How long each is."""
+        lengths_s: Floats = np.minimum(self.width_s, self.end_s - self.starts_s)
+        return lengths_s
+
+    @property
+    def middles_s(self) -> Floats:
+        """The middle of each."""
+        middles_s: Floats = self.starts_s + self.lengths_s / 2
+        return middles_s
+
+    def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of the bin that each instant lies in; -1 outside of all."""
+        bins = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)
+        return np.where(in_window(instants_us, (self.begin_s, self.end_s)), bins, -1)
+
+    def count(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many of the instants lie in each."""
+        found = self.of(instants_us)
+        return np.bincount(found[found >= 0], minlength=len(self))
+
+    def rate_per_s(self, instants_us: NDArray[np.int64]) -> Floats:
+        """The same per second."""
+        rates: Floats = self.count(instants_us) / self.lengths_s
+        return rates
+
+    def percentiles(
+        self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
+    ) -> list[Floats]:
+        """Nearest-rank percentiles of the whole numbers of each bin, an array for each percentage."""
+        number = self.of(instants_us)
+        parts = ((number[number >= 0], values[number >= 0]),)
+        return by_group(selected(lambda: parts, len(self), each_of(len(self), percents)), len(self))
+
+
+def each_of(groups: int, percents: Sequence[int | Fraction]) -> list[tuple[int, int | Fraction]]:
+    """The same percentiles of each group: of all groups the first, then of all of them the next."""
+    return [(group, percent) for percent in percents for group in range(groups)]
+
+
+def by_group(found: Floats, groups: int) -> list[Floats]:
+    """What was found of `each_of`: an array for each percentile."""
+    return list(found.reshape(-1, groups)) if groups else []
+
+
+def bins_of(log: TimingLog) -> Bins:
+    """The bins for all of a run from the common start on, or for what a truncated log has left of it."""
+    begin_s, end_s = log.header.get("truncated_s") or (0.0, _end_s(log))
+    for width_s in WIDTHS_S:
+        if end_s - begin_s <= width_s * MOST_BINS:
+            return Bins(float(begin_s), float(end_s), float(width_s))
+    return Bins(float(begin_s), float(end_s), math.ceil((end_s - begin_s) / MOST_BINS))
+
+
+def _end_s(log: TimingLog) -> float:
+    """As long as the run was to last; as far as its records go, where the log does not say it or is of many runs."""
+    lasted_s = float(log.header.get("duration_s") or 0)
+    if lasted_s > 0 and len({source.run for source in log.sources}) == 1:
+        return lasted_s
+    last_us = max((int(tasks["scheduled_us"].max()) for tasks in windowed(log) if len(tasks)), default=None)
+    return max(lasted_s, 0 if last_us is None else math.ceil(last_us / 1e6) + 1, 1)
+
+
+def windowed(log: TimingLog) -> Iterator[Columns]:
+    """The tasks that are held against the window, part after part, in any order."""
+    without_window = named(log, (*WITHOUT_WINDOW, *SPANS))
+    for tasks in log.pieces("tasks"):
+        yield tasks.kept(~without_window[tasks["task"]])
+
+
+def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which of the log's strings are among these."""
+    wanted: NDArray[np.bool_] = np.isin(np.array(log.strings), names)
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSeries:
+    """One task of one client module: service times of its hits by due time, in ms.
+
+    `tail_ms` are its percentiles over the window, one for each share of `TAILS` that is not smaller than one hit.
+    """
+
+    task: str
+    protocol: str
+    weight: float
+    p50_ms: Floats
+    p95_ms: Floats
+    tail_ms: Floats
+
+
+def task_series(
+    log: TimingLog, bins: Bins, window_s: tuple[float, float], weights: Mapping[str, float]
+) -> tuple[TaskSeries, ...]:
+    """Every task with a hit, those that weigh most first, then by name; without LOGON and LOGOFF."""
+    hits = _Hits(log, bins, window_s)
+    many = len(hits.names)
+    each = len(bins) + 1  # a group for each bin, and one for the window
+    ranks = [*each_of(many * each, (50, 95)), *((group, 100 - 100 * tail) for group in hits.windows for tail in TAILS)]
+    found_ms = selected(hits.passes, many * each, ranks) / 1000
+    p50_ms, p95_ms = found_ms[: 2 * many * each].reshape(2, many, each)[:, :, :-1]
+    tail_ms = found_ms[2 * many * each :].reshape(many, len(TAILS))
+    found = [
+        TaskSeries(
+            task,
+            protocol,
+            float(weights.get(task, 0)),
+            p50_ms[number],
+            p95_ms[number],
+            np.where([tail * hits.in_window[number] >= 1 for tail in TAILS], tail_ms[number], np.nan),
+        )
+        for number, (protocol, task) in enumerate(hits.names)
+        if hits.times[number]
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.weight, one.task, one.protocol)))
+
+
+class _Hits:
+    """What the tasks of a log took that succeeded, in groups: those of a task in each bin, and in the window.
+
+    `names` are of protocol and task, of all that come together or might; `times`: how many hits each has, `in_window`
+    how many of them were due there; `windows` are the groups that have these.
+    """
+
+    def __init__(self, log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> None:
+        self._log, self._bins, self._window_s = log, bins, window_s
+        occurring = {name: np.zeros(len(log.strings), np.bool_) for name in ("protocol", "task")}
+        for tasks in self._records():
+            for name, occurs in occurring.items():
+                occurs[tasks[name]] = True
+        protocols, names = (np.flatnonzero(occurs) for occurs in occurring.values())
+        self.names = [(log.strings[protocol], log.strings[task]) for protocol in protocols for task in names]
+        self._protocols = np.cumsum(occurring["protocol"]) - 1
+        self._tasks = np.cumsum(occurring["task"]) - 1
+        self._each = len(names)
+        self.windows = range(len(bins), len(self.names) * (len(bins) + 1), len(bins) + 1)
+        self.times = np.zeros(len(self.names), np.int64)
+        self.in_window = np.zeros(len(self.names), np.int64)
+        for tasks in self._records():
+            number, inside = self._number(tasks), in_window(tasks["scheduled_us"], window_s)
+            self.times += np.bincount(number, minlength=len(self.names))
+            self.in_window += np.bincount(number[inside], minlength=len(self.names))
+
+    def passes(self) -> Pass:
+        """Each hit in its bin, and again in the window."""
+        for tasks in self._records():
+            due_us = tasks["scheduled_us"]
+            first = self._number(tasks) * (len(self._bins) + 1)
+            took_us = tasks["ended_us"] - tasks["started_us"]
+            bins = self._bins.of(due_us)
+            binned, inside = bins >= 0, in_window(due_us, self._window_s)
+            yield (first + bins)[binned], took_us[binned]
+            yield first[inside] + len(self._bins), took_us[inside]
+
+    def _records(self) -> Iterator[Columns]:
+        without_window = named(self._log, (*WITHOUT_WINDOW, *SPANS))
+        for tasks in self._log.pieces("tasks"):
+            yield tasks.kept((tasks["outcome"] == OUTCOME["ok"]) & ~without_window[tasks["task"]])
+
+    def _number(self, tasks: Columns) -> NDArray[np.int64]:
+        number: NDArray[np.int64] = self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]]
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Tasks per second: due, ended (well or badly), and ended badly."""
+
+    planned_per_s: Floats
+    done_per_s: Floats
+    failed_per_s: Floats
+
+
+def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
+    """Of all tasks but LOGON and LOGOFF, by the instant at which they were due, or ended."""
+    planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
+    for tasks in windowed(log):
+        badly = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])
+        ended_us = tasks["ended_us"]
+        planned += bins.count(tasks["scheduled_us"])
+        done += bins.count(ended_us[badly | (tasks["outcome"] == OUTCOME["ok"])])
+        failed += bins.count(ended_us[badly])
+    return Throughput(*(count / bins.lengths_s for count in (planned, done, failed)))
+
+
+def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
+    """By cause, the 95th percentile (ms) of how late tasks began that were due then; of the tasks of the answer."""
+    by_plan = timed_names(log)
+
+    def passes() -> Pass:
+        for tasks in windowed(log):
+            bin_of = bins.of(tasks["scheduled_us"])
+            started = (tasks["started_us"] != NEVER) & (bin_of >= 0) & by_plan[tasks["task"]]
+            for number, cause in enumerate(LATENESS):
+                # no negative zero: the bits of all others sort as they do
+                late_s = tasks[f"late_{cause}_s"][started] + np.float32(0)
+                yield number * len(bins) + bin_of[started], late_s.view(np.uint32)
+
+    bits = selected(passes, len(LATENESS) * len(bins), each_of(len(LATENESS) * len(bins), (95,)))
+    late_s = np.where(np.isnan(bits), 0, bits).astype(np.uint32).view(np.float32).astype(np.float64)
+    late_ms = np.where(np.isnan(bits), np.nan, late_s * 1000).reshape(len(LATENESS), len(bins))
+    return dict(zip(LATENESS, late_ms, strict=True))

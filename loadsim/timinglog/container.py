@@ -1,0 +1,169 @@
+"""The bytes of a timing log: a head with a JSON header, then blocks that each vouch for themselves with a checksum.
+
+    file   = magic (8 bytes), version u16, header length u32, header CRC-32 u32, header (JSON object, UTF-8)
+             block*
+    block  = kind u8, payload length u32, record count u32, first i64, last i64, CRC-32 u32, payload
+
+All numbers are little-endian. A block's `first` and `last` are the smallest and largest instant of its records in
+microseconds of the file (0 where a kind has none); its CRC-32 (zlib's) covers the head's other fields and the payload.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+from loadsim.errors import LogError
+from loadsim.timinglog.json_text import read_document, shown
+
+MAGIC = b"LSTLOG\r\n"
+"""The carriage return and the line feed show a transfer that was not binary."""
+
+VERSION = 1
+
+TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
+"""The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""
+
+NAMED = 16
+"""Added to the kind of a block of records that say themselves which client and engine made them (merged logs)."""
+
+MOST_JSON_BYTES = 1 << 26
+"""The largest document in a log. Python needs some twenty times as much memory to read it."""
+
+_FILE_HEAD = struct.Struct("<8sHII")
+_BLOCK_HEAD = struct.Struct("<BIIqq")
+_CRC = struct.Struct("<I")
+_WHOLE_HEAD = struct.Struct("<BIIqqI")
+"""A block's head with its checksum."""
+
+_READ_BYTES = 1 << 18
+"""So much is read at a time: what stays in a processor's own cache is checked several times as fast."""
+
+_LARGE_BYTES = 1 << 26
+"""A payload that claims to be longer is checked before it is read at once: its length may be what is damaged."""
+
+
+class Block(NamedTuple):
+    """One whole block of so many `records`: its payload begins at the byte `begin` of the file, the next at `end`."""
+
+    kind: int
+    records: int
+    first_us: int
+    last_us: int
+    payload: memoryview
+    begin: int
+
+    @property
+    def end(self) -> int:
+        """The offset of the byte after it."""
+        return self.begin + len(self.payload)
+
+
+def encode_head(header: Mapping[str, Any]) -> bytes:
+    """What a file begins with."""
+    text = json.dumps(header, ensure_ascii=True, separators=(",", ":")).encode()
+    return _FILE_HEAD.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
+
+
+def encode_block(kind: int, payload: bytes | memoryview, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
+    """One block."""
+    return b"".join((block_head(kind, payload, count, first_us, last_us), payload))
+
+
+def block_head(kind: int, payload: bytes | memoryview, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
+    """What a block begins with: all of it but its payload."""
+    head = _BLOCK_HEAD.pack(kind, len(payload), count, first_us, last_us)
+    return head + _CRC.pack(zlib.crc32(payload, zlib.crc32(head)))
+
+
+def encode_json(kind: int, values: list[Any]) -> bytes:
+    """One block that holds a JSON array."""
+    return encode_block(kind, json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode(), len(values))
+
+
+def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """The header and the offset of the first block. Raises `LogError` when this is no timing log that we can read."""
+    head = file.read(_FILE_HEAD.size)
+    if not head:
+        raise LogError(f"{name}: expected a timing log, found an empty file")
+    if not head.startswith(MAGIC[: len(head)]):
+        raise LogError(f"{name}: expected a timing log, found another kind of file (its first bytes: {head[:8]!r})")
+    if len(head) < _FILE_HEAD.size:
+        raise LogError(f"{name}: expected a timing log, found one that is cut off in its head, at {len(head)} bytes")
+    _, version, length, crc = _FILE_HEAD.unpack(head)
+    if version != VERSION:
+        raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}")
+    end, size = len(head) + length, os.fstat(file.fileno()).st_size
+    if length > MOST_JSON_BYTES:
+        raise LogError(f"{name}: expected a header of at most {MOST_JSON_BYTES >> 20} MiB, found a longer one")
+    if end > size:
+        raise LogError(f"{name}: expected a timing log, found one that is cut off in its header, at {size} bytes")
+    text = file.read(length)
+    if zlib.crc32(text) != crc:
+        raise LogError(f"{name}: expected a timing log, found one whose header is damaged (its checksum is wrong)")
+    header = read_document(f"{name}: header", text)
+    if not isinstance(header, dict):
+        raise LogError(f"{name}: header: expected a JSON object, found {shown(header)}")
+    return header, end
+
+
+def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
+    """The blocks from `offset` on, up to the first that is cut off or does not match its checksum.
+
+    The payload of each is overwritten when the next is asked for.
+    """
+    file.seek(offset)
+    ahead = _Ahead(file)
+    while len(head := ahead.next(_WHOLE_HEAD.size)) == _WHOLE_HEAD.size:
+        kind, length, count, first_us, last_us, expected = _WHOLE_HEAD.unpack(head)
+        crc, begin = zlib.crc32(head[: _BLOCK_HEAD.size]), offset + _WHOLE_HEAD.size
+        if length > _READ_BYTES and begin + length > os.fstat(file.fileno()).st_size:
+            return  # cut off, or its length is damaged: no memory is taken for it
+        if length > _LARGE_BYTES:
+            file.seek(begin)
+            if _crc_of_next(file, length, crc) != expected:
+                return
+            file.seek(begin)
+            ahead = _Ahead(file)
+        payload = ahead.next(length)
+        if len(payload) < length or zlib.crc32(payload, crc) != expected:
+            return
+        offset = begin + length
+        yield Block(kind, count, first_us, last_us, payload, begin)
+
+
+class _Ahead:
+    """The bytes of a file one after the other, read a good part at a time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._bytes = memoryview(bytearray(_READ_BYTES))
+        self._begin = self._end = 0
+
+    def next(self, length: int) -> memoryview:
+        """So many bytes, or those that there are; overwritten when more are asked for."""
+        if self._end - self._begin < length:
+            self._read(length)
+        begin, self._begin = self._begin, min(self._begin + length, self._end)
+        return self._bytes[begin : self._begin]
+
+    def _read(self, length: int) -> None:
+        rest = self._bytes[self._begin : self._end]
+        if length > len(self._bytes):
+            self._bytes = memoryview(bytearray(length))
+        self._bytes[: len(rest)] = rest
+        self._begin, self._end = 0, len(rest)
+        while self._end < length and (more := self._file.readinto(self._bytes[self._end :])):  # type: ignore[attr-defined]
+            self._end += more
+
+
+def _crc_of_next(file: BinaryIO, length: int, crc: int) -> int:
+    """The CRC-32 that `crc` comes to with so many bytes more, or with those that there are."""
+    while length and (piece := file.read(min(length, _LARGE_BYTES))):
+        crc = zlib.crc32(piece, crc)
+        length -= len(piece)
+    return crc

@@ -1,0 +1,244 @@
+"""One timing log on the disk: checked from end to end once, then read in groups of records, as they are wanted.
+
+What is kept in memory is a page of contents: where which records stand, and which time they are of.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.errors import LogError, printable
+from loadsim.files import open_file
+from loadsim.timinglog import container
+from loadsim.timinglog.health_samples import Sample, Samples
+from loadsim.timinglog.json_text import read_document, shown
+from loadsim.timinglog.log_schema import check_facts, check_header, check_names
+from loadsim.timinglog.record_limits import WrongRecord, checked
+from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
+
+GROUP_RECORDS = 16_384
+"""An engine writes blocks once a second, of few records: about so many are read together, or one block of more."""
+
+SAMPLE_EVERY = 256
+"""Of every so many records, the instant of one is kept: enough to divide a log into parts of about the same size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Consecutive blocks of one kind of record: the offset and the length of each payload, and of all together.
+
+    `first_us` and `last_us` are the smallest and the largest of the instants by which its records stand in time order,
+    on the clock of the file.
+    """
+
+    named: bool
+    count: int
+    first_us: int
+    last_us: int
+    pieces: tuple[tuple[int, int], ...]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where the records of one kind stand in a file, with the instants of a sample of them, on the clock of the file.
+
+    `first_us` and `last_us` are those of the heads of its blocks, 0 when there are none.
+    """
+
+    groups: tuple[Group, ...]
+    sample_us: NDArray[np.int64]
+    first_us: int = 0
+    last_us: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many records."""
+        return sum(group.count for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A log that was read from end to end: all but its records, and where those are.
+
+    `blocks` are whole and stand before the byte `end`; what follows, up to `size`, is damaged.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    strings: tuple[str, ...]
+    facts: dict[str, Any]
+    health: list[Sample]
+    indices: Mapping[str, Index]
+    blocks: int
+    end: int
+    size: int
+
+    @property
+    def origin_us(self) -> int:
+        """When the common start was, on the clock of the file; 0 if it never came, and in a merged log."""
+        if "sources" in self.header or "start_ns" not in self.facts:
+            return 0
+        return (int(self.facts["start_ns"]) - int(self.header["epoch_ns"])) // 1000
+
+    @property
+    def damage(self) -> str | None:
+        """How much could not be read, or None."""
+        left = self.size - self.end
+        if not left:
+            return None
+        name = printable(self.path.name)
+        return f"{name}: the last {left} of {self.size} bytes are cut off or damaged, and were not read"
+
+
+def open_log(path: Path) -> LogFile:
+    """Read and check a log up to its last whole block, keeping no record in memory.
+
+    Raises `LogError` when it is no timing log, is damaged at its head, or holds what no writer of ours makes.
+    """
+    try:
+        with open_file(path) as file:
+            return _read(path, file)
+    except OSError as failure:
+        raise LogError(f"{path}: expected a timing log, found none that can be read ({failure.strerror})") from None
+
+
+def _read(path: Path, file: BinaryIO) -> LogFile:
+    header, end = container.read_head(str(path), file)
+    check_header(str(path), header)
+    strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
+    gatherings = {kind.number: _Gathering(kind) for kind in KINDS.values()}
+    blocks = 0
+    for block in container.whole_blocks(file, end):
+        number = block.kind & ~container.NAMED
+        if number in gatherings:
+            gatherings[number].add(path, block)
+        elif number == container.STRINGS:
+            strings += _json(path, block)
+            check_names(str(path), strings)
+        elif number == container.FACTS:
+            for fact in _objects(path, block):
+                facts.update(fact)
+        elif number == container.HEALTH:
+            health += map(samples.add, _objects(path, block))
+        blocks += 1
+        end = block.end
+    check_facts(str(path), facts)
+    samples.check(str(path))
+    known = {*strings}
+    strings += {name: None for about in header.get("sources", [header]) for name in _makers(about) if name not in known}
+    check_names(str(path), strings)
+    users = (header.get("hand") or {}).get("users")
+    return LogFile(
+        path=path,
+        header=header,
+        strings=tuple(strings),
+        facts=facts,
+        health=health,
+        indices={name: gatherings[kind.number].index(path, len(strings), users) for name, kind in KINDS.items()},
+        blocks=blocks,
+        end=end,
+        size=max(end, os.fstat(file.fileno()).st_size),
+    )
+
+
+def _makers(about: Mapping[str, Any]) -> list[str]:
+    return [about.get(maker, "") for maker in MAKERS]
+
+
+def _json(path: Path, block: container.Block) -> list[Any]:
+    """The array in a block. A checksum that is right does not make it one."""
+    where = f"{path}: byte {block.begin}"
+    if len(block.payload) > container.MOST_JSON_BYTES:
+        raise LogError(f"{where}: expected a document of at most {container.MOST_JSON_BYTES >> 20} MiB, found more")
+    found = read_document(where, block.payload, strictly=block.kind != container.HEALTH)
+    if not isinstance(found, list):
+        raise LogError(f"{where}: expected a JSON array in a block of kind {block.kind}, found {shown(found)}")
+    return found
+
+
+def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
+    found = _json(path, block)
+    if not all(isinstance(one, dict) for one in found):
+        raise LogError(f"{path}: byte {block.begin}: expected objects in a block of kind {block.kind}, found others")
+    return found
+
+
+class _Gathering:
+    """Makes the index of one kind of record, from its blocks one by one."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._named = False
+        self._pieces: list[tuple[int, int]] = []
+        self._count = self._length = 0
+        self._payloads = memoryview(bytearray(GROUP_RECORDS * kind.named.itemsize))
+        self._seen = 0
+        self._groups: list[Group] = []
+        self._samples = [np.zeros(0, np.int64)]
+        self._first_us: int | None = None
+        self._last_us = 0
+        self._most: dict[str, int] = {}
+
+    def add(self, path: Path, block: container.Block) -> None:
+        """The next block."""
+        _, count, first_us, last_us, payload, begin = block
+        named = bool(block.kind & container.NAMED)
+        length = len(payload)
+        if length != count * (self._kind.named if named else self._kind.plain).itemsize:
+            itemsize = (self._kind.named if named else self._kind.plain).itemsize
+            raise LogError(f"{path}: byte {begin}: expected {count} records of {itemsize} bytes, found {length} bytes")
+        if not count:
+            return
+        if named != self._named or self._count + count > GROUP_RECORDS:
+            self._close(path)
+            self._named = named
+        self._last_us = last_us if self._first_us is None else max(self._last_us, last_us)
+        self._first_us = first_us if self._first_us is None else min(self._first_us, first_us)
+        self._pieces.append((begin, length))
+        if count < GROUP_RECORDS:
+            self._payloads[self._length : self._length + length] = payload
+            self._count += count
+            self._length += length
+        else:
+            self._group(path, payload)
+
+    def _close(self, path: Path) -> None:
+        """Make a group of the blocks so far."""
+        if self._count:
+            self._group(path, self._payloads[: self._length])
+            self._count = self._length = 0
+
+    def _group(self, path: Path, payload: memoryview) -> None:
+        """Make a group of all records in a payload. Raises `LogError` for records that loadsim does not write."""
+        try:
+            placed = checked(self._kind, payload, self._named, self._most)
+        except WrongRecord as wrong:
+            raise LogError(f"{path}: byte {self._pieces[0][0]} or later: {wrong}") from None
+        first_us, last_us = int(placed.min()), int(placed.max())
+        self._groups.append(Group(self._named, len(placed), first_us, last_us, tuple(self._pieces), len(payload)))
+        self._samples.append(placed[-self._seen % SAMPLE_EVERY :: SAMPLE_EVERY].copy())
+        self._seen += len(placed)
+        self._pieces = []
+
+    def index(self, path: Path, names: int, users: int | None) -> Index:
+        """The index, after the last block. Refuses numbers that stand for nothing: no writer of ours makes them."""
+        self._close(path)
+        if users and self._most.get("user", 0) > users:
+            raise LogError(f"{path}: user: expected one of {users}, found user {self._most['user']}")
+        for name in NAMES:
+            if (most := self._most.get(name, 0)) >= names:
+                raise LogError(f"{path}: {name}: expected a number below {names}, found {most}")
+        return Index(
+            groups=tuple(self._groups),
+            sample_us=np.concatenate(self._samples),
+            first_us=self._first_us or 0,
+            last_us=self._last_us,
+        )

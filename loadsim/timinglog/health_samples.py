@@ -1,0 +1,157 @@
+"""Samples of health in memory: what they say by columns, although each is a mapping.
+
+An engine takes one a second, with a hundred lags in it. As Python's own numbers, lists and dictionaries those of eight
+engines over eight hours would be a gigabyte.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from loadsim.timinglog.json_text import harmless
+from loadsim.timinglog.log_schema import check_keys, check_sampled
+
+_WHOLE, _LARGE, _REAL, _OTHER = "i", "q", "d", "O"
+"""How a value is stored: whole numbers of 32 or of 64 bits, real ones, or what is none, as it is."""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class _Column(Protocol):
+    def append(self, value: Any) -> None: ...
+
+    def __getitem__(self, row: int) -> Any: ...
+
+
+class _Lists:
+    """Lists of numbers of one kind, one after the other."""
+
+    def __init__(self, code: str) -> None:
+        self.numbers, self._ends = array(code), array("q", [0])
+
+    def append(self, values: list[Any]) -> None:
+        self.numbers.extend(values)
+        self._ends.append(len(self.numbers))
+
+    def __getitem__(self, row: int) -> list[Any]:
+        return self.numbers[self._ends[row] : self._ends[row + 1]].tolist()
+
+
+class _Table:
+    """Samples that have the same keys, and values of the same kind at each."""
+
+    def __init__(self, shape: Mapping[str, str]) -> None:
+        self.columns: dict[str, _Column] = {key: _column(code) for key, code in shape.items()}
+        self.rows = 0
+
+    def add(self, sample: Mapping[str, Any]) -> Sample:
+        for key, value in sample.items():
+            self.columns[key].append(sys.intern(value) if isinstance(value, str) else value)
+        self.rows += 1
+        return Sample(self, self.rows - 1)
+
+
+class Sample(Mapping[str, Any]):
+    """One sample: what was stored; where that does not say them, the keys of `whose`; and `at_s`, if it is not None."""
+
+    __slots__ = ("_at_s", "_row", "_table", "_whose")
+
+    def __init__(self, table: _Table, row: int, whose: Mapping[str, Any] = _NOTHING, at_s: float | None = None) -> None:
+        self._table, self._row, self._whose, self._at_s = table, row, whose, at_s
+
+    def placed(self, at_s: float | None, whose: Mapping[str, Any] = _NOTHING) -> Sample:
+        """The same sample, of this time (None: as it is), and of this maker where it has none."""
+        return Sample(
+            self._table,
+            self._row,
+            {**whose, **self._whose} if self._whose else whose,
+            self._at_s if at_s is None else at_s,
+        )
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "at_s" and self._at_s is not None:
+            return self._at_s
+        column = self._table.columns.get(key)
+        return self._whose[key] if column is None else column[self._row]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._table.columns or key in self._whose or (key == "at_s" and self._at_s is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (key for key in self._whose if key not in self._table.columns)
+        yield from self._table.columns
+        if self._at_s is not None and "at_s" not in self._table.columns:
+            yield "at_s"
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+class Samples:
+    """Takes samples, and gives them back by columns."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[tuple[str, str], ...], _Table] = {}
+
+    def add(self, sample: Mapping[str, Any]) -> Sample:
+        """The same sample."""
+        shape = {key: _code(value) for key, value in sample.items()}
+        as_key = tuple(shape.items())
+        if as_key not in self._tables:
+            self._tables[as_key] = _Table(shape)
+        return self._tables[as_key].add(sample)
+
+    def check(self, name: str) -> None:
+        """Raise `LogError`, with the file's name, for samples that loadsim does not write; escape all texts."""
+        for table in self._tables.values():
+            check_keys(name, table.columns)
+            for key, column in table.columns.items():
+                if isinstance(column, list):
+                    column[:] = [harmless(f"{name}: health: {key}", value) for value in column]
+                    values: Iterable[Any] = column
+                elif isinstance(column, _Lists):
+                    values = ([number] for number in _extremes(column.numbers))
+                else:
+                    assert isinstance(column, array)
+                    values = _extremes(column)
+                for value in values:
+                    check_sampled(name, key, value)
+
+
+def _extremes(numbers: array[Any]) -> list[Any]:
+    """Return the least and the greatest number; NaN if there is one."""
+    column = np.frombuffer(numbers, numbers.typecode)
+    return [column.min().item(), column.max().item()]
+
+
+def _code(value: object) -> str:
+    """How a value is stored; for a list of numbers, how these are, and an `s` behind it."""
+    if not isinstance(value, list):
+        return _code_of({type(value)}, value, value)
+    kinds = set(map(type, value))
+    if kinds - {int, float} or not kinds:
+        return _OTHER
+    code = _code_of(kinds, min(value), max(value))
+    return code if code == _OTHER else f"{code}s"
+
+
+def _code_of(kinds: set[type], least: Any, most: Any) -> str:
+    if kinds == {float}:
+        return _REAL
+    if kinds != {int} or not -(2**63) <= least <= most < 2**63:
+        return _OTHER
+    return _WHOLE if least >= -(2**31) and most < 2**31 else _LARGE
+
+
+def _column(code: str) -> _Column:
+    if code == _OTHER:
+        return []
+    return _Lists(code[0]) if code.endswith("s") else array(code)

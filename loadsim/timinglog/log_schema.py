@@ -1,0 +1,318 @@
+"""The schema of the documents in a timing log: the type of each key of its header, facts and samples of health.
+
+A checksum proves that a document is unchanged, not that loadsim wrote it. The schema is checked once, when a log is
+opened; all other code relies on it. Keys that are not named here are kept with any value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from loadsim.errors import LogError
+from loadsim.timinglog.json_checks import (
+    Check,
+    each_in,
+    each_of,
+    having,
+    having_only,
+    number,
+    or_none,
+    refuse,
+    switch,
+    text,
+    whole,
+    word,
+)
+from loadsim.timinglog.planned_load import read_planned_load
+from loadsim.timinglog.records import GIVEN_UP
+
+LONGEST_S = 2**25
+"""The most seconds in a document, more than a year: no run is longer (see `model.fields.LONGEST_S`)."""
+
+SHORTEST_DAY_S = 1e-6
+"""Users are divided by it: the figures have to stay finite."""
+
+MOST_NS = 2**62
+"""The largest instant of a clock. The difference of two fits into 64 bits."""
+
+MOST_USERS = 2**24
+
+LONGEST_NAME = 1000
+"""The most characters of a name in the string table."""
+
+MOST_CHARACTERS = 2**25
+"""The most characters of all names together: numpy pads each name to the longest."""
+
+MOST_NUMBERED = 2**16
+"""The most names that 16 bits can number; a writer keeps one fewer."""
+
+# --- the header -----------------------------------------------------------------------------------------------------
+
+
+def _moment(value: Any) -> str | None:
+    """Check the writer's wall clock, which may be empty."""
+    if not isinstance(value, str):
+        return "a text"
+    try:
+        begun = datetime.fromisoformat(value) if value else None
+    except ValueError:
+        return None  # `merge._zero_us` accepts it, too
+    return "a year from 1970 to 9998" if begun and not 1970 <= begun.year <= 9998 else None
+
+
+_INSTANT = whole(-MOST_NS, MOST_NS)
+_COUNT = whole(0, 2**53)
+_USERS = whole(0, MOST_USERS)
+_SECONDS = number(0, LONGEST_S)
+_SHARE = number(0, 1)
+_AMOUNT = number(0, 1e300)
+_FACTOR = number(0, 1e12, above=True)
+_TEXTS = each_of(text)
+
+
+def _window(value: Any) -> str | None:
+    at_s = number(-LONGEST_S, LONGEST_S)
+    if not isinstance(value, list) or len(value) != 2:
+        return "a list of begin and end"
+    return each_of(at_s)(value)
+
+
+def _weights(value: Any) -> str | None:
+    return each_in(_AMOUNT)(value)
+
+
+OLDER_CRITERIA = {"score_ms_max", "failed_max", "undelivered_max"}
+"""Keys of the criteria in older logs, which were numbers; the same as `criteria.OLDER`."""
+
+
+def _criteria(value: Any) -> str | None:
+    figure = number(-1e300, 1e300)
+    if not isinstance(value, dict):
+        return "a mapping"
+    if value.keys() <= OLDER_CRITERIA:
+        return each_in(or_none(figure))(value)
+
+    def limits(found: Any) -> str | None:
+        if not isinstance(found, dict) or not found or not found.keys() <= {"min", "max", "below"}:
+            return "limits by min, max and below"
+        return each_in(figure)(found)
+
+    return each_in(or_none(limits))(value)
+
+
+def _planned_load(value: Any) -> str | None:
+    try:
+        load = read_planned_load(value)
+    except LogError as error:
+        return (
+            str(error)
+            .removeprefix("planned_load")
+            .removeprefix(".")
+            .removeprefix(": ")
+            .partition(", found")[0]
+            .replace("expected ", "", 1)
+        )
+    counts = each_of(_COUNT)
+    return next((f"tasks.{task}: {wrong}" for task, found in load.tasks.items() if (wrong := counts(found))), None)
+
+
+_LIMITS = having(
+    {},
+    {
+        **dict.fromkeys(("lost_users", "done", "load"), _SHARE),
+        "hits": _COUNT,
+        "window_s": _SECONDS,
+        **dict.fromkeys(("generator_lag_p99_ms", "generator_cpu", "generator_lateness_p95_ms"), or_none(_AMOUNT)),
+        "generator_lag_share": or_none(_SHARE),
+    },
+)
+
+_HAND = having({"users": _USERS, "step": whole(1, 2**32), **dict.fromkeys(("begin", "end"), whole(0, 2**33))})
+_SLICE = having({"number": whole(1, 10_000), "weights": each_of(whole(1, 999_999), 1)})
+
+
+def _slice(value: Any) -> str | None:
+    if wrong := _SLICE(value):
+        return wrong
+    return None if value["number"] <= len(value["weights"]) <= 10_000 else "a number of one of the weights"
+
+
+_hand = having_only(_HAND, "users", "step", "begin", "end")
+
+
+def _groups(value: Any) -> str | None:
+    group = having({"profile": text, "module": text, "users": whole(1, MOST_USERS)})
+    if wrong := each_of(group)(value):
+        return wrong
+    return _USERS(sum(one["users"] for one in value))
+
+
+_FILE_SYSTEM = {"source": text, "type": text, "mounted_at": text, "options": text, "model": or_none(text)}
+
+_FACTS: Mapping[str, Check] = {
+    **dict.fromkeys(("start_ns", "began_ns", "watched_until_ns"), _INSTANT),
+    "drain_s": _SECONDS,
+    "ended": word("completed", "early", GIVEN_UP),
+    **dict.fromkeys(("ended_why", "given_up_why"), text),
+    **dict.fromkeys(("lost_users", "undelivered", "sessions_lost", "sessions_restored", "silent_activities"), _COUNT),
+    "own_faults": each_in(_COUNT),
+    "users_given_up": _COUNT,
+    **dict.fromkeys(("server_here", "shares_cpus"), or_none(switch)),
+    "pinned": switch,
+    **dict.fromkeys(("generator_cpus", "server_cpus"), each_of(whole(0, 2**16))),
+    **dict.fromkeys(("imap_greeting", "imap_identity", "smtp_greeting"), or_none(text)),
+    **dict.fromkeys(("imap_capabilities", "smtp_extensions"), or_none(_TEXTS)),
+    **dict.fromkeys(("processor", "system", "python"), or_none(text)),
+    "memory_bytes": or_none(_COUNT),
+    "libraries": each_in(text),
+    "run_file_system": or_none(having(_FILE_SYSTEM)),
+    "server_file_systems": each_of(having({**_FILE_SYSTEM, "open_by": _TEXTS})),
+}
+
+_facts = having({}, _FACTS)
+
+_ABOUT: Mapping[str, Check] = {
+    **dict.fromkeys(("run", "client", "engine"), text),
+    "wall_clock_start": _moment,
+    "hand": or_none(_hand),
+    "first_user": _USERS,
+    "slice": or_none(_slice),
+}
+"""Keys both of the header of one engine's log and of a source in a merged log."""
+
+_OF_A_SOURCE: Mapping[str, Check] = {
+    **{key: _ABOUT[key] for key in ("run", "client", "engine", "wall_clock_start")},
+    "users": _USERS,
+    "epoch_ns": _INSTANT,
+}
+
+_source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": _facts}), *_OF_A_SOURCE, *_ABOUT, "facts")
+
+_HEADER: Mapping[str, Check] = {
+    **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
+    "mode": word("canonical", "stress"),
+    **dict.fromkeys(("users", "engine_users"), _USERS),
+    **dict.fromkeys(
+        (
+            "software",
+            "name",
+            "start_at",
+            "server",
+            "submission",
+            "event_loop",
+            "scenario_digest",
+            "plan_digest",
+            "start_state_digest",
+        ),
+        or_none(text),
+    ),
+    "embedded": switch,
+    "rebased": switch,
+    "profiles": or_none(_TEXTS),
+    "groups": or_none(_groups),
+    **dict.fromkeys(("profile_day_s", "day_s"), or_none(number(SHORTEST_DAY_S, LONGEST_S))),
+    **dict.fromkeys(("night_s", "duration_s"), or_none(_SECONDS)),
+    "compression": or_none(_FACTOR),
+    **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),
+    "weights": or_none(_weights),
+    "criteria": or_none(_criteria),
+    "limits": or_none(_LIMITS),
+    "planned_load": or_none(_planned_load),
+    "machines": or_none(each_of(having({"client": text, "users": _USERS}))),
+    "sources": each_of(_source, 1),
+    "damages": _TEXTS,
+    "in_the_clear": or_none(_TEXTS),
+    "mixed": _TEXTS,
+}
+
+_header = having({"epoch_ns": _INSTANT}, _HEADER)
+
+
+# --- samples of health ----------------------------------------------------------------------------------------------
+
+_CLOCK = having({**dict.fromkeys(("at_ns", "station_ns", "ahead_ns"), _INSTANT), "error_ns": whole(0, MOST_NS)})
+
+_WHOLE_KEYS = frozenset(
+    (
+        "rss_bytes",
+        "open_files",
+        "gc_pauses",
+        "memory_available_bytes",
+        "tcp_sockets",
+        "segments_sent",
+        "segments_sent_again",
+    )
+)
+_REAL_KEYS = frozenset(
+    (
+        "cpu_share",
+        "stolen_share",
+        "load_1min",
+        "gc_ms",
+        "gc_max_ms",
+        "clock_step_ms",
+        "late_busy_s",
+        "late_down_s",
+        "late_generator_s",
+    )
+)
+_SAMPLE: Mapping[str, Check] = {
+    **dict.fromkeys(("at_ns", "lags_from_ns"), _INSTANT),
+    "at_s": number(-LONGEST_S, LONGEST_S),
+    **dict.fromkeys(_WHOLE_KEYS, whole(-(2**53), 2**53)),
+    **dict.fromkeys(_REAL_KEYS, number(-1e15, 1e15)),
+    "lags_us": each_of(whole(-(2**53), 2**53)),
+    "core_shares": each_of(number(0, 1e6)),
+    **dict.fromkeys(("run", "client", "engine"), text),
+    "station_clock": _CLOCK,
+}
+
+_NEEDED: Mapping[str, frozenset[str]] = {
+    "core_shares": frozenset(
+        ("cpu_share", "stolen_share", "memory_available_bytes", "segments_sent", "segments_sent_again")
+    ),
+    "lags_from_ns": frozenset(("at_ns",)),
+    "station_clock": frozenset(("at_ns",)),
+}
+"""Keys that a sample must have if it has another."""
+
+
+# --- checks of an opened log ----------------------------------------------------------------------------------------
+
+
+def check_header(name: str, header: Mapping[str, Any]) -> None:
+    """Raise `LogError` for a header that loadsim does not write."""
+    refuse(f"{name}: header", _header(header), header)
+
+
+def check_facts(name: str, facts: Mapping[str, Any]) -> None:
+    """Raise `LogError` for facts that loadsim does not write."""
+    refuse(f"{name}: facts", _facts(facts), facts)
+
+
+def check_names(name: str, names: Any) -> None:
+    """Raise `LogError` for a string table that numpy cannot hold, or that 16 bits cannot number."""
+    if wrong := _TEXTS(names):
+        refuse(f"{name}: names", wrong, names)
+    if len(names) > MOST_NUMBERED:
+        raise LogError(f"{name}: names: expected at most {MOST_NUMBERED}, found {len(names)}")
+    if (longest := max(map(len, names), default=0)) > LONGEST_NAME:
+        raise LogError(f"{name}: names: expected at most {LONGEST_NAME} characters each, found {longest}")
+    if longest * len(names) > MOST_CHARACTERS:
+        found = f"{len(names)} names of up to {longest}"
+        raise LogError(f"{name}: names: expected at most {MOST_CHARACTERS} characters together, found {found}")
+
+
+def check_keys(name: str, keys: Mapping[str, Any]) -> None:
+    """Raise `LogError` for samples with these keys that lack another."""
+    for key in keys & _NEEDED.keys():
+        if missing := _NEEDED[key] - keys.keys():
+            raise LogError(f"{name}: health: {min(missing)}: expected a value with {key}, found none")
+
+
+def check_sampled(name: str, key: str, value: Any) -> None:
+    """Raise `LogError` for a value of a sample that loadsim does not write."""
+    if key in _SAMPLE:
+        refuse(f"{name}: health: {key}", _SAMPLE[key](value), value)

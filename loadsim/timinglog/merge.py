@@ -1,0 +1,438 @@
+"""Many logs into one, and one into its window: what LsLog calls merge and truncate.
+
+Both give a `TimingLog` again, and it does not matter in which order they are done. Neither touches a record before it
+is asked for; then records are put in order a slice of time after the other, so that logs may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.errors import LogError
+from loadsim.timinglog.columns import Columns, together
+from loadsim.timinglog.compatibility import MIXED, check_alike, mixed_terms
+from loadsim.timinglog.health_samples import Sample
+from loadsim.timinglog.log_schema import LONGEST_S
+from loadsim.timinglog.reader import Source, TimingLog, read_each
+from loadsim.timinglog.records import (
+    GENERATOR,
+    KINDS,
+    MAKERS,
+    NAMES,
+    NO_SESSION,
+    OUTCOME,
+    Kind,
+    Records,
+    chosen,
+    placed_us,
+)
+from loadsim.timinglog.slices import check_slices
+from loadsim.timinglog.streams import EVER, Span, Stream
+from loadsim.timinglog.writer import MOST_NAMES, OTHER
+
+LSLOG_WINDOW_S = (3600.0, 14400.0)
+"""LsLog's default window: from 1:00 to 4:00, counted from the start."""
+
+WITHOUT_WINDOW = ("LOGON", "LOGOFF")
+"""Tasks that lie before and after the window by their nature."""
+
+START_STATE = "start_state_digest"
+"""Of logs that started differently nobody can say how: compare refuses them, or warns."""
+
+PLANNED_LOAD = "planned_load"
+"""Header key of the load of the plan (`planned_load.PlannedLoad`); None, or missing, where nobody knows."""
+
+CANONICAL, STRESS = "canonical", "stress"
+"""What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
+
+SLICE_RECORDS = 32_768
+"""About so many records are put in order at a time: many enough for numpy, and few enough for a processor's own cache,
+where all that is done to them is several times as fast."""
+
+OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "first_user", "slice", "epoch_ns", "wall_clock_start")
+"""Header keys that say nothing about a merged log; its sources have them."""
+
+
+def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
+    """The log files that arguments mean: files, patterns, or run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
+
+    Each file once, sorted by its path. Raises `LogError` for an argument that means no file.
+    """
+    found: dict[Path, Path] = {}
+    for argument in arguments:
+        path = Path(argument)
+        if path.is_dir():
+            paths = list(path.glob("logs/*.tlog")) or list(path.glob("*.tlog"))
+        elif path.exists():
+            paths = [path]
+        else:
+            try:
+                paths = list(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+            except ValueError:  # not a pattern either
+                paths = []
+        if not paths:
+            raise LogError(f"{argument}: expected a timing log or a run directory with logs/*.tlog, found none")
+        found |= {Path(os.path.realpath(path)): path for path in paths}  # which stands links that go in circles
+    return [found[path] for path in sorted(found)]
+
+
+def window_of(log: TimingLog) -> tuple[float, float]:
+    """The window [begin, end) in seconds that the log's header asks for; LsLog's when it asks for none."""
+    window = log.header.get("window_s")
+    return (float(window[0]), float(window[1])) if window else LSLOG_WINDOW_S
+
+
+def mode_of(log: TimingLog) -> str:
+    """`CANONICAL` or `STRESS`; canonical, where the log's header does not say it."""
+    return str(log.header.get("mode", CANONICAL))
+
+
+def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.bool_]:
+    """Which instants lie in [begin, end)."""
+    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
+    inside: NDArray[np.bool_] = (instants_us >= begin_us) & (instants_us < end_us)
+    return inside
+
+
+def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
+    """Refuse a window that is empty, or that reaches beyond the run's end or what an earlier truncation has left.
+
+    Rates over a window would count time in which there was no load.
+    """
+    begin_s, end_s = window_s
+    if not round(begin_s * 1_000_000) < round(end_s * 1_000_000):
+        raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
+    if max(-begin_s, end_s) > LONGEST_S:
+        raise LogError(f"window: expected one within {LONGEST_S} s of the start, found {begin_s:g} s to {end_s:g} s")
+    kept = log.header.get("truncated_s")
+    if kept and (begin_s < kept[0] or end_s > kept[1]):
+        raise LogError(
+            f"window: expected one within {kept[0]:g} s to {kept[1]:g} s, to which the log was truncated,"
+            f" found {begin_s:g} s to {end_s:g} s"
+        )
+    lasted_s = log.header.get("duration_s")
+    one_start = len({source.run for source in log.sources}) == 1 or log.header.get("rebased")
+    if lasted_s and round(end_s - lasted_s, 6) > 0 and one_start:
+        raise LogError(f"window: expected an end within the run's {lasted_s:g} s, found {end_s:g} s")
+
+
+def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
+    """What belongs to the window: tasks that were due in it, commands that started in it.
+
+    Kept whole: LOGON and LOGOFF, times without a session (one may begin before the window and reach into it), tasks in
+    which the generator failed (they make the whole run invalid), and what happened to mail (it may be seen after the
+    window's end, and whether all of it was delivered is a question about the run). So the answer about the truncated
+    log is the answer about this window of the whole log.
+    """
+    check_window(log, window_s)
+    without_window = np.isin(np.array(log.strings), (*WITHOUT_WINDOW, NO_SESSION))
+
+    def of_window(tasks: Columns) -> NDArray[np.bool_]:
+        always = without_window[tasks["task"]] | (tasks["outcome"] == OUTCOME[GENERATOR])
+        kept: NDArray[np.bool_] = always | in_window(tasks["scheduled_us"], window_s)
+        return kept
+
+    def begun_in_window(commands: Columns) -> NDArray[np.bool_]:
+        return in_window(commands["started_us"], window_s)
+
+    return replace(
+        log,
+        header={**log.header, "window_s": list(window_s), "truncated_s": list(window_s)},
+        streams={
+            **log.streams,
+            "tasks": _Kept(log.streams["tasks"], of_window),
+            "commands": _Kept(log.streams["commands"], begun_in_window),
+        },
+    )
+
+
+def of_run(log: TimingLog, run: str) -> TimingLog:
+    """What one run has in a log of several; where records were cut off or damaged, nobody knows whose they were."""
+    number = log.strings.index(run)
+
+    def own(records: Columns) -> NDArray[np.bool_]:
+        of_this: NDArray[np.bool_] = records["run"] == number
+        return of_this
+
+    return replace(
+        log,
+        sources=tuple(source for source in log.sources if source.run == run),
+        streams={kind: _Kept(stream, own) for kind, stream in log.streams.items()},
+        health=tuple(sample for sample in log.health if sample.get("run", log.sources[0].run) == run),
+        damages=(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The records of a stream that a condition holds for."""
+
+    of: Stream
+    condition: Callable[[Columns], NDArray[np.bool_]]
+
+    @property
+    def count(self) -> int:
+        """How many there are at most."""
+        return self.of.count
+
+    @property
+    def sample_us(self) -> NDArray[np.int64]:
+        """Those of the whole stream."""
+        return self.of.sample_us
+
+    def pieces(self) -> Iterator[Columns]:
+        """See `Stream`."""
+        return map(self._kept, self.of.pieces())
+
+    def parts(self, span: Span = EVER) -> Iterator[Columns]:
+        """See `Stream`."""
+        return map(self._kept, self.of.parts(span))
+
+    def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
+        """See `Stream`."""
+        for found in self.of.slices(bounds_us):
+            yield [self._kept(part) for part in found]
+
+    def _kept(self, columns: Columns) -> Columns:
+        kept = self.condition(columns)
+        return columns if kept.all() else columns.kept(kept)
+
+
+def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
+    """One log of all records, in time order: by start (or due time, if never started), client, engine, run, sequence.
+
+    The engines of one run share its common start as t = 0. Logs of different runs keep their distance in time by the
+    wall clock, the earliest start being t = 0; with `rebase` each log's own start is t = 0. An engine that never came
+    to the common start is placed by the wall clock, too. Names are numbered anew, in alphabetical order.
+
+    Raises `LogError` for no logs, for an engine's log that comes twice, for logs of different modes, and, unless
+    `force`, for logs of different load, or judged by different terms (see `alike`); and for slices that are not one run
+    (see `slices.check_slices`).
+    """
+    if not logs:
+        raise LogError("merge: expected at least one timing log, found none")
+    sources = sorted((source for log in logs for source in log.sources), key=_identity)
+    for one, following in pairwise(sources):
+        if _identity(one) == _identity(following):
+            raise LogError(f"merge: expected each log once, found {one.client}.{one.engine} of run {one.run!r} twice")
+    first = min(logs, key=lambda log: min(map(_identity, log.sources)))
+    for log in logs:
+        if mode_of(log) != mode_of(first):
+            raise LogError(f"merge: mode: expected the same in all logs, found {mode_of(first)} and {mode_of(log)}")
+    if not force:
+        check_alike(first, logs)
+    check_slices(logs, force)
+    strings = _all_names(logs)
+    numbers = {name: index for index, name in enumerate(strings)}
+    other = numbers[OTHER]
+    renumbers = [
+        None if log.strings == strings else np.array([numbers.get(name, other) for name in log.strings], np.uint16)
+        for log in logs
+    ]
+    shifts_us = [0] * len(logs) if rebase else _shifts_us(logs)
+    moves = list(zip(logs, renumbers, shifts_us, strict=True))
+    alike = all(log.header.get("groups") == first.header.get("groups") for log in logs)
+    own = OF_ONE_ENGINE if alike else (*OF_ONE_ENGINE, "groups")  # by force; nobody knows which run's user has which
+    header = {key: value for key, value in first.header.items() if key not in own}
+    if len({log.header.get(START_STATE) for log in logs}) > 1:
+        header[START_STATE] = None
+    if loads := [log.header[PLANNED_LOAD] for log in logs if log.header.get(PLANNED_LOAD)]:  # one may not have planned
+        header[PLANNED_LOAD] = loads[0] if all(load == loads[0] for load in loads) else None
+    if rebase and len({source.run for source in sources}) > 1:
+        header["rebased"] = True
+    if mixed := mixed_terms(first, logs):
+        header[MIXED] = mixed
+    return TimingLog(
+        header=header,
+        sources=tuple(sources),
+        strings=strings,
+        streams={
+            name: _Merged(
+                kind, tuple(_Moved(log.streams[name], renumber, shift_us) for log, renumber, shift_us in moves)
+            )
+            for name, kind in KINDS.items()
+        },
+        health=_all_health(logs, shifts_us),
+        damages=tuple(sorted({damage for log in logs for damage in log.damages})),
+    )
+
+
+def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
+    """Find, read and merge."""
+    return merge(read_each(find_logs(arguments)), rebase, force)
+
+
+def _identity(source: Source) -> tuple[str, str, str]:
+    return source.run, source.client, source.engine
+
+
+def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
+    """The empty name, then all names in alphabetical order; when there are too many, errors give way to `OTHER`."""
+    kept = {OTHER}.union(*(log.strings for log in logs)) - {""}
+    if len(kept) >= MOST_NAMES:
+        errors = _names_in(logs, ("error",))
+        kept = {OTHER} | _names_in(logs, [name for name in NAMES if name != "error"]) - {""}
+        kept.update(sorted(errors - kept - {""})[: max(0, MOST_NAMES - 1 - len(kept))])
+    return ("", *sorted(kept))
+
+
+def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
+    """The names that stand in these fields of any record."""
+    found = set[str]()
+    for log in logs:
+        for kind, record in KINDS.items():
+            named = [field for field in fields if field in (record.named.names or ())]
+            occurs = np.zeros(len(log.strings), np.bool_)
+            for records in log.pieces(kind) if named else ():
+                for field in named:
+                    occurs[records[field]] = True
+            found.update(log.strings[number] for number in np.flatnonzero(occurs))
+    return found
+
+
+def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sample, ...]:
+    """All samples, each saying whose it is, moved as the records are, in time order as far as they say it."""
+    samples = []
+    for log, shift_us in zip(logs, shifts_us, strict=True):
+        whose = {maker: getattr(log.sources[0], maker) for maker in MAKERS}
+        for sample in log.health:
+            samples.append(sample.placed(sample["at_s"] + shift_us / 1e6 if "at_s" in sample else None, whose))
+    return tuple(sorted(samples, key=lambda sample: (sample.get("at_s", 0.0), sample["client"], sample["engine"])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A stream with other numbers for the names (None: with its own), and later by `shift_us`."""
+
+    of: Stream
+    renumber: NDArray[np.uint16] | None
+    shift_us: int
+
+    @property
+    def count(self) -> int:
+        """How many there are at most."""
+        return self.of.count
+
+    @property
+    def sample_us(self) -> NDArray[np.int64]:
+        """See `Stream`."""
+        return self.of.sample_us + self.shift_us
+
+    def pieces(self) -> Iterator[Columns]:
+        """See `Stream`."""
+        return map(self._moved, self.of.pieces())
+
+    def parts(self, span: Span = EVER) -> Iterator[Columns]:
+        """See `Stream`."""
+        begin_us, end_us = self._back(span)
+        return map(self._moved, self.of.parts((begin_us, end_us)))
+
+    def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
+        """See `Stream`."""
+        for found in self.of.slices(self._back(bounds_us)):
+            yield [self._moved(part) for part in found]
+
+    def _back(self, bounds_us: Sequence[int]) -> list[int]:
+        return [min(max(bound_us - self.shift_us, EVER[0]), EVER[1]) for bound_us in bounds_us]
+
+    def _moved(self, columns: Columns) -> Columns:
+        return columns.moved(self.renumber, self.shift_us)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Many streams of a kind as one, in time order, in slices of time that hold about `SLICE_RECORDS`."""
+
+    kind: Kind
+    of: tuple[Stream, ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are at most."""
+        return sum(stream.count for stream in self.of)
+
+    @property
+    def sample_us(self) -> NDArray[np.int64]:
+        """See `Stream`."""
+        return np.concatenate([stream.sample_us for stream in self.of])
+
+    def pieces(self) -> Iterator[Columns]:
+        """See `Stream`."""
+        for stream in self.of:
+            yield from stream.pieces()
+
+    def parts(self, span: Span = EVER) -> Iterator[Columns]:
+        """See `Stream`."""
+        for found in self.slices(self._bounds_us(span)):
+            yield from found
+
+    def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
+        """See `Stream`; of each, at most one part."""
+        for slices in zip(*(stream.slices(bounds_us) for stream in self.of), strict=True):
+            found = [part for of_stream in slices for part in of_stream]
+            yield [Columns(self.kind, in_time_order(together(found, self.kind, sum(map(len, found)))))] if found else []
+
+    def _bounds_us(self, span: Span) -> list[int]:
+        """Where slices of the span begin and end, by the sample of the instants."""
+        number = math.ceil(self.count / SLICE_RECORDS)
+        sample_us = np.sort(self.sample_us)
+        cuts_us = {int(sample_us[len(sample_us) * cut // number]) for cut in range(1, number)}
+        begin_us, end_us = (min(max(bound_us, EVER[0]), EVER[1]) for bound_us in span)
+        return [begin_us, *sorted(cut_us for cut_us in cuts_us if begin_us < cut_us < end_us), end_us]
+
+
+def in_time_order(records: Records) -> Records:
+    """By their instant (see `placed_us`), client, engine, run, and sequence or else their order.
+
+    Few share their instant: a fast sort by the instants comes first, and the rest of the order where it is needed.
+    """
+    placed = placed_us(records)
+    order = np.argsort(placed, kind="stable")  # which merges what is in order already
+    placed = placed[order]
+    same = placed[1:] == placed[:-1]
+    if same.any():
+        shared = np.zeros(len(records), np.bool_)
+        shared[1:] |= same
+        shared[:-1] |= same
+        which = order[shared]
+        among = records[which]
+        sequence = [among["sequence"]] if "sequence" in (records.dtype.names or ()) else []
+        keys = [which, *sequence, among["run"], among["engine"], among["client"], placed[shared]]
+        order[shared] = which[np.lexsort(keys)]
+    return chosen(records, order)
+
+
+def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
+    """By how much each log's t = 0 lies after the earliest common start.
+
+    Within a run it is nought: the engines agreed on the instant. Only what they could not agree on, another run or
+    a start that never came, is taken from the wall clock; where that is not known either, it is nought.
+    """
+    zeros = [min(zip(map(_zero_us, log.sources), log.sources, strict=True), key=lambda zero: zero[0]) for log in logs]
+    starts: dict[str, float] = {}
+    for zero_us, source in zeros:
+        if source.started:
+            starts[source.run] = min(zero_us, starts.get(source.run, zero_us))
+    earliest_us = min(starts.values(), default=min(zero_us for zero_us, _ in zeros))
+    shifts_us = [(starts[source.run] if source.started else zero_us) - earliest_us for zero_us, source in zeros]
+    return [round(shift_us) if math.isfinite(shift_us) else 0 for shift_us in shifts_us]
+
+
+def _zero_us(source: Source) -> float:
+    """When an engine's t = 0 was, by its wall clock in microseconds since 1970; infinity when that is not known."""
+    try:
+        epoch = datetime.fromisoformat(source.wall_clock_start)
+    except ValueError:
+        return math.inf
+    epoch = epoch if epoch.tzinfo else epoch.replace(tzinfo=UTC)
+    start_ns = int(source.facts["start_ns"]) if source.started else source.epoch_ns
+    return round(epoch.timestamp() * 1_000_000) + (start_ns - source.epoch_ns) // 1000

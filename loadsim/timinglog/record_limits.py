@@ -1,0 +1,107 @@
+"""Limits of records, checked for each group when a log is opened.
+
+Figures are made of differences, sums and places in tables. Within these limits, none of them overflows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadsim.timinglog.log_schema import LONGEST_S
+from loadsim.timinglog.records import EVENTS, FAILURES, GENERATOR, KINDS, NAMES, NEVER, OUTCOMES, Kind, Records
+
+MOST_US = 1 << 50
+"""The furthest instant from the beginning of its file: 35 years."""
+
+LONGEST_LATE_S = float(LONGEST_S)
+"""The most lateness of a task by one cause."""
+
+_ENDED = np.isin(OUTCOMES, ("ok", GENERATOR, *FAILURES))
+"""True for the numbers of outcomes of tasks that began and ended."""
+
+
+class WrongRecord(ValueError):
+    """A record that loadsim does not write: field, expected, found."""
+
+    def __init__(self, field: str, expected: str, found: object) -> None:
+        super().__init__(f"{field}: expected {expected}, found {found}")
+
+
+def checked(kind: Kind, payload: memoryview, named: bool, most: dict[str, int]) -> NDArray[np.int64]:
+    """Check records, and return the instants of their time order (see `records.placed_us`). Raises `WrongRecord`.
+
+    `most` keeps the highest number so far of each name field and of the users.
+    """
+    records: Records = np.frombuffer(payload, kind.named if named else kind.plain)
+    for field in (*NAMES, "user"):
+        if field in (records.dtype.names or ()):
+            most[field] = max(int(records[field].max()), most.get(field, 0))
+    placed_us: NDArray[np.int64] = _CHECKS[kind.number](records)
+    return placed_us
+
+
+def _tasks(records: Records) -> NDArray[np.int64]:
+    _codes("outcome", records["outcome"], OUTCOMES)
+    # Copies: numpy takes several times as long for fields that are not aligned.
+    due_us, started_us, ended_us = (records[field].copy() for field in ("scheduled_us", "started_us", "ended_us"))
+    never, endless = started_us == NEVER, ended_us == NEVER
+    some_never, some_endless = never.any(), endless.any()
+    _instants("scheduled_us", due_us)
+    _instants("started_us", started_us[~never] if some_never else started_us)
+    _instants("ended_us", ended_us[~endless] if some_endless else ended_us)
+    wrong = ended_us < started_us
+    if some_never or some_endless:
+        wrong &= ~endless
+        wrong |= never & ~endless
+        wrong |= endless & _ENDED[records["outcome"]]
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        outcome = OUTCOMES[records["outcome"][place]]
+        found = f"{_instant(started_us[place])} to {_instant(ended_us[place])} ({outcome})"
+        raise WrongRecord("ended_us", "an end after the start of what came to one", found)
+    for cause in ("busy", "down", "generator"):
+        late_s = records[f"late_{cause}_s"].copy()
+        if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN fails both comparisons
+            found = late_s[~((late_s >= 0) & (late_s <= LONGEST_LATE_S))][0]
+            raise WrongRecord(f"late_{cause}_s", f"seconds from 0 to {LONGEST_LATE_S:.0f}", found)
+    if some_never:
+        started_us[never] = due_us[never]
+    return started_us
+
+
+def _mails(records: Records) -> NDArray[np.int64]:
+    _codes("event", records["event"], EVENTS)
+    at_us: NDArray[np.int64] = records["at_us"].copy()
+    _instants("at_us", at_us)
+    message = records["message"].copy().view(np.uint8).reshape(len(records), -1)
+    odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # a byte below 0x21 wraps around, and exceeds this, too
+    odd[:, :-1] |= (message[:, :-1] == 0) & (message[:, 1:] != 0)
+    if odd.any():
+        raise WrongRecord("message", "an id of printable ASCII", f"the byte {message[odd][0]}")
+    return at_us
+
+
+def _commands(records: Records) -> NDArray[np.int64]:
+    _codes("outcome", records["outcome"], OUTCOMES)
+    started_us: NDArray[np.int64] = records["started_us"].copy()
+    _instants("started_us", started_us)
+    return started_us
+
+
+_CHECKS = {KINDS["tasks"].number: _tasks, KINDS["mails"].number: _mails, KINDS["commands"].number: _commands}
+
+
+def _codes(field: str, codes: NDArray[np.uint8], known: tuple[str, ...]) -> None:
+    if (found := int(codes.max())) >= len(known):
+        raise WrongRecord(field, f"a number below {len(known)}", found)
+
+
+def _instants(field: str, instants_us: NDArray[np.int64]) -> None:
+    if len(instants_us) and not (instants_us.min() >= -MOST_US and instants_us.max() <= MOST_US):
+        far = instants_us[(instants_us < -MOST_US) | (instants_us > MOST_US)]
+        raise WrongRecord(field, "an instant within 35 years of the log's begin", f"{far[0]} microseconds")
+
+
+def _instant(at_us: np.int64) -> str:
+    return "never" if at_us == NEVER else str(at_us)

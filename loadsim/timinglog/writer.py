@@ -1,0 +1,222 @@
+"""What an engine writes while it measures: its timing log, record by record and block by block.
+
+`TimingLogWriter` satisfies `model.ports.Recorder`; adding a record costs about a microsecond and touches no file,
+`flush` writes what has gathered (`gather` and `write`, of which the second may run in a thread). The bytes are
+described in `container`, the records in `records`; `reader` reads the log again.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadsim.timinglog import container
+from loadsim.timinglog.log_schema import LONGEST_NAME
+from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
+
+MOST_NAMES = 65_535
+"""What 16 bits can number, with one to spare."""
+
+OTHER = "other"
+"""The name that stands for every name that found the string table full."""
+
+MOST_ERRORS = 1000
+"""The most kinds of error in a log: a server may choose their names, and the table must have room for others."""
+
+_U32 = 0xFFFF_FFFF
+_TASK = struct.Struct("<qqqfffIIIHHHHB")
+_MAIL = struct.Struct("<q20sIIIHB")
+_COMMAND = struct.Struct("<qIIIIHB")
+
+
+class _NameTable(dict[str, int]):
+    """The numbers of names; a new name is given the next number, and `OTHER`'s when there is none left."""
+
+    def __init__(self) -> None:
+        super().__init__({"": 0, OTHER: 1})
+        self.new = [OTHER]
+        self._errors = 0
+
+    def error(self, name: str) -> int:
+        """Return the number of a kind of error; above `MOST_ERRORS` kinds, that of `OTHER`."""
+        if name not in self:
+            if self._errors >= MOST_ERRORS:
+                return self[OTHER]
+            self._errors += 1
+        return self[name]
+
+    def __missing__(self, name: str) -> int:
+        if len(name) > LONGEST_NAME:  # the reader would refuse the log
+            return self[name[:LONGEST_NAME]]
+        if len(self) >= MOST_NAMES:
+            return self[OTHER]
+        index = self[name] = len(self)
+        self.new.append(name)
+        return index
+
+
+class TimingLogWriter:
+    """Writes the timing log of one engine. `header` is plain JSON; `epoch_ns` is the instant that the file counts from.
+
+    Raises `OSError` when the file cannot be made; a file that is there already is never overwritten.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any], epoch_ns: int) -> None:
+        self._file = path.open("xb", buffering=0)
+        self._epoch_ns = epoch_ns
+        self._sequence = 0
+        self._names = _NameTable()
+        for key in MAKERS:  # the reader needs their names, even when errors have filled the table
+            self._names[str(header.get(key, ""))]
+        self._tasks, self._mails, self._commands = bytearray(), bytearray(), bytearray()
+        self._facts: list[dict[str, Any]] = []
+        self._health: list[dict[str, Any]] = []
+        head = container.encode_head({**header, "format": container.VERSION, "epoch_ns": epoch_ns})
+        self._unwritten = deque([bytearray(head)])
+        self._writing = threading.Lock()
+        if failure := self.flush():
+            self._file.close()
+            raise OSError(f"{path}: {failure}")
+
+    def task(
+        self,
+        *,
+        task: str,
+        user: int,
+        profile: str,
+        protocol: str,
+        scheduled_ns: int,
+        started_ns: int | None,
+        ended_ns: int | None,
+        late_busy_s: float,
+        late_down_s: float,
+        late_generator_s: float,
+        outcome: str,
+        error: str,
+        moved_bytes: int,
+    ) -> None:
+        """One task has come to an outcome."""
+        epoch_ns, names = self._epoch_ns, self._names
+        self._tasks += _TASK.pack(
+            (scheduled_ns - epoch_ns) // 1000,
+            NEVER if started_ns is None else (started_ns - epoch_ns) // 1000,
+            NEVER if ended_ns is None else (ended_ns - epoch_ns) // 1000,
+            late_busy_s,
+            late_down_s,
+            late_generator_s,
+            user,
+            self._sequence,
+            moved_bytes if moved_bytes < _U32 else _U32,
+            names[task],
+            names[profile],
+            names[protocol],
+            names.error(error) if error else 0,
+            OUTCOME[outcome],
+        )
+        self._sequence = self._sequence + 1 & _U32
+
+    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
+        """Something happened to a message in a user's mailbox."""
+        self._mails += _MAIL.pack(
+            (at_ns - self._epoch_ns) // 1000,
+            message.encode("ascii", "replace"),
+            user,
+            sender,
+            self._sequence,
+            self._names[folder],
+            EVENT[event],
+        )
+        self._sequence = self._sequence + 1 & _U32
+
+    def command(
+        self,
+        command: str,
+        user: int,
+        started_ns: int,
+        ended_ns: int,
+        outcome: str,
+        sent_bytes: int,
+        received_bytes: int,
+    ) -> None:
+        """One protocol command has come to an end."""
+        took_us = (ended_ns - started_ns) // 1000
+        self._commands += _COMMAND.pack(
+            (started_ns - self._epoch_ns) // 1000,
+            took_us if took_us < _U32 else _U32,
+            user,
+            sent_bytes if sent_bytes < _U32 else _U32,
+            received_bytes if received_bytes < _U32 else _U32,
+            self._names[command],
+            OUTCOME[outcome],
+        )
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """Something about the whole log that was not known when it was begun; a later value of a key replaces it.
+
+        Keys that are read: `start_ns` (t = 0, the run's common start), `ended` ("completed" or "early"),
+        `lost_users` (users without a session at the end). Any other is carried along.
+        """
+        self._facts.append(dict(facts))
+
+    def health(self, sample: Mapping[str, Any]) -> None:
+        """A sample of how the generator is; with `at_ns`, the reader adds `at_s`, seconds from the common start."""
+        self._health.append(dict(sample))
+
+    def flush(self) -> str | None:
+        """Gather, and write; see there."""
+        self.gather()
+        return self.write()
+
+    def gather(self) -> None:
+        """Make blocks of the records so far, in the thread that adds them; touches no file."""
+        blocks = bytearray()
+        # Names first: a log that is cut anywhere then knows the names of all its records.
+        if self._names.new:
+            blocks += container.encode_json(container.STRINGS, self._names.new)
+            self._names.new = []
+        for kind, gathered in zip(KINDS.values(), (self._tasks, self._mails, self._commands), strict=True):
+            if gathered:
+                for piece in block_of(kind, np.frombuffer(bytes(gathered), kind.plain)):
+                    blocks += piece
+                gathered.clear()
+        if self._health:
+            blocks += container.encode_json(container.HEALTH, self._health)
+            self._health = []
+        if self._facts:
+            blocks += container.encode_json(container.FACTS, self._facts)
+            self._facts = []
+        if blocks:
+            self._unwritten.append(blocks)
+
+    def write(self) -> str | None:
+        """Write the blocks, in any thread. None when all are in the file; otherwise why not (a full disk, say).
+
+        What could not be written stays in memory and goes out with the next write, from the very byte where this one
+        stopped: no record is lost and the file stays whole, as long as the process lives. One thread writes at a time,
+        another waits until it has ended.
+        """
+        with self._writing:
+            try:
+                while self._unwritten:
+                    blocks = self._unwritten[0]
+                    while blocks:
+                        del blocks[: self._file.write(blocks)]
+                    self._unwritten.popleft()
+            except OSError as failure:
+                left = sum(map(len, tuple(self._unwritten)))
+                return f"{failure.strerror or failure}; {left} bytes are kept in memory"
+        return None
+
+    def close(self) -> None:
+        """Flush, make it durable, and close. Raises `OSError` when something could not be written: that is lost."""
+        with self._file:
+            if failure := self.flush():
+                raise OSError(f"{self._file.name}: {failure} and lost")
+            os.fsync(self._file.fileno())
