@@ -28,7 +28,7 @@ from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Condition, Response
 from loadsim.protocols.imap.session import ImapSession
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 
 PASSWORD = "bench"
 DOMAIN = "null.test"
@@ -191,7 +191,7 @@ async def imap(job: Mapping[str, Any]) -> dict[str, float]:
     if job["client"] == "aioimaplib library":
         clients = [BareLibrary(services, account(number)) for number in numbers]
     else:
-        module = open_module(job["client"], services)
+        module = open_driver(job["client"], services)
         clients = [Driver(module.session(account(number), Quiet()).mailbox) for number in numbers]
     await _all(clients, lambda client: client.log_on())
     count = int(job["count"])
@@ -216,7 +216,7 @@ async def imap(job: Mapping[str, Any]) -> dict[str, float]:
 
 async def create(job: Mapping[str, Any]) -> dict[str, float]:
     """Prepare the mailboxes of a real server: the folder to move to, and `fill` messages in the Inbox."""
-    module = open_module("imap", _services(job))
+    module = open_driver("imap", _services(job))
     text = message(int(job["append_bytes"]))
 
     async def prepare(number: int) -> None:
@@ -236,7 +236,7 @@ async def smtp(job: Mapping[str, Any]) -> dict[str, float]:
 
     The job names `submission`, `server`, `sessions` and `sizes`: pairs of bytes and messages.
     """
-    module = open_module("imap", replace(_services(job), submission=job["submission"]))
+    module = open_driver("imap", replace(_services(job), submission=job["submission"]))
     drivers = [module.session(account(number), Quiet()).submission for number in range(1, int(job["sessions"]) + 1)]
     sender, recipients = account(1).address, [account(2).address]
     found = {}
@@ -259,7 +259,7 @@ async def log_ons(job: Mapping[str, Any]) -> dict[str, float]:
     """
     services = _services(job)
     imap = replace(services.imap, tls=job["tls"], ca_file=job["ca_file"], resumes=job["resumes"])
-    module = open_module("imap", replace(services, imap=imap))
+    module = open_driver("imap", replace(services, imap=imap))
     sessions = int(job["sessions"])
     mailboxes = [module.session(account(number), Quiet()).mailbox for number in range(1, 2 * sessions + 1)]
     here, known = mailboxes[:sessions], mailboxes[sessions:]

@@ -29,7 +29,7 @@ from bench.nullserver import started as null_server
 from bench.processes import LONGEST_S, summary
 from bench.runs import loadsim, on_null_server, written
 from loadsim.errors import ConfigError
-from loadsim.model.message_tag import HEADER, Evidence
+from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 
@@ -182,7 +182,7 @@ def _sent(server: Path) -> dict[str, tuple[str, str, str]]:
     )
     found = {}
     for row in json.loads(asked.stdout):
-        evidence = Evidence.parse(row[f"hdr.{HEADER.lower()}"])
+        evidence = MessageTag.parse(row[f"hdr.{HEADER.lower()}"])
         assert evidence is not None
         if evidence.id.startswith("n"):
             found[evidence.id] = evidence.kind, evidence.body, " ".join(row["hdr.to"].split())

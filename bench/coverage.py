@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bench.table import table
 from loadsim.analysis.intervals import intervals
 from loadsim.analysis.score import percentile
-from loadsim.analysis.time_bins import Hits, in_order, slot_of
+from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.report.summary_text import length
 
 Floats = NDArray[np.float64]
@@ -197,7 +197,7 @@ def window(random: np.random.Generator, cell: Cell) -> Iterator[Hits]:
         else:
             own = np.exp(task.deviation * random.standard_normal(len(due)))
         took_us = (math.exp(task.log_us) * factor * own).astype(np.int64)
-        slot = slot_of((due * 1e6).astype(np.int64), (0, cell.window_s))
+        slot = bin_of((due * 1e6).astype(np.int64), (0, cell.window_s))
         yield Hits(task.name, task.weight, *in_order(took_us, slot))
 
 

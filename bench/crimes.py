@@ -25,14 +25,14 @@ from bench.tables import put_into
 from loadsim.analysis.summary import summarise
 from loadsim.dryrun.plan import Plan, make_plan
 from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.engine.control import Alone
+from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import FakeModule
+from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.runs.log_header import run_header
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -62,14 +62,14 @@ def scenario_of(place: Path, seed: int = 1) -> Scenario:
     return load_scenario(str(path))
 
 
-class _Scene(Alone):
+class _Scene(StandaloneControl):
     """The place of a crime: what the in-memory mail system asks about each command. Also the engine's control."""
 
     def __init__(self, crime: Crime, clock: LoopClock) -> None:
         super().__init__(clock)
         self._crime = crime
         self._start_ns: int | None = None
-        self.module: FakeModule
+        self.module: InMemoryDriver
         self.engine: Engine
 
     async def common_start(self) -> int:
@@ -80,12 +80,12 @@ class _Scene(Alone):
         return start_ns
 
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
-        """`FakeModule.fault`."""
+        """`InMemoryDriver.fault`."""
         task = self.engine.users[user - 1].performing
         return self._crime.fails(Command(user, task, name, number, self._at_s(self.engine.now_ns())))
 
     def pace(self, _: int, __: str, at_ns: int, service_s: float) -> float:
-        """`FakeModule.pace`."""
+        """`InMemoryDriver.pace`."""
         return self._crime.takes_s(self._at_s(at_ns), service_s)
 
     def _at_s(self, at_ns: int) -> float:
@@ -107,7 +107,7 @@ def commit(crime: Crime, plan: Plan, log: Path, contents: Contents) -> None:
 
     async def main(clock: LoopClock) -> None:
         scene = _Scene(crime, clock)
-        scene.module = module = FakeModule(
+        scene.module = module = InMemoryDriver(
             workload, contents, SERVICE_S, fault=scene.fault, pace=scene.pace, limit_s=scenario.limits.command_s
         )
         module.post = crime.post and crime.post(module)

@@ -26,7 +26,7 @@ from bench.nullserver import HOST
 from bench.processes import LONGEST_S
 from bench.runs import loadsim, scored, written
 from loadsim.errors import ConfigError
-from loadsim.model.message_tag import HEADER, Evidence
+from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.servers.command import run
@@ -171,7 +171,7 @@ def _on_disk(mail: Path) -> Iterator[Copy]:
 
 def _id(header: bytes) -> str | None:
     found = re.search(rb"(?im)^" + HEADER.encode() + rb":((?:[^\r\n]|\r?\n[ \t])*)", header)
-    evidence = Evidence.parse(found[1].decode("ascii", "replace")) if found else None
+    evidence = MessageTag.parse(found[1].decode("ascii", "replace")) if found else None
     return evidence and evidence.id
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.protocols.fake_mail import Mail
-from loadsim.protocols.in_memory import FakeModule, Post
+from loadsim.protocols.in_memory import InMemoryDriver, Post
 
 BEGIN_S = 100.0
 """When a crime with a length begins."""
@@ -80,7 +80,7 @@ class Crime:
     fails: Callable[[Command], TaskFailed | None] = _never
     takes_s: Callable[[float, float], float] = _as_drawn
     breaks: Callable[[int], bool] | None = None
-    post: Callable[[FakeModule], Post] | None = None
+    post: Callable[[InMemoryDriver], Post] | None = None
 
     @property
     def title(self) -> str:
@@ -194,7 +194,7 @@ def answers_no(name: str, from_s: float) -> Crime:
 # --- mail -------------------------------------------------------------------------------------------------------
 
 
-def every_tenth(module: FakeModule, chosen: Callable[[FakeModule, Mail, Sequence[int]], None]) -> Post:
+def every_tenth(module: InMemoryDriver, chosen: Callable[[InMemoryDriver, Mail, Sequence[int]], None]) -> Post:
     """Deliver messages at once, but every tenth as `chosen` does."""
     accepted = 0
 
@@ -209,16 +209,16 @@ def every_tenth(module: FakeModule, chosen: Callable[[FakeModule, Mail, Sequence
     return post
 
 
-def _lose(_: FakeModule, __: Mail, ___: Sequence[int]) -> None:
+def _lose(_: InMemoryDriver, __: Mail, ___: Sequence[int]) -> None:
     """The server has accepted it, and that was all."""
 
 
-def _duplicate(module: FakeModule, mail: Mail, users: Sequence[int]) -> None:
+def _duplicate(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
     module.arrive(mail, users)
     module.arrive(mail, users)
 
 
-def _delay(module: FakeModule, mail: Mail, users: Sequence[int]) -> None:
+def _delay(module: InMemoryDriver, mail: Mail, users: Sequence[int]) -> None:
     asyncio.get_running_loop().call_later(LATE_S, module.arrive, mail, users)
 
 

@@ -16,12 +16,12 @@ import yaml
 from mailservers import DOMAIN, logged_on
 
 from loadsim.errors import ServerLost
-from loadsim.model.message_tag import Evidence, body_digest
+from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.registry import open_module
-from loadsim.provisioning.sessions import Deaf
+from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.sessions import IgnoringObserver
 from loadsim.servers.running import RunningServer
 
 USERS = 3
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
     def id(self) -> str | None:
         """loadsim's id of it, out of its header; None when it is somebody else's."""
         found = _EVIDENCE.search(self.message.partition(b"\r\n\r\n")[0] + b"\r\n")
-        evidence = Evidence.parse(found[1].decode()) if found else None
+        evidence = MessageTag.parse(found[1].decode()) if found else None
         return evidence.id if evidence else None
 
 
@@ -163,7 +163,7 @@ def _messages(client: imaplib.IMAP4, folder: str) -> list[Seen]:
 def own_message(number: int, run: str = "r1") -> bytes:
     """A message such as a run leaves behind."""
     body = b"left behind\r\n"
-    evidence = Evidence(run, 2, f"n2.{number}", "ups1K", 1_763_700_000_000_000, body_digest(body))
+    evidence = MessageTag(run, 2, f"n2.{number}", "ups1K", 1_763_700_000_000_000, body_digest(body))
     return (
         f"From: a@{DOMAIN}\r\nTo: b@{DOMAIN}\r\nSubject: {number}\r\nMessage-ID: <{evidence.id}.{run}@{DOMAIN}>\r\n"
         f"X-LoadSim: {evidence.header()}\r\n\r\n"
@@ -227,7 +227,7 @@ class Mortal:
 
 async def with_steps(lab: Lab, account: Account, steps: int, work: Callable[[Account, Any], Any]) -> bool:
     """Do the work on a real session until it has taken so many steps; whether it came to its end."""
-    mailbox = open_module("imap", lab.services).session(account, Deaf()).mailbox
+    mailbox = open_driver("imap", lab.services).session(account, IgnoringObserver()).mailbox
     await mailbox.log_on()
     try:
         await work(account, Mortal(mailbox, steps))

@@ -14,14 +14,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.message_tag import Evidence, body_digest
+from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
     INBOX,
     SUPPORT,
     Account,
-    ClientModule,
+    Driver,
     Endpoint,
     Flag,
     Header,
@@ -32,7 +32,7 @@ from loadsim.model.ports import (
     Structure,
 )
 from loadsim.protocols.aioimaplib import mailbox as mailbox_module
-from loadsim.protocols.aioimaplib import open_module
+from loadsim.protocols.aioimaplib import open_driver
 from loadsim.protocols.aioimaplib.mailbox import MESSAGES_PER_COMMAND, PIECE_BYTES, AioimaplibMailbox
 from loadsim.servers.running import RunningServer
 
@@ -153,9 +153,9 @@ def texts(services: Services, account: Account, folder: str) -> list[bytes]:
     return found
 
 
-def evidence(number: int, body: bytes) -> Evidence:
+def evidence(number: int, body: bytes) -> MessageTag:
     """What message `number` says of itself."""
-    return Evidence("run-1", 7, f"n7.{number}", "new", 1_700_000_000_000_000 + number, body_digest(body))
+    return MessageTag("run-1", 7, f"n7.{number}", "new", 1_700_000_000_000_000 + number, body_digest(body))
 
 
 def message(number: int, subject: str = "subject", body: bytes = b"") -> bytes:
@@ -173,7 +173,7 @@ def message(number: int, subject: str = "subject", body: bytes = b"") -> bytes:
 
 def session(services: Services, account: Account, observer: Observed) -> Session:
     """The drivers of this user."""
-    return open_module(services).session(account, observer)
+    return open_driver(services).session(account, observer)
 
 
 @asynccontextmanager
@@ -194,8 +194,8 @@ async def logged_on(services: Services, account: Account) -> AsyncIterator[tuple
 
 def test_it_is_a_client_module(services: Services) -> None:
     """It has the name of its entry point and supports whatever a task may need."""
-    module = open_module(services)
-    assert isinstance(module, ClientModule)
+    module = open_driver(services)
+    assert isinstance(module, Driver)
     assert (module.name, module.supports) == ("aioimaplib", SUPPORT)
 
 
@@ -218,7 +218,7 @@ def test_starttls_is_refused_before_anything_is_connected() -> None:
     """The library has no STARTTLS: one line says so."""
     services = Services(Endpoint("127.0.0.1", 143, tls="starttls"), Endpoint("127.0.0.1", 25))
     with pytest.raises(ConfigError) as error:
-        open_module(services)
+        open_driver(services)
     assert str(error.value) == "server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls"
 
 

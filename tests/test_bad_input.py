@@ -29,7 +29,7 @@ from timing_samples import done, write_sample
 
 from loadsim.cli import BAD_INPUT, INTERRUPTED, VERBS, main
 from loadsim.engine.channel import start_process
-from loadsim.engine.coordinator import Pool
+from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.errors import LONGEST_SERVER_LINE, ServerLost, ServerRefused, printable
 from loadsim.model.population import distribution_lists
@@ -331,7 +331,7 @@ def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch
         "sys.stdin.read()\n"
     )
     command = (sys.executable, "-c", reluctant)
-    monkeypatch.setattr("loadsim.runs.local.Pool", partial(Pool, open_channel=lambda _: start_process(command)))
+    monkeypatch.setattr("loadsim.runs.local.Pool", partial(Coordinator, open_channel=lambda _: start_process(command)))
     assert main(["run", written(), "--out", "runs/first", "--engines", "2"]) == BAD_INPUT
     out, said = capsys.readouterr()
     assert (out, said.splitlines()[-1]) == ("", "loadsim: x.tlog: expected to write a timing log, found: no space")

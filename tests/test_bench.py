@@ -21,15 +21,15 @@ from bench.__main__ import PAGES, RESULTS
 from bench.nullserver import NullServer, Shape, started
 from bench.processes import interleave
 from loadsim.errors import ConfigError
-from loadsim.model.message_tag import Evidence
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SUBMISSIONS, Account, Flag, Session
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 
 pytestmark = pytest.mark.compiler
 
 MESSAGES = 5
 BODY_BYTES = 3000
-EVIDENCE = Evidence("r1", 2, "n2.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
+EVIDENCE = MessageTag("r1", 2, "n2.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
 MESSAGE = (
     "From: Somebody <user2@null.test>\r\n"
     "To: user7@null.test,\r\n all@null.test\r\n"
@@ -112,7 +112,7 @@ def test_imaplib_finds_what_it_asks_for(server: NullServer) -> None:
         across = len(header) + 4
         assert client.fetch("3", f"(BODY.PEEK[]<{across - 5}.10>)")[1][0][1] == whole[across - 5 : across + 5]
         field = client.uid("FETCH", "3", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")[1][0][1]
-        assert Evidence.parse(field.decode().partition(":")[2]) is not None
+        assert MessageTag.parse(field.decode().partition(":")[2]) is not None
         assert client.status(INBOX, "(MESSAGES UIDNEXT)")[1] == [b'"INBOX" (MESSAGES 5 UIDNEXT 6)']
 
 
@@ -145,7 +145,7 @@ def test_submitted_mail_is_announced_and_carries_its_header(server: NullServer) 
             client.send(b"DONE\r\n")
             assert client.readline().startswith(b"W1 OK")
         field = other.uid("FETCH", "6", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")[1][0][1].decode()
-        assert Evidence.parse(field.partition(":")[2].strip()) == EVIDENCE
+        assert MessageTag.parse(field.partition(":")[2].strip()) == EVIDENCE
     with logged_on(server, "user9") as stranger:
         assert stranger.uid("SEARCH", "ALL")[1] == [b"1 2 3 4 5"]
 
@@ -160,7 +160,7 @@ def test_who_looks_late_still_finds_each_message(server: NullServer) -> None:
     with logged_on(server, "user104") as client:
         _, fetched = client.uid("FETCH", f"{MESSAGES + 1}:*", "(BODY.PEEK[HEADER.FIELDS (X-LOADSIM)])")
         fields = [part[1].decode().partition(":")[2].strip() for part in fetched if isinstance(part, tuple)]
-        found = [Evidence.parse(field) for field in fields]
+        found = [MessageTag.parse(field) for field in fields]
         assert [one.id if one else None for one in found] == names
 
 
@@ -187,7 +187,7 @@ def test_pieces_of_a_message_may_come_one_by_one(server: NullServer) -> None:
 @pytest.mark.parametrize(("protocol", "user"), [("imap", 201), ("aioimaplib", 202)])
 def test_client_modules_work_with_it(server: NullServer, protocol: str, user: int) -> None:
     """Both of loadsim's clients log on, see mail arrive with its evidence, and do with it what users do."""
-    asyncio.run(_a_session(open_module(protocol, server.services).session, user))
+    asyncio.run(_a_session(open_driver(protocol, server.services).session, user))
 
 
 async def _a_session(open_session: object, user: int) -> None:

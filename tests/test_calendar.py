@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from loadsim.errors import ServerRefused
-from loadsim.model.message_tag import Evidence, body_digest
+from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import CALENDAR, INBOX, Account, Flag, Mailbox, MessageRef, Services
-from loadsim.protocols.aioimaplib import open_module
+from loadsim.protocols.aioimaplib import open_driver
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.servers.running import RunningServer
 
@@ -46,7 +46,7 @@ def services(request: pytest.FixtureRequest) -> Services:
 def schedule(number: int) -> bytes:
     """A schedule of loadsim's."""
     body = f"schedule {number}\r\n".encode()
-    evidence = Evidence("run", 1, f"s{number}", "schedule", 1, body_digest(body))
+    evidence = MessageTag("run", 1, f"s{number}", "schedule", 1, body_digest(body))
     header = f"From: user1@sim.test\r\nMessage-ID: <s{number}.run@sim.test>\r\nX-LoadSim: {evidence.header()}\r\n\r\n"
     return header.encode() + body
 
@@ -86,7 +86,7 @@ def using(services: Services, account: Account, doing: Callable[[Mailbox], Await
     observer = Observed()
 
     async def scenario() -> None:
-        mailbox = open_module(services).session(account, observer).mailbox
+        mailbox = open_driver(services).session(account, observer).mailbox
         try:
             await mailbox.log_on()
             await doing(mailbox)

@@ -30,14 +30,14 @@ from virtual_runs import NOWHERE
 from bench.hosts import Host, hosts
 from loadsim.analysis.clock_correction import station_clock
 from loadsim.cluster.agent import QUIET
-from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.cluster.worker_directory import start_machine
+from loadsim.cluster.worker_directory import start_worker
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import Alone
-from loadsim.engine.coordinator import Pool
+from loadsim.engine.control import StandaloneControl
+from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
@@ -154,7 +154,9 @@ def conduct(
             agents.prepare(*spare)
             shown = partial(watch_with, watch, agents)
             async with station.machines(RUN) as open_channel:
-                await Pool(shares, Events(told), shown, Alone(MonotonicClock(), 0.5), open_channel, MISSES).run()
+                await Coordinator(
+                    shares, Events(told), shown, StandaloneControl(MonotonicClock(), 0.5), open_channel, MISSES
+                ).run()
             if out is not None:
                 await asyncio.gather(*(collect(station, name, RUN, out) for name in names))
 
@@ -256,7 +258,7 @@ def test_who_is_there(tmp_path: Path) -> None:
         async with cluster(tmp_path, "one", "two", "no_name") as (station, agents):  # of a client
             found = await station.clients()
             assert list(found) == ["one", "two"]
-            assert {about["software"] for about in found.values()} == {software()}
+            assert {about["software"] for about in found.values()} == {build_fingerprint()}
             assert {about["cores"] for about in found.values()} == {len(os.sched_getaffinity(0))}
             assert all(about["free_bytes"] > 0 for about in found.values())
             agents.signal("two", signal.SIGKILL)
@@ -326,7 +328,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     """A machine that works for one run is not there for another, whose station is told why."""
     clients = shared(tmp_path, "one")
     (tmp_path / "one").mkdir()
-    process = start_machine(tmp_path / "one" / "run-0")
+    process = start_worker(tmp_path / "one" / "run-0")
 
     async def work() -> str:
         async with cluster(tmp_path, "one") as (station, _), station.machines(RUN) as open_channel:

@@ -13,7 +13,7 @@ from test_cluster import conduct, quiet_dask, shared
 from loadsim.analysis.clock_correction import station_clock
 from loadsim.analysis.clock_model import Reading
 from loadsim.cluster import controller
-from loadsim.cluster.channel import MachineChannel
+from loadsim.cluster.channel import WorkerChannel
 from loadsim.engine.control import decode, encode
 from loadsim.timinglog.merge import read_logs
 
@@ -55,7 +55,7 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
         return 7 * 10**15 + round(at_s * 1_000_050_000)
 
     readings = [Reading(at_s * 10**9, shows_ns(at_s), 50_000) for at_s in range(0, 600, 10)]
-    channel = MachineChannel(readings[0])
+    channel = WorkerChannel(readings[0])
     lines: list[bytes] = []
     channel.link.attach(lines.append)
     channel.link.receive(b"heard 0\n")
@@ -76,7 +76,7 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
 def test_progress_that_crossed_the_begin_of_the_load_is_left_out() -> None:
     """A machine reports its preparation each second, until it is told to begin: a report may cross that message."""
     reading = Reading(0, 0, 0)
-    channel = MachineChannel(reading)
+    channel = WorkerChannel(reading)
     progress = encode(progress=["initialise", 2, 2])
     for number, line in enumerate([progress, progress, progress, encode(ready=1), encode(over=True)], 1):
         if number == 3:

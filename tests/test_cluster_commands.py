@@ -26,7 +26,7 @@ from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.placement import log_bytes
 from loadsim.cluster.security import Way, way_to
 from loadsim.errors import ConfigError
-from loadsim.model.partition import everybody
+from loadsim.model.partition import all_users
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import NEW_MAIL, Workload, plan_digest
 from loadsim.runs.cluster import forget
@@ -181,7 +181,7 @@ def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, 
     sends = log.tasks[log.tasks["task"] == log.strings.index("SEND")]
     assert Counter(zip(sends["user"].tolist(), sends["scheduled_us"].tolist(), strict=True)) == due
     hands = [source.hand for source in log.sources if source.simulates]
-    assert sorted(user for hand in hands for user in hand or ()) == list(everybody(6))
+    assert sorted(user for hand in hands for user in hand or ()) == list(all_users(6))
     assert sum(path.stat().st_size for path in out.rglob("*.tlog")) < log_bytes(
         workload, [hand for hand in hands if hand]
     )

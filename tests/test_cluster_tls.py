@@ -15,7 +15,7 @@ from patience import PATIENCE_S
 
 from bench.hosts import Host, hosts
 from loadsim.cluster import certs
-from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.build_fingerprint import build_fingerprint
 
 pytestmark = pytest.mark.hosts
 
@@ -115,7 +115,7 @@ def test_an_agent_on_another_host_joins_with_its_bundle_and_no_stranger_does() -
         ):
             assert address.startswith(f"tls://{first.address}:")
             said = asyncio.run(until_there(process, "load1"))
-            assert f'"{software()}"' in said
+            assert f'"{build_fingerprint()}"' in said
             with pytest.raises(subprocess.TimeoutExpired):
                 stranger.wait(AT_THE_DOOR_S)
             assert "stranger" not in clients(process)

@@ -25,7 +25,7 @@ from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES, QUIET, READ_FILE, Age
 from loadsim.cluster.collect import CLIENTS_NAME, COMING, collect
 from loadsim.cluster.controller import Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.cluster.worker_directory import start_machine
+from loadsim.cluster.worker_directory import start_worker
 from loadsim.errors import ConfigError, RunInvalid
 
 RUN = "run-1"
@@ -244,7 +244,7 @@ def test_what_is_still_written_is_not_lost(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     """A run that is not there or still goes on, names that lead elsewhere, and files that are no machine's."""
     runs, out = places(tmp_path)
-    process = start_machine(runs / RUN)
+    process = start_worker(runs / RUN)
     (runs / "run-2" / "logs").mkdir(parents=True)
     stranger = runs / "run-2" / "logs" / "other.1.tlog"
     stranger.write_bytes(b"x")

@@ -15,7 +15,7 @@ from junit_rules import cases_of
 from timing_samples import done, write_sample
 
 from loadsim.analysis.compare_runs import Comparison, compare_runs
-from loadsim.analysis.failure_rates import Counts, Unanswered
+from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.cli import main
 from loadsim.errors import ConfigError
 
@@ -266,14 +266,14 @@ def test_a_difference_of_shares_is_shown_as_one_of_times_is() -> None:
     for 4 degrees of freedom. 10, 40, 70 and 50, 80, 110 are 40 apart, too, which is 1.6 errors.
     """
 
-    def unanswered(base: list[int], new: list[int]) -> Unanswered:
-        return Unanswered([Counts(1000, some) for some in base], [Counts(1000, some) for some in new])
+    def unanswered(base: list[int], new: list[int]) -> FailureRates:
+        return FailureRates([Counts(1000, some) for some in base], [Counts(1000, some) for some in new])
 
     assert unanswered([10, 20, 30], [50, 60, 70]).shown()
     assert not unanswered([10, 40, 70], [50, 80, 110]).shown()
     assert not unanswered([10], [900]).shown()
     assert unanswered([0, 0], [500, 500]).shown()
-    assert not Unanswered([Counts(20, 0)] * 2, [Counts(20, 1)] * 2).shown()  # alike, and yet chance
+    assert not FailureRates([Counts(20, 0)] * 2, [Counts(20, 1)] * 2).shown()  # alike, and yet chance
     assert unanswered([10, 40, 70], [50, 80, 110]).more == "new"
 
 

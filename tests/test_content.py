@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from loadsim.model.content import ATTACHMENT_KINDS, KINDS, Answered, Attachment, Contents
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, Evidence, initial_id
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, initial_id
 
 CONTENTS = Contents(42)
 SENT_US = 1_790_000_000_123_456
@@ -168,7 +168,7 @@ def test_objects_are_embedded_and_attachments_attached() -> None:
 def test_evidence_is_in_the_message(kind: str) -> None:
     """The evidence parses back, and its digest is SHA-256 of what follows the first empty line."""
     for message in many(kind, 20):
-        evidence = Evidence.parse(str(parse(message)[HEADER]))
+        evidence = MessageTag.parse(str(parse(message)[HEADER]))
         assert evidence is not None
         assert (evidence.run, evidence.sender, evidence.kind, evidence.sent_us) == ("20260101-1", 17, kind, SENT_US)
         body = message[message.index(b"\r\n\r\n") + 4 :]
@@ -330,7 +330,7 @@ def test_answers_are_threaded(how: str) -> None:
     assert parsed["References"].split() == [*chain, "<n9.1.run@loadsim.example>"]
     assert parsed["Subject"] == ("Fwd: Budget" if how == "forward" else "Re: Budget")
     assert len(decoded(parsed)) == 1024
-    evidence = Evidence.parse(str(parsed[HEADER]))
+    evidence = MessageTag.parse(str(parsed[HEADER]))
     assert evidence is not None and evidence.kind == "ups4K"
 
 
@@ -401,7 +401,7 @@ def test_initial_messages_never_change() -> None:
     dates = []
     for index in range(60):
         parsed = parse(initial(index))
-        evidence = Evidence.parse(str(parsed[HEADER]))
+        evidence = MessageTag.parse(str(parsed[HEADER]))
         assert evidence is not None
         assert (evidence.run, evidence.id) == (INITIAL_RUN, initial_id(3, "INBOX", index))
         assert [to.addr_spec for to in parsed["To"].addresses] == ["user3@loadsim.example"]
@@ -430,7 +430,7 @@ def test_schedule_is_a_calendar(kilobytes: int) -> None:
     parsed = parse(message)
     assert parsed.get_content_type() == "text/calendar"
     body = message.split(b"\r\n\r\n", 1)[1]
-    evidence = Evidence.parse(str(parsed[HEADER]))
+    evidence = MessageTag.parse(str(parsed[HEADER]))
     assert evidence is not None and evidence.body == hashlib.sha256(body).hexdigest()[:16]
     assert body.endswith(b"\r\n")
     assert all(len(line) <= 75 and b"\r" not in line and b"\n" not in line for line in body.split(b"\r\n"))

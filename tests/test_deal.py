@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loadsim.cluster.build_fingerprint import software
-from loadsim.cluster.placement import Joined, check_room, dealt, fit_clients
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.cluster.placement import ConnectedClient, assign_users, check_room, fit_clients
 from loadsim.errors import ConfigError
 
 MIB = 2**20
@@ -13,10 +13,10 @@ MIB = 2**20
 
 def about(**changes: object) -> dict[str, object]:
     """What a client says of itself."""
-    return {"software": software(), "cores": 2, "weight": 2, "free_bytes": 100 * MIB, "runs": {}} | changes
+    return {"software": build_fingerprint(), "cores": 2, "weight": 2, "free_bytes": 100 * MIB, "runs": {}} | changes
 
 
-def joined(name: str, **changes: object) -> Joined:
+def joined(name: str, **changes: object) -> ConnectedClient:
     """A client that is there."""
     (client,) = fit_clients({name: about(**changes)})
     return client
@@ -24,18 +24,18 @@ def joined(name: str, **changes: object) -> Joined:
 
 def test_users_go_by_weight_and_engines_by_cores() -> None:
     """A client without users is left out; everybody is with one engine of one client."""
-    hands = dealt(40, [joined("a", weight=3, cores=1), joined("b", weight=1, cores=4)])
+    hands = assign_users(40, [joined("a", weight=3, cores=1), joined("b", weight=1, cores=4)])
     assert {name: sum(map(len, mine)) for name, mine in hands.items()} == {"a": 30, "b": 10}
     assert {name: len(mine) for name, mine in hands.items()} == {"a": 1, "b": 4}
     assert sorted(user for mine in hands.values() for hand in mine for user in hand) == list(range(1, 41))
-    assert list(dealt(2, [joined("a", weight=1), joined("b", weight=1000)])) == ["b"]
+    assert list(assign_users(2, [joined("a", weight=1), joined("b", weight=1000)])) == ["b"]
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"software": "loadsim 0.0.1"}, f"client b: expected {software()}, found loadsim 0.0.1"),
-        ({"software": None}, f"client b: expected {software()}, found None"),
+        ({"software": "loadsim 0.0.1"}, f"client b: expected {build_fingerprint()}, found loadsim 0.0.1"),
+        ({"software": None}, f"client b: expected {build_fingerprint()}, found None"),
         ({"runs": {"old": False, "new": True}}, "client b: expected nothing at work there, found run new"),
     ],
 )

@@ -20,7 +20,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, TaskFailed
-from loadsim.protocols.in_memory import FakeModule
+from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.document import to_json
 from loadsim.timinglog.merge import merge
 
@@ -103,7 +103,7 @@ def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
     def fault(user: int, name: str, _: int) -> TaskFailed | None:
         return ServerLost("refused") if down and user <= 10 and name.startswith("IMAP") else None
 
-    async def outage(_: Engine, module: FakeModule) -> None:
+    async def outage(_: Engine, module: InMemoryDriver) -> None:
         nonlocal down
         await asyncio.sleep(51)
         down = True

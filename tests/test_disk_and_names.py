@@ -19,7 +19,7 @@ from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.workload import Workload
 from loadsim.protocols import connect
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -90,7 +90,7 @@ def test_a_slow_disk_holds_up_no_user(tmp_path: Path) -> None:
     """While a write waits, the engine's loop goes on; the log that comes out of it is whole."""
     scenario = scenario_of(tmp_path, (quiet(browse={"per_day": 20}), 2), day="2s", ramp_up="10ms")
     workload = Workload(scenario)
-    module = open_module("fake", NOWHERE, workload=workload, contents=contents(), service_s=0.001)
+    module = open_driver("fake", NOWHERE, workload=workload, contents=contents(), service_s=0.001)
     log = SlowLog(tmp_path / "a.tlog", HEADER, MonotonicClock().now_ns())
     log.shown, log.waited = threading.Event(), []
 

@@ -16,7 +16,7 @@ from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.workload import PROCESS_INBOX, Workload
-from loadsim.protocols.in_memory import FakeModule
+from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.users.activities import Step
 from loadsim.users.session_state import Late
 from loadsim.users.user import User
@@ -194,7 +194,7 @@ def test_a_session_that_was_lost_before_its_user_was_cut_off_was_down_since_then
     silent = {(1, "SMTP DATA", number): ServerSilent("no answer") for number in range(200)}
     sender = quiet(new_mail={"per_day": 200, "save_sent": False})
 
-    async def during(engine: Engine, module: FakeModule) -> None:
+    async def during(engine: Engine, module: InMemoryDriver) -> None:
         await asyncio.sleep(100)
         module.mailboxes[1].break_off(ServerLost("reset"))
 
@@ -213,7 +213,7 @@ def test_a_first_message_is_not_due_before_it_was_in_sight(tmp_path: Path) -> No
     (user,) = (number for number in (1, 2, 3) if Workload(scenario).profile(number).name == "profile0")
     down = {(user, "IMAP AUTHENTICATE", number): ServerLost("reset") for number in range(1, 6)}
 
-    async def during(engine: Engine, module: FakeModule) -> None:
+    async def during(engine: Engine, module: InMemoryDriver) -> None:
         await asyncio.sleep(100)
         module.mailboxes[user].break_off(ServerLost("reset"))
 

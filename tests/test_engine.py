@@ -19,15 +19,15 @@ from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
 from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
 
 from loadsim.analysis.delivery import delivery
-from loadsim.engine.control import Alone
+from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import SUPPORT, Services, Session
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import FakeModule, FakeSubmission
-from loadsim.protocols.registry import open_module, open_modules
+from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission
+from loadsim.protocols.registry import open_driver, open_drivers
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
 from loadsim.users.user import User
@@ -77,13 +77,13 @@ def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
 
 def test_a_task_ends_with_its_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the generator takes from there until it comes to the user is its own: late for the next task, not slow."""
-    send = FakeSubmission.send
+    send = InMemorySubmission.send
 
-    async def send_and_be_left_waiting(self: FakeSubmission, *about: Any) -> None:
+    async def send_and_be_left_waiting(self: InMemorySubmission, *about: Any) -> None:
         await send(self, *about)
         await asyncio.sleep(10)
 
-    monkeypatch.setattr(FakeSubmission, "send", send_and_be_left_waiting)
+    monkeypatch.setattr(InMemorySubmission, "send", send_and_be_left_waiting)
     lived = live(scenario_of(tmp_path, (SENDER, 2), day="3000s"), tmp_path)
     sent = [task for task in lived.tasks("SEND") if task["outcome"] == "ok"]
     data = lived.log.commands[lived.log.names(lived.log.commands, "command") == "SMTP DATA"]
@@ -210,7 +210,7 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
 
     @dataclass
     class Wrapped:
-        inner: FakeModule
+        inner: InMemoryDriver
         name: str = "fake"
         supports: frozenset[str] = SUPPORT
 
@@ -243,7 +243,7 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     """At once; what came meanwhile is found; what was due meanwhile waited for the server."""
     scenario = scenario_of(tmp_path, (SENDER, 2))
 
-    async def during(engine: Engine, module: FakeModule) -> None:
+    async def during(engine: Engine, module: InMemoryDriver) -> None:
         box = module.mailboxes[1]
         await asyncio.sleep(100)
         for _ in range(100):
@@ -266,7 +266,7 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
 def test_a_session_lost_before_the_common_start_is_made_anew_before_it(tmp_path: Path) -> None:
     """A user does not wait for the others to notice that he is off."""
 
-    async def during(_: Engine, module: FakeModule) -> None:
+    async def during(_: Engine, module: InMemoryDriver) -> None:
         await asyncio.sleep(5)
         module.mailboxes[1].break_off(ServerLost("BYE", "idle too long"))
 
@@ -280,7 +280,7 @@ def test_a_session_lost_before_the_common_start_is_made_anew_before_it(tmp_path:
 def test_a_session_that_breaks_behind_its_log_on_is_noticed(tmp_path: Path) -> None:
     """The connection is gone when LOGON has its last answer: the user logs on again, after a pause."""
 
-    async def during(engine: Engine, _: FakeModule) -> None:
+    async def during(engine: Engine, _: InMemoryDriver) -> None:
         user = engine.users[0]
         watch = user.mailbox.watch
 
@@ -337,7 +337,7 @@ def test_a_slow_server_is_not_asked_to_log_on_more_users_at_once(tmp_path: Path)
 def test_a_server_that_ends_every_session_at_once_is_not_hammered(tmp_path: Path) -> None:
     """Sessions that break as soon as they are made count like log-ons that fail: the pauses grow."""
 
-    async def during(engine: Engine, module: FakeModule) -> None:
+    async def during(engine: Engine, module: InMemoryDriver) -> None:
         box = module.mailboxes[1]
         while True:
             await asyncio.sleep(0.2)
@@ -415,7 +415,7 @@ def test_draining_waits_for_mail_no_longer_than_allowed(tmp_path: Path) -> None:
     assert drained["undelivered"] == len(lived.mails("accepted", user=1)) == lived.tape.told["undelivered"] > 0
 
 
-class Patient(Alone):
+class Patient(StandaloneControl):
     """As if another engine's last task ended 40 s after ours."""
 
     async def all_finished(self) -> None:
@@ -443,7 +443,7 @@ def test_mail_without_a_word_from_the_server_is_found_at_the_end(tmp_path: Path)
         def arrived(self, messages: int) -> None:
             pass
 
-    async def silence(engine: Engine, _: FakeModule) -> None:
+    async def silence(engine: Engine, _: InMemoryDriver) -> None:
         engine.users[0].__class__ = Deaf
 
     lived = live(scenario_of(tmp_path, (SENDER, 2), limits={"drain": "20s"}), tmp_path, during=silence)
@@ -466,7 +466,7 @@ def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
     """Deleted Items lose loadsim's mail and nothing else; without that row of the profile, nothing at all."""
     foreign = b"From: somebody@elsewhere.test\r\nTo: user00001@loadsim.test\r\nSubject: mine\r\n\r\nkeep me\r\n"
 
-    async def during(engine: Engine, module: FakeModule) -> None:
+    async def during(engine: Engine, module: InMemoryDriver) -> None:
         await asyncio.sleep(30)
         for user in engine.users:
             await user.mailbox.append("Deleted Items", foreign)
@@ -484,7 +484,7 @@ def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
 def stopping(at_s: float, times: int = 1) -> Any:
     """Stops the engine then, once or again a second later."""
 
-    async def during(engine: Engine, _: FakeModule) -> None:
+    async def during(engine: Engine, _: InMemoryDriver) -> None:
         await asyncio.sleep(at_s)
         for _again in range(times):
             engine.stop()
@@ -527,7 +527,7 @@ def test_stopped_before_the_common_start(tmp_path: Path) -> None:
     assert lived.said("over")[0]["at_s"] is None
 
 
-class Late(Alone):
+class Late(StandaloneControl):
     """For an engine that hears of the common start three seconds after it."""
 
     async def common_start(self) -> int:
@@ -643,7 +643,7 @@ def test_tasks_leave_no_cycles(tmp_path: Path) -> None:
     """Hundreds of tasks leave nothing for the collector of cycles: it need not run while a server is measured."""
     found: list[int] = []
 
-    async def during(engine: Engine, _: FakeModule) -> None:
+    async def during(engine: Engine, _: InMemoryDriver) -> None:
         await asyncio.sleep(60)
         gc.disable()
         gc.collect()
@@ -684,7 +684,7 @@ def test_the_collector_never_looks_at_everything_under_load(tmp_path: Path) -> N
 def test_an_unknown_protocol_is_one_line() -> None:
     """It names what there is."""
     with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
-        open_module("pop3", NOWHERE)
+        open_driver("pop3", NOWHERE)
 
 
 def test_a_module_that_cannot_do_a_task_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -704,13 +704,13 @@ def test_a_module_that_cannot_do_a_task_is_refused(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: Points(lame=Point()))
     with pytest.raises(ConfigError, match=r"^protocol lame: expected support for copy \(COPY\), found none$"):
-        open_module("lame", NOWHERE)
+        open_driver("lame", NOWHERE)
 
 
 def test_a_scenario_gets_the_modules_it_names(tmp_path: Path) -> None:
     """One for each protocol, found by its entry point."""
     workload = Workload(scenario_of(tmp_path, (quiet(), 2)))
     services: Services = NOWHERE
-    modules = open_modules(workload, contents(), services)
+    modules = open_drivers(workload, contents(), services)
     assert list(modules) == ["fake"]
-    assert isinstance(modules["fake"], FakeModule)
+    assert isinstance(modules["fake"], InMemoryDriver)

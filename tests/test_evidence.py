@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.model.message_tag import Evidence, answer_id, body_digest, initial_id, new_mail_id
+from loadsim.model.message_tag import MessageTag, answer_id, body_digest, initial_id, new_mail_id
 
 WORDS = st.from_regex(r"[A-Za-z0-9.-]{1,30}", fullmatch=True)
 IDS = st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)
@@ -20,22 +20,24 @@ SAMPLE = "run=r-1; from=7; id=n7.0; kind=ups1K; sent=1700000000000000; body=0123
 @settings(deadline=None, max_examples=100)
 def test_what_was_written_is_read(run: str, sender: int, mail: str, kind: str, sent_us: int, body: str) -> None:
     """Parsing undoes writing, also when a server folded the line at a space."""
-    evidence = Evidence(run, sender, mail, kind, sent_us, body)
-    assert Evidence.parse(evidence.header()) == evidence
-    assert Evidence.parse(evidence.header().replace("; ", ";\r\n ")) == evidence
+    evidence = MessageTag(run, sender, mail, kind, sent_us, body)
+    assert MessageTag.parse(evidence.header()) == evidence
+    assert MessageTag.parse(evidence.header().replace("; ", ";\r\n ")) == evidence
 
 
 def test_the_header_is_one_short_line() -> None:
     """With the longest values that a run makes, the value stays below 200 characters (RFC 5322 allows 998)."""
-    longest = Evidence("20261121T023031Z-a1b2c3", 1_000_000, answer_id(1, "n2.3", "reply"), "upsXLobj", 2**53, "0" * 16)
+    longest = MessageTag(
+        "20261121T023031Z-a1b2c3", 1_000_000, answer_id(1, "n2.3", "reply"), "upsXLobj", 2**53, "0" * 16
+    )
     assert len(longest.header()) < 200
     assert longest.header().isprintable()
 
 
 def test_fields_are_named() -> None:
     """The names that other programs look for."""
-    found = Evidence.parse(SAMPLE)
-    assert found == Evidence("r-1", 7, "n7.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
+    found = MessageTag.parse(SAMPLE)
+    assert found == MessageTag("r-1", 7, "n7.0", "ups1K", 1_700_000_000_000_000, "0123456789abcdef")
     assert found.header() == SAMPLE
 
 
@@ -56,7 +58,7 @@ def test_a_missing_field_makes_it_foreign(name: str) -> None:
     """Without any one of its fields, a header is not ours."""
     kept = [part for part in SAMPLE.split("; ") if not part.startswith(f"{name}=")]
     assert len(kept) == 5
-    assert Evidence.parse("; ".join(kept)) is None
+    assert MessageTag.parse("; ".join(kept)) is None
 
 
 @pytest.mark.parametrize(
@@ -74,21 +76,21 @@ def test_a_missing_field_makes_it_foreign(name: str) -> None:
 )
 def test_numbers_that_no_record_could_hold_are_foreign(ours: str, theirs: str) -> None:
     """A message may say anything; what would not fit the timing log is refused where it comes in."""
-    assert Evidence.parse(SAMPLE.replace(ours, theirs)) is None
+    assert MessageTag.parse(SAMPLE.replace(ours, theirs)) is None
 
 
 @pytest.mark.parametrize("name", ["", "a b", "n7\t0", "n7.0\0", "caf\u00e9", "\ufffd", "\x1b[31m", "n" * 21])
 def test_ids_that_no_record_could_hold_are_foreign(name: str) -> None:
     """One of them in a log would make all of it unreadable."""
-    assert Evidence.parse(SAMPLE.replace("n7.0", name)) is None
+    assert MessageTag.parse(SAMPLE.replace("n7.0", name)) is None
 
 
 @given(st.text(max_size=200))
 @settings(deadline=None, max_examples=200)
 def test_anything_else_is_foreign_and_harmless(value: str) -> None:
     """Any text at all is either evidence that can be written again, or None."""
-    found = Evidence.parse(value)
-    assert found is None or Evidence.parse(found.header()) == found
+    found = MessageTag.parse(value)
+    assert found is None or MessageTag.parse(found.header()) == found
 
 
 def test_the_body_digest_is_of_sha256() -> None:

@@ -16,7 +16,7 @@ from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SUPPORT, Flag, Mailbox
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import FakeModule, Fault, Pace
+from loadsim.protocols.in_memory import Fault, InMemoryDriver, Pace
 
 MEAN_MS = 20.0
 
@@ -122,7 +122,7 @@ class Ear:
 
 def converse(
     place: Path,
-    talk: Callable[[FakeModule, list[Any], list[Ear]], Awaitable[None]],
+    talk: Callable[[InMemoryDriver, list[Any], list[Ear]], Awaitable[None]],
     fault: Fault | None = None,
     pace: Pace | None = None,
 ) -> int:
@@ -130,7 +130,7 @@ def converse(
     scenario = scenario_of(place, (quiet(start_state={"inbox": 2}), 2))
 
     async def main(clock: LoopClock) -> int:
-        module = FakeModule(Workload(scenario), contents(), fault=fault, pace=pace)
+        module = InMemoryDriver(Workload(scenario), contents(), fault=fault, pace=pace)
         ears = [Ear(clock), Ear(clock)]
         sessions = [module.session(scenario.account(at + 1), ear) for at, ear in enumerate(ears)]
         await talk(module, sessions, ears)
@@ -158,13 +158,13 @@ def message(to: int) -> tuple[str, list[str], bytes]:
 
 def test_it_supports_everything() -> None:
     """Every task can run on it."""
-    assert FakeModule.__dataclass_fields__["supports"].default == SUPPORT
+    assert InMemoryDriver.__dataclass_fields__["supports"].default == SUPPORT
 
 
 def test_mail_is_announced_once_and_only_where_the_inbox_is_open(tmp_path: Path) -> None:
     """New mail is announced to an open Inbox, or when it is opened again; what a list showed is not announced."""
 
-    async def talk(_: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
         box: Mailbox = sessions[1].mailbox
         await box.log_on()
         assert len(await box.headers(INBOX, 50)) == 2
@@ -192,7 +192,7 @@ def test_mail_is_announced_once_and_only_where_the_inbox_is_open(tmp_path: Path)
 def test_a_message_can_be_read_marked_moved_copied_and_expunged(tmp_path: Path) -> None:
     """What is done to a message is seen in the next list; a message that is gone is refused."""
 
-    async def talk(module: FakeModule, sessions: list[Any], _: list[Ear]) -> None:
+    async def talk(module: InMemoryDriver, sessions: list[Any], _: list[Ear]) -> None:
         box: Mailbox = sessions[1].mailbox
         await box.log_on()
         await sessions[0].submission.send(*message(2))
@@ -233,7 +233,7 @@ def test_a_message_can_be_read_marked_moved_copied_and_expunged(tmp_path: Path) 
 def test_a_list_can_be_cut(tmp_path: Path) -> None:
     """Headers are a sequence: they have a length, places and slices."""
 
-    async def talk(_: FakeModule, sessions: list[Any], __: list[Ear]) -> None:
+    async def talk(_: InMemoryDriver, sessions: list[Any], __: list[Ear]) -> None:
         box: Mailbox = sessions[0].mailbox
         await box.log_on()
         headers = await box.headers("Folder 01", None)
@@ -246,7 +246,7 @@ def test_a_list_can_be_cut(tmp_path: Path) -> None:
 def test_nobody_gets_mail_that_names_a_stranger(tmp_path: Path) -> None:
     """One unknown recipient, and the message is refused for all."""
 
-    async def talk(_: FakeModule, sessions: list[Any], __: list[Ear]) -> None:
+    async def talk(_: InMemoryDriver, sessions: list[Any], __: list[Ear]) -> None:
         sender, to, made = message(2)
         with pytest.raises(ServerRefused, match="550"):
             await sessions[0].submission.send(sender, [*to, "nobody@loadsim.test"], made)
@@ -268,7 +268,7 @@ FAULTS: list[tuple[TaskFailed, float]] = [
 def test_a_command_fails_as_told(tmp_path: Path, failure: TaskFailed, at_least_s: float) -> None:
     """The command raises, is reported with its outcome, has had no effect; lost and silent end the session."""
 
-    async def talk(_: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
         box: Mailbox = sessions[0].mailbox
         await box.log_on()
         header, _ = await box.headers(INBOX, None)
@@ -297,7 +297,7 @@ def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
         asked.append((user, name, at_ns))
         return told_s.get(name, service_s)
 
-    async def talk(_: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+    async def talk(_: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
         box: Mailbox = sessions[0].mailbox
         now = ears[0].now
 
@@ -328,7 +328,7 @@ def test_a_command_takes_as_long_as_told(tmp_path: Path) -> None:
 def test_a_connection_that_breaks_is_told_once(tmp_path: Path) -> None:
     """Nobody waits: the observer hears it. Somebody waits: his call raises, and the observer hears nothing."""
 
-    async def talk(module: FakeModule, sessions: list[Any], ears: list[Ear]) -> None:
+    async def talk(module: InMemoryDriver, sessions: list[Any], ears: list[Ear]) -> None:
         box = module.mailboxes[1]
         await box.log_on()
         await box.watch()

@@ -266,7 +266,7 @@ def test_a_starved_engine(server: NullServer, tmp_path: Path) -> None:
 
 MODULE = """
 import asyncio, time
-from loadsim.protocols.imap import open_module as open_imap
+from loadsim.protocols.imap import open_driver as open_imap
 
 class Blocking:
     name = "blocking"
@@ -281,7 +281,7 @@ class Blocking:
         time.sleep(0.2)
         asyncio.get_running_loop().call_later(1, self._block)
 
-def open_module(services):
+def open_driver(services):
     return Blocking(open_imap(services))
 """
 """A stranger's client module that does its computing on the loop: for 200 ms, then not for a second."""
@@ -292,7 +292,7 @@ def test_a_blocked_loop(server: NullServer, tmp_path: Path) -> None:
     plugin = tmp_path / "blocking-1.dist-info"
     plugin.mkdir()
     (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: blocking\nVersion: 1\n")
-    (plugin / "entry_points.txt").write_text("[loadsim.protocols]\nblocking = blocking:open_module\n")
+    (plugin / "entry_points.txt").write_text("[loadsim.protocols]\nblocking = blocking:open_driver\n")
     (tmp_path / "blocking.py").write_text(MODULE)
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     scenario = written(tmp_path, server, {}, protocol="blocking")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.model.partition import CIRCLE, Hand, deal
+from loadsim.model.partition import CIRCLE, Assignment, divide
 from loadsim.model.population import Population
 from loadsim.model.scenario import load_scenario
 
@@ -21,7 +21,7 @@ def test_everybody_is_dealt_to_one_engine(users: int, data: st.DataObject) -> No
     Multiples of the golden ratio stray from that by a few, in runs of whatever length; draws would stray by dozens.
     """
     engines = data.draw(st.integers(1, min(users, 20)))
-    hands = deal(users, engines)
+    hands = divide(users, engines)
     assert sorted(user for hand in hands for user in hand) == list(range(1, users + 1))
     first = data.draw(st.integers(1, users))
     last = data.draw(st.integers(first, users))
@@ -38,7 +38,7 @@ def test_each_engine_has_its_share_of_each_profile(engines: int) -> None:
     """Profiles that come around every three users, with engines that do so, too."""
     groups = ", ".join(f"{{profile: loadsim-5.0/{name}, users: 300}}" for name in ("light", "medium", "heavy"))
     population = Population(load_scenario("quickstart", [f"topology=[{groups}]"]))
-    for hand in deal(900, engines):
+    for hand in divide(900, engines):
         profiles = Counter(population.group(user).profile_name for user in hand)
         assert len(profiles) == 3
         assert all(abs(users - len(hand) / 3) < 10 for users in profiles.values())
@@ -46,22 +46,22 @@ def test_each_engine_has_its_share_of_each_profile(engines: int) -> None:
 
 def test_as_many_engines_as_users_have_one_each() -> None:
     """None is left without; of more engines than users some are, and nobody is dealt twice."""
-    assert sorted(list(hand) for hand in deal(9, 9)) == [[user] for user in range(1, 10)]
-    assert sorted(list(hand) for hand in deal(2, 4)) == [[], [], [1], [2]]
+    assert sorted(list(hand) for hand in divide(9, 9)) == [[user] for user in range(1, 10)]
+    assert sorted(list(hand) for hand in divide(2, 4)) == [[], [], [1], [2]]
 
 
 def test_a_hand_is_told_by_its_rule() -> None:
     """In steps of a quarter of the circle users 1 to 7 have the places 1, 2, 3, 0, 1, 2, 3 quarters on."""
     quarter = CIRCLE // 4
-    assert list(Hand(7, quarter, 0, quarter)) == [4]
-    assert list(Hand(7, quarter, quarter, 2 * quarter + 1)) == [1, 2, 5, 6]
-    assert list(Hand(7, 1, 3, 6)) == [3, 4, 5]
-    assert list(Hand(7, 1, 5, 5)) == []
+    assert list(Assignment(7, quarter, 0, quarter)) == [4]
+    assert list(Assignment(7, quarter, quarter, 2 * quarter + 1)) == [1, 2, 5, 6]
+    assert list(Assignment(7, 1, 3, 6)) == [3, 4, 5]
+    assert list(Assignment(7, 1, 5, 5)) == []
 
 
 @pytest.mark.parametrize("nobody", [0, -1, 8, CIRCLE + 1, "1", 1.5, None])
 def test_only_users_are_in_a_hand(nobody: object) -> None:
     """The rule could be applied to other numbers, too."""
-    (everybody,) = deal(7, 1)
+    (everybody,) = divide(7, 1)
     assert list(everybody) == [1, 2, 3, 4, 5, 6, 7]
     assert nobody not in everybody

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadsim.engine.abort import FEWEST_TASKS, Hopeless
+from loadsim.engine.abort import FEWEST_TASKS, AbortCheck
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.abort import AbortOn
 
@@ -27,7 +27,7 @@ Course = Callable[[int], LiveSnapshot]
 
 def ended(abort_on: AbortOn, course: Course, seconds: int = 100) -> tuple[int, str] | None:
     """The second in which it is called hopeless, and why; None when it never is."""
-    hopeless = Hopeless(abort_on, USERS)
+    hopeless = AbortCheck(abort_on, USERS)
     for second in range(seconds):
         if why := hopeless.judge(course(second)):
             return second, why

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
-from loadsim.cluster.build_fingerprint import software
-from loadsim.cluster.channel import FROM_A_MACHINE, MachineChannel
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.cluster.channel import FROM_A_MACHINE, WorkerChannel
 from loadsim.cluster.placement import fit_clients
 from loadsim.cluster.prepare import FROM_A_PREPARER
-from loadsim.cluster.reliable_channel import Link, lines_in
+from loadsim.cluster.reliable_channel import ReliableChannel, lines_in
 from loadsim.dryrun import plan_cache
 from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, decode
 from loadsim.engine.snapshot import read_snapshot
@@ -31,7 +31,7 @@ from loadsim.timinglog.json_checks import Check
 from loadsim.timinglog.planned_load import PlannedLoad
 
 Capture = pytest.CaptureFixture[str]
-SOFTWARE = software()
+SOFTWARE = build_fingerprint()
 
 SOUND: dict[str, Any] = {
     "name": "own",
@@ -379,7 +379,7 @@ def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Mapping
 @given(line=st.binary(max_size=30) | st.sampled_from([b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"]))
 def test_any_bytes_are_a_line_or_refused(line: bytes) -> None:
     """Any bytes are a line of the control protocol or of a link, or a `ValueError`."""
-    for read in (lambda: decode(line, FROM_A_MACHINE), lambda: Link(lambda _: None).receive(line)):
+    for read in (lambda: decode(line, FROM_A_MACHINE), lambda: ReliableChannel(lambda _: None).receive(line)):
         with suppress(ValueError):
             read()
 
@@ -394,7 +394,7 @@ def test_messages_of_a_connection_are_lists_of_lines(message: Any) -> None:
 def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
     """Nothing of it comes to the run."""
     for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"failed": 1}\n', b'1 {"ready": "x"}\n'):
-        channel = MachineChannel()
+        channel = WorkerChannel()
         with pytest.raises(ValueError, match="control protocol: "):
             channel.link.receive(line)
         assert channel.ended is None

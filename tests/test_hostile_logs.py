@@ -36,7 +36,7 @@ from timing_samples import HEADER as SAMPLE_HEADER
 from loadsim.analysis.criteria import OLDER
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
-from loadsim.model.partition import Hand
+from loadsim.model.partition import Assignment
 from loadsim.timinglog import container, log_schema
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import read_log, write_log
@@ -415,4 +415,4 @@ def test_the_first_user_of_an_older_log_may_be_missing(tmp_path: Path) -> None:
     log = read_log(write_engine(tmp_path / "c1.0.tlog", hand=None, first_user=None))
     assert log.sources[0].hand is None
     log = read_log(write_engine(tmp_path / "c1.1.tlog", hand=None, first_user=5))
-    assert log.sources[0].hand == Hand(6, 1, 5, 7)
+    assert log.sources[0].hand == Assignment(6, 1, 5, 7)

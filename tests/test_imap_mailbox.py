@@ -17,11 +17,11 @@ from imap_script import PATIENCE_S, Ear, Peer, playing
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.message_tag import Evidence, body_digest
-from loadsim.model.ports import INBOX, SUPPORT, Account, ClientModule, Endpoint, Flag, Mailbox, Part, Structure
-from loadsim.protocols.imap import open_module
+from loadsim.model.message_tag import MessageTag, body_digest
+from loadsim.model.ports import INBOX, SUPPORT, Account, Driver, Endpoint, Flag, Mailbox, Part, Structure
+from loadsim.protocols.imap import open_driver
 from loadsim.protocols.imap.mailbox import FolderStatus, ImapMailbox, Ref
-from loadsim.protocols.imap.new_mail import Arrivals
+from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import structure_of, text_of
 from loadsim.protocols.imap.responses import Fetched, Leaf, Multipart
 from loadsim.protocols.imap.session import ImapSession
@@ -41,9 +41,9 @@ def message(number: int, subject: str = "hello", evidence: bool = True, body: by
     return head.encode() + b"\r\n" + body
 
 
-def evidence_of(number: int, body: bytes = b"text\r\n") -> Evidence:
+def evidence_of(number: int, body: bytes = b"text\r\n") -> MessageTag:
     """What `message` carries."""
-    return Evidence("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
+    return MessageTag("initial", 1, f"n1.{number}", "text-1k", 1_700_000_000_000_000, body_digest(body))
 
 
 class Site:
@@ -501,8 +501,8 @@ def test_the_module_composes_a_session(embedded_site: Site) -> None:
     account = embedded_site.user()
 
     async def work() -> None:
-        module = open_module(embedded_site.server.services)
-        assert isinstance(module, ClientModule)
+        module = open_driver(embedded_site.server.services)
+        assert isinstance(module, Driver)
         assert (module.name, module.supports) == ("imap", SUPPORT)
         ear = Ear()
         session = module.session(account, ear)
@@ -896,7 +896,7 @@ def test_a_log_off_without_an_answer_is_none_the_worse() -> None:
 @given(st.lists(st.sampled_from(["arrive", "arrive", "leave", "open", "fetch", "remove"]), max_size=40))
 def test_each_arrival_is_announced_once(events: list[str]) -> None:
     """Whatever happens in whatever order: announcements add up to what arrived, where UIDs have no gaps."""
-    arrivals = Arrivals()
+    arrivals = NewMailAnnouncements()
     uids: list[int] = []
     numbers = count(1)
     announced = arrived = arrivals.opened(0, 1)
@@ -925,7 +925,7 @@ def test_each_arrival_is_announced_once(events: list[str]) -> None:
 
 def test_gaps_and_removals_are_told_apart() -> None:
     """UIDNEXT with gaps announces no more than came; arrivals hidden by removals announce one; no UIDNEXT: the growth."""
-    arrivals = Arrivals()
+    arrivals = NewMailAnnouncements()
     assert arrivals.opened(10, 100) == 0
     arrivals.left(10)
     assert arrivals.opened(12, 150) == 2

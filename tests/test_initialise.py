@@ -30,7 +30,7 @@ from provisioning import (
 from loadsim.cli import init
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
-from loadsim.model.message_tag import Evidence
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload
@@ -389,12 +389,12 @@ def test_in_memory_users_need_no_server() -> None:
 class Lying:
     """A message in a folder, for the rule alone."""
 
-    def __init__(self, ref: MessageRef, evidence: Evidence, flags: frozenset[str]) -> None:
+    def __init__(self, ref: MessageRef, evidence: MessageTag, flags: frozenset[str]) -> None:
         self.ref, self.evidence, self.flags = ref, evidence, flags
 
 
-def _evidence(number: int) -> Evidence:
-    return Evidence("initial", 1, f"i{number}", "ups1K", 0, "0" * 16)
+def _evidence(number: int) -> MessageTag:
+    return MessageTag("initial", 1, f"i{number}", "ups1K", 0, "0" * 16)
 
 
 @settings(deadline=None, max_examples=200)

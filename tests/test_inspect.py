@@ -13,7 +13,7 @@ from mailservers import DOMAIN, StartDovecotPostfix, idling, inbox, numbered_acc
 from provisioning import own_message
 
 from loadsim.errors import ServerRefused
-from loadsim.model.message_tag import Evidence, vouched
+from loadsim.model.message_tag import MessageTag, vouched
 from loadsim.model.ports import INBOX, Account, Part, Provisioning, Structure
 from loadsim.provisioning.clean import Cleaned, clean_mailbox
 from loadsim.provisioning.inspect import LARGEST_HEADER_BYTES, returns_ours
@@ -21,7 +21,7 @@ from loadsim.provisioning.sessions import visit
 
 REPORT = b'Content-Type: multipart/report; boundary="b"; report-type=delivery-status\r\n\r\n'
 RETURNED = own_message(1).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-EVIDENCE = Evidence("r1", 2, "n2.1", "ups1K", 1, "0" * 16)
+EVIDENCE = MessageTag("r1", 2, "n2.1", "ups1K", 1, "0" * 16)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from bench.coverage import MOODS, SERVICES, Cell, Mood, simulate
 from loadsim.analysis.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
 from loadsim.analysis.score import percentile
 from loadsim.analysis.student import one_critical_t
-from loadsim.analysis.time_bins import Hits, excess, in_order, slot_of, slots_in, slow_and_all
+from loadsim.analysis.time_bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
 
 SIMULATED = 100
 WINDOW_S = 3600
@@ -31,7 +31,7 @@ def hits_of(
     window_s: tuple[float, float],
 ) -> Hits:
     """The hits of a task, as the records of a window would give them."""
-    return Hits(task, weight, *in_order(took_us, slot_of(due_us, window_s)))
+    return Hits(task, weight, *in_order(took_us, bin_of(due_us, window_s)))
 
 
 def autoregressive(random: np.random.Generator, length: int, correlation: float) -> NDArray[np.float64]:
@@ -240,11 +240,11 @@ def test_an_end_beyond_all_hits_is_no_end() -> None:
 )
 def test_a_window_has_a_slot_for_each_second(window_s: tuple[float, float], slots: int) -> None:
     """At most 500; the first and the last instant lie in the first and the last of them."""
-    assert slots_in(window_s) == slots
+    assert bins_in(window_s) == slots
     ends_us = np.array([window_s[0] * 1e6, window_s[1] * 1e6 - 1]).astype(np.int64)
-    assert slot_of(ends_us, window_s).tolist() == [0, max(slots - 1, 0)]
+    assert bin_of(ends_us, window_s).tolist() == [0, max(slots - 1, 0)]
     outside_us = np.array([window_s[0] * 1e6 - 5e6, window_s[1] * 1e6 + 5e6]).astype(np.int64)
-    assert slot_of(outside_us, window_s).tolist() == [0, max(slots - 1, 0)]
+    assert bin_of(outside_us, window_s).tolist() == [0, max(slots - 1, 0)]
 
 
 @given(

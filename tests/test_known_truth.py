@@ -22,7 +22,7 @@ from loadsim.engine.event_log import Events
 from loadsim.model.ports import CALENDAR, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.registry import open_modules
+from loadsim.protocols.registry import open_drivers
 from loadsim.timinglog.writer import TimingLogWriter
 
 REPEATS = 3
@@ -132,7 +132,7 @@ async def real_run(scenario: Scenario, services: Services, users: Sequence[int],
     engine = Engine(
         workload=workload,
         users=users,
-        modules=open_modules(workload, contents(), services),
+        modules=open_drivers(workload, contents(), services),
         contents=contents(),
         recorder=writer,
         events=Events(io.StringIO()),

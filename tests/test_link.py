@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.cluster.reliable_channel import UNHEARD_LINES, Link
+from loadsim.cluster.reliable_channel import UNHEARD_LINES, ReliableChannel
 
 
 class Ends:
@@ -16,7 +16,7 @@ class Ends:
 
     def __init__(self) -> None:
         self.heard: tuple[list[bytes], list[bytes]] = ([], [])
-        self.ends = (Link(self.heard[0].append), Link(self.heard[1].append))
+        self.ends = (ReliableChannel(self.heard[0].append), ReliableChannel(self.heard[1].append))
         self.ways: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # to each end
 
     def connect(self, late: tuple[int, int] = (0, 0)) -> None:

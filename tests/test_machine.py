@@ -25,9 +25,9 @@ from patience import PATIENCE_S
 from timing_samples import HEADER
 from virtual_runs import NOWHERE, quiet, scenario_of
 
-from loadsim.cluster.channel import MachineChannel
+from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.reliable_channel import BEAT_S
-from loadsim.cluster.share import Share, understood
+from loadsim.cluster.share import WorkerAssignment, fingerprints
 from loadsim.cluster.worker_directory import (
     COMPLAINTS_NAME,
     EVENTS_NAME,
@@ -35,17 +35,17 @@ from loadsim.cluster.worker_directory import (
     MACHINE,
     SOCKET_NAME,
     lives,
-    start_machine,
+    start_worker,
 )
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import Alone, decode
-from loadsim.engine.coordinator import Part, Pool
+from loadsim.engine.control import StandaloneControl, decode
+from loadsim.engine.coordinator import Coordinator, Part
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.losses import OnLoss
-from loadsim.model.partition import deal
+from loadsim.model.partition import divide
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, load_scenario
@@ -61,10 +61,10 @@ PASSWORD = "hush-hush"
 AGENT = """
 import asyncio, os, sys
 from pathlib import Path
-from loadsim.cluster.worker_directory import connect, start_machine
+from loadsim.cluster.worker_directory import connect, start_worker
 async def main(place):
     if not place.exists():
-        process = start_machine(place)
+        process = start_worker(place)
     reader, writer = await connect(place)
     loop = asyncio.get_running_loop()
     from_station = asyncio.StreamReader(limit=1 << 26)
@@ -83,10 +83,10 @@ asyncio.run(main(Path(sys.argv[1])))
 class Client:
     """A client machine: a place for a machine process, its agent, and the station's channel to it by that agent."""
 
-    def __init__(self, place: Path, share: Share) -> None:
+    def __init__(self, place: Path, share: WorkerAssignment) -> None:
         self.place = place / share.name
         self.share = share
-        self.channel = MachineChannel()
+        self.channel = WorkerChannel()
         self.agent: asyncio.subprocess.Process | None = None
         self.agents = 0  # how many there were
         self.most_agents = 2
@@ -153,7 +153,7 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
 
     async def main() -> None:
         shares = [client.share for client in clients]
-        pool = Pool(shares, Events(out), watch, Alone(MonotonicClock(), 0.5), open_channel)
+        pool = Coordinator(shares, Events(out), watch, StandaloneControl(MonotonicClock(), 0.5), open_channel)
         try:
             await asyncio.wait_for(pool.run(), PATIENCE_S)
         finally:
@@ -175,7 +175,7 @@ class Agreed:
         engines: Mapping[str, int],
         on_control_loss: OnLoss = "continue",
     ) -> None:
-        hands = deal(scenario.users, sum(engines.values()))
+        hands = divide(scenario.users, sum(engines.values()))
         header = HEADER | {
             "users": scenario.users,
             "scenario_digest": scenario.digest(),
@@ -185,8 +185,8 @@ class Agreed:
         self.clients = []
         for name, number in engines.items():
             mine = [hands.pop(0) for _ in range(number)]
-            ours = understood(workload, sorted(chain.from_iterable(mine)))
-            share = Share(scenario, services, name, mine, header, ours, on_control_loss, CONTROL_LIMIT_S)
+            ours = fingerprints(workload, sorted(chain.from_iterable(mine)))
+            share = WorkerAssignment(scenario, services, name, mine, header, ours, on_control_loss, CONTROL_LIMIT_S)
             self.clients.append(Client(place, share))
 
 
@@ -332,7 +332,7 @@ def test_a_machine_that_understands_something_else_is_refused(tmp_path: Path) ->
     """Whatever the station makes of it, it finds out by itself. It is refused by name, and leaves nothing."""
     scenario = scenario_of(tmp_path / "s", (quiet(), 4))
     _, two = clients = Agreed(tmp_path, scenario, NOWHERE, {"one": 1, "two": 1}).clients
-    two.share = replace(two.share, understood=replace(two.share.understood, plan="other"))
+    two.share = replace(two.share, fingerprints=replace(two.share.fingerprints, plan="other"))
     with pytest.raises(ConfigError, match=r"^client two: digest of the plan: expected the station's, other, found"):
         station(clients)
     assert not two.place.exists()
@@ -342,13 +342,13 @@ def test_a_machine_process_lives_where_nobody_else_gets_in(tmp_path: Path) -> No
     """Its directory is its owner's alone, and so is its socket; a directory into which others get is refused."""
     place = tmp_path / ("long" * 40) / "client"  # no socket's path could be as long
     place.parent.mkdir()
-    process = start_machine(place)
+    process = start_worker(place)
     try:
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (place, place / SOCKET_NAME)]
         assert modes == [0o700, 0o600]
         assert lives(place)
         with pytest.raises(ConfigError, match=r"expected a place for a machine process, found: .*exists"):
-            start_machine(place)
+            start_worker(place)
     finally:
         process.kill()
         process.wait()
@@ -363,7 +363,7 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     """What a machine is told is what the station has; its users are those of all its engines."""
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
-    assert Share.decode(decode(one.encode())[1]) == one
+    assert WorkerAssignment.decode(decode(one.encode())[1]) == one
     assert set(one.hand) == {user for hand in one.hands for user in hand}
     assert sorted([*one.hand, *two.hand]) == list(range(1, 101))
     assert PASSWORD not in repr(one)
@@ -381,7 +381,7 @@ def test_nothing_of_dask_is_where_load_is_made() -> None:
 
 def test_whether_a_frozen_machine_lives_is_known_at_once(tmp_path: Path) -> None:
     """It takes no connection any more, however many ask; nor does its end need any."""
-    process = start_machine(tmp_path / "run-1")
+    process = start_worker(tmp_path / "run-1")
     try:
         process.send_signal(signal.SIGSTOP)
         assert [lives(tmp_path / "run-1") for _ in range(200)] == [True] * 200

@@ -16,7 +16,7 @@ from loadsim.analysis.planned_mail import planned_mail
 from loadsim.analysis.recorded_run import RecordedRun, read_run
 from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
-from loadsim.model.partition import deal
+from loadsim.model.partition import divide
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.report.document import Table
 from loadsim.report.mail_flow import mail_blocks
@@ -68,7 +68,7 @@ def test_the_plan_has_what_a_whole_run_sends(lived: Lived) -> None:
 
 def test_only_the_users_whose_logs_there_are_count(lived: Lived) -> None:
     """Of one engine of two, what its users were to send."""
-    hand = deal(12, 2)[1]
+    hand = divide(12, 2)[1]
     run = recorded(lived, sources=(replace(lived.log.sources[0], hand=hand),))
     found = planned_mail(run)
     assert found is not None

@@ -16,7 +16,7 @@ from provisioning import FOREIGN, USERS, WANTED_FOLDERS, Lab, lab_maker, quoted,
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.model.message_tag import INITIAL_RUN, Evidence, body_digest, initial_id
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import INBOX, Account, Flag
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning import manifest
@@ -41,7 +41,7 @@ def body_of(message: bytes) -> bytes:
 def claiming(body: bytes, account: Account = OWNER, digest: str | None = None) -> bytes:
     """A message with all marks of a manifest of this account, as anybody can write it, and this body."""
     name = initial_id(account.number, manifest.FOLDER, 0)
-    evidence = Evidence(INITIAL_RUN, account.number, name, manifest.KIND, 0, digest or body_digest(body))
+    evidence = MessageTag(INITIAL_RUN, account.number, name, manifest.KIND, 0, digest or body_digest(body))
     return (
         f"From: {account.address}\r\nTo: {account.address}\r\nSubject: Folders\r\n"
         f"Message-ID: <{name}.{INITIAL_RUN}@{DOMAIN}>\r\nX-LoadSim: {evidence.header()}\r\n"
@@ -75,10 +75,10 @@ def test_what_is_composed_is_accepted() -> None:
 )
 def test_a_manifest_needs_its_account_and_key(other: Account) -> None:
     """Neither in another account nor with another key."""
-    with pytest.raises(manifest.Unaccepted, match="signature"):
+    with pytest.raises(manifest.RejectedManifest, match="signature"):
         manifest.parse(body_of(manifest.compose(OWNER, OURS)[1]), other)
     if other.address == OWNER.address:
-        with pytest.raises(manifest.Unaccepted, match="signature"):
+        with pytest.raises(manifest.RejectedManifest, match="signature"):
             manifest.parse(body_of(manifest.compose(other, OURS)[1]), OWNER)
 
 
@@ -87,7 +87,7 @@ def test_a_change_of_the_names_breaks_the_signature() -> None:
     for names in (OURS | {"Folder 03"}, OURS - {"Folder 01"}):
         document = json.loads(body_of(manifest.compose(OWNER, OURS)[1]))
         document["folders"] = sorted(names)
-        with pytest.raises(manifest.Unaccepted, match="signature"):
+        with pytest.raises(manifest.RejectedManifest, match="signature"):
             manifest.parse(json.dumps(document).encode(), OWNER)
 
 
@@ -99,7 +99,7 @@ FOREIGN_NAMES = (*FOREIGN_NAMES, "Folder 01/x", "Folder 01\r\n", "Folder \u0661\
 def test_names_that_no_profile_has_are_not_accepted(name: str) -> None:
     """Signed or not."""
     for body in (unsigned("Folder 01", name), body_of(manifest.compose(OWNER, ["Folder 01", name])[1])):
-        with pytest.raises(manifest.Unaccepted, match="no profile"):
+        with pytest.raises(manifest.RejectedManifest, match="no profile"):
             manifest.parse(body, OWNER)
 
 
@@ -132,7 +132,7 @@ ODD = {
 @pytest.mark.parametrize("body", ODD.values(), ids=ODD.keys())
 def test_odd_contents_are_not_accepted(body: bytes) -> None:
     """One line says what was expected, and quotes nothing."""
-    with pytest.raises(manifest.Unaccepted) as said:
+    with pytest.raises(manifest.RejectedManifest) as said:
         manifest.parse(body, OWNER)
     assert len(str(said.value)) < 120
     assert str(said.value).isprintable()
@@ -155,7 +155,7 @@ def test_no_contents_are_signed_by_chance(body: bytes) -> None:
     """Anything at all is accepted as unsigned with names of ours, or not accepted."""
     try:
         names, signed = manifest.parse(body, OWNER)
-    except manifest.Unaccepted:
+    except manifest.RejectedManifest:
         return
     assert not signed
     assert all(name in OURS or name.startswith("Folder ") for name in names)

@@ -24,14 +24,14 @@ from loadsim.engine.internal_errors import EVENTS_A_PLACE
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import FakeMailbox, FakeModule, FakeSubmission, Fault
+from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
 from loadsim.report.document import Table
 from loadsim.timinglog.merge import merge, truncate
 from loadsim.timinglog.reader import write_log
 from loadsim.timinglog.records import OUTCOME
 from loadsim.timinglog.writer import MOST_ERRORS, OTHER, TimingLogWriter
 from loadsim.users.inbox import Inbox
-from loadsim.users.pending import Agenda
+from loadsim.users.pending import PendingActivities
 from loadsim.users.user import User
 
 SECRET = "s3cret contents"
@@ -139,17 +139,17 @@ def test_no_memory_is_a_shortage(tmp_path: Path, error: type[Exception], kind: s
 
 def test_an_error_in_a_watch_ends_its_session_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in no task's record, and invalid all the same."""
-    watch = FakeMailbox.watch
+    watch = InMemoryMailbox.watch
     calls = Counter[int]()
 
-    async def broken(mailbox: FakeMailbox) -> None:
+    async def broken(mailbox: InMemoryMailbox) -> None:
         user = mailbox._account.number
         calls[user] += 1
         if user == 1 and calls[user] == 3:
             raise KeyError(SECRET)
         await watch(mailbox)
 
-    monkeypatch.setattr(FakeMailbox, "watch", broken)
+    monkeypatch.setattr(InMemoryMailbox, "watch", broken)
     lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path)
     assert lived.failure is None
     assert lived.tape.told["ended"] == "completed"
@@ -197,7 +197,7 @@ def test_a_task_whose_session_we_broke_is_not_the_servers_failure(
 ) -> None:
     """The command under way fails as the connection is given up; it is recorded as ours."""
 
-    async def during(engine: Engine, module: FakeModule) -> None:
+    async def during(engine: Engine, module: InMemoryDriver) -> None:
         user = engine.users[0]
         while user.performing != "BROWSE":  # noqa: ASYNC110 - in virtual time
             await asyncio.sleep(0.01)
@@ -218,7 +218,7 @@ def test_a_task_whose_session_we_broke_is_not_the_servers_failure(
 
 def test_a_user_whose_own_state_is_broken_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost by the generator; what was due until the end is skipped, and the others go on to it."""
-    breaking("go_on", Agenda, monkeypatch, lambda agenda: agenda._user.number == 1 and agenda._begun > 50)
+    breaking("go_on", PendingActivities, monkeypatch, lambda agenda: agenda._user.number == 1 and agenda._begun > 50)
     lived = live(scenario_of(tmp_path, (SENDER, 3)), tmp_path)
     assert lived.failure is None
     assert lived.tape.told["ended"] == "completed"
@@ -268,7 +268,7 @@ def test_events_about_one_error_are_bounded(tmp_path: Path) -> None:
 def test_an_error_in_a_callback_of_the_loop_is_in_the_verdict(tmp_path: Path) -> None:
     """It is not only a line on standard error, which nobody reads."""
 
-    async def during(_: Engine, __: FakeModule) -> None:
+    async def during(_: Engine, __: InMemoryDriver) -> None:
         await asyncio.sleep(10)
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
 
@@ -284,7 +284,7 @@ def test_what_a_network_does_to_a_callback_is_no_fault_of_ours(
 ) -> None:
     """Other errors in callbacks are logged by asyncio, as before."""
 
-    async def during(_: Engine, __: FakeModule) -> None:
+    async def during(_: Engine, __: InMemoryDriver) -> None:
         def broken() -> None:
             raise ConnectionResetError(errno.ECONNRESET, "reset")
 
@@ -323,7 +323,7 @@ def test_a_plan_does_not_swallow_a_bug(tmp_path: Path, monkeypatch: pytest.Monke
     async def broken(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(FakeSubmission, "send", broken)
+    monkeypatch.setattr(InMemorySubmission, "send", broken)
     with pytest.raises(ExceptionGroup) as raised:
         plan_users(scenario_of(tmp_path, (SENDER, 2)), 0, 1, None)
     assert raised.value.subgroup(ZeroDivisionError) is not None

@@ -28,7 +28,7 @@ from loadsim.dryrun.plan_cache import cached, keep, planned_load
 from loadsim.dryrun.tally import Tally
 from loadsim.errors import LogError
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.protocols.in_memory import FakeModule
+from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
 from loadsim.timinglog.reader import TimingLog
@@ -412,7 +412,7 @@ def test_mail_that_is_lost_is_load_that_is_not_made(tmp_path: Path) -> None:
     """A server that loses all mail has nothing to read but what lay there, and nothing in the log failed for it."""
     scenario = virtual(tmp_path)
 
-    def losing(module: FakeModule) -> FakeModule:
+    def losing(module: InMemoryDriver) -> InMemoryDriver:
         module.post = lambda mail, users: None
         return module
 

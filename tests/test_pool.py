@@ -16,18 +16,18 @@ import pytest
 from patience import PATIENCE_S
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
-from loadsim.cluster.channel import MachineChannel
+from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine import coordinator
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import Control, decode, encode
-from loadsim.engine.coordinator import Part, Pool, engines_for
+from loadsim.engine.coordinator import Coordinator, Part, engines_for
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.model.partition import CIRCLE, Hand
+from loadsim.model.partition import CIRCLE, Assignment
 
 SCRIPTED = """
 import json, os, signal, sys, time
@@ -65,11 +65,11 @@ GOOD = ON + FINISHED + "snapshot('drain')" + DRAINED
 class Conducted:
     """A pool of scripted engines, and what came of it."""
 
-    def __init__(self, place: Path, *acts: str, hands: Sequence[Hand] = ()) -> None:
+    def __init__(self, place: Path, *acts: str, hands: Sequence[Assignment] = ()) -> None:
         """An engine for each act, with two users: consecutive ones, unless `hands` say who."""
         users = 2 * len(acts)
         scenario = scenario_of(place / "scenario", (QUIET, users))
-        hands = hands or [Hand(users, 1, first, first + 2) for first in range(1, users, 2)]
+        hands = hands or [Assignment(users, 1, first, first + 2) for first in range(1, users, 2)]
         self.begins = [
             Begin(scenario, NOWHERE, hand, str(place / f"{at}"), {"engine": str(at), "acts": act})
             for at, (act, hand) in enumerate(zip(acts, hands, strict=True), 1)
@@ -77,7 +77,7 @@ class Conducted:
         self.out = io.StringIO()
         self.snapshots: list[LiveSnapshot] = []
         self.watch = self.snapshots.append
-        self.pool: Pool | None = None
+        self.pool: Coordinator | None = None
         self.gave_up: list[str] = []
 
     def run(self, stop: bool = False, control: Callable[[], Control] | None = None) -> Conducted:
@@ -85,7 +85,7 @@ class Conducted:
 
         async def main() -> None:
             above = control() if control else None
-            self.pool = Pool(self.begins, Events(self.out), self.watch, above, open_channel=scripted_engine)
+            self.pool = Coordinator(self.begins, Events(self.out), self.watch, above, open_channel=scripted_engine)
             if stop:
                 asyncio.get_running_loop().call_soon(self.pool.stop)
             await asyncio.wait_for(self.pool.run(), PATIENCE_S)
@@ -119,7 +119,7 @@ def test_engines_begin_together(tmp_path: Path) -> None:
 
 def test_mail_is_told_to_its_recipients_engine_alone(tmp_path: Path) -> None:
     """Users 1 and 5 are of the first engine, 2 and 6 of the second, 3 of the third, which need not hear of others'."""
-    hands = [Hand(6, CIRCLE // 4, at * CIRCLE // 4, (at + 1) * CIRCLE // 4) for at in (1, 2, 3)]
+    hands = [Assignment(6, CIRCLE // 4, at * CIRCLE // 4, (at + 1) * CIRCLE // 4) for at in (1, 2, 3)]
     sends = ON + "say(accepted=[['a', 2], ['b', 1], ['c', 6]]); hear('accepted'); "
     sends += FINISHED + "snapshot('drain', 0, 1)"
     sees = ON + "n = len(hear('accepted')); " + FINISHED + "snapshot('drain', 0, n)"
@@ -220,17 +220,17 @@ def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> None:
     """Before the log-on one that may take minutes to be ready is lost after some seconds, if it does not beat."""
-    users = [Hand(4, 1, 1, 3), Hand(4, 1, 3, 5)]
+    users = [Assignment(4, 1, 1, 3), Assignment(4, 1, 3, 5)]
     scenario = scenario_of(tmp_path / "scenario", (QUIET, 4))
     parts = [Begin(scenario, NOWHERE, hand, "", {"engine": str(at)}) for at, hand in enumerate(users, 1)]
     out, lost_at_s = io.StringIO(), []
     ways: dict[str, list[bytes]] = {}
 
     async def live(clock: LoopClock) -> None:
-        channels: dict[str, MachineChannel] = {}
+        channels: dict[str, WorkerChannel] = {}
 
         async def open_channel(part: Part) -> Channel:
-            channel = channels[part.name] = MachineChannel()
+            channel = channels[part.name] = WorkerChannel()
             channel.link.attach(ways.setdefault(part.name, []).append)
             channel.link.receive(b"heard 0\n")
             return channel
@@ -249,7 +249,7 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
                     channels["1"].link.receive(b'2 {"over":true}\n')
 
         beating = asyncio.create_task(beat())
-        await Pool(parts, Events(out), lambda _: None, open_channel=open_channel).run()
+        await Coordinator(parts, Events(out), lambda _: None, open_channel=open_channel).run()
         beating.cancel()
 
     run_virtual(live)
@@ -345,7 +345,7 @@ def test_messages_survive_the_line() -> None:
 def test_a_beginning_shows_no_password(tmp_path: Path) -> None:
     """It carries them, for whoever unpacks it, but does not show them."""
     scenario = scenario_of(tmp_path, (QUIET, 2), accounts={"user": "u{index}", "password": "hush-{index}"})
-    begin = Begin(scenario, NOWHERE, Hand(2, 1, 1, 3), "x", {"engine": "1"})
+    begin = Begin(scenario, NOWHERE, Assignment(2, 1, 1, 3), "x", {"engine": "1"})
     assert b"hush" not in begin.encode()
     assert "hush" not in repr(begin)
     assert Begin.decode(decode(begin.encode())[1]) == begin

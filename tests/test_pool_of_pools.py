@@ -17,13 +17,13 @@ from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel
 from loadsim.engine.control import decode, encode
-from loadsim.engine.coordinator import Part, Pool
+from loadsim.engine.coordinator import Coordinator, Part
 from loadsim.engine.event_log import Events
-from loadsim.engine.participant import Leader, Told
+from loadsim.engine.participant import EventForwarder, RemoteControl
 from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import RunInvalid
-from loadsim.model.partition import Hand
+from loadsim.model.partition import Assignment
 
 AHEAD_NS = 3600 * 10**9
 
@@ -34,14 +34,14 @@ class Machine:
     def __init__(self, place: Path, name: str, first: int, users: int, acts: Sequence[str], ahead_ns: int = 0) -> None:
         """Two users for each act, from user `first` on."""
         self.name = name
-        self.hand = Hand(users, 1, first, first + 2 * len(acts))
+        self.hand = Assignment(users, 1, first, first + 2 * len(acts))
         self.ahead_ns = ahead_ns
         scenario = scenario_of(place / "scenario", (QUIET, users))
         self.begins = [
             Begin(
                 scenario,
                 NOWHERE,
-                Hand(users, 1, first + 2 * at, first + 2 * at + 2),
+                Assignment(users, 1, first + 2 * at, first + 2 * at + 2),
                 str(place / f"{name}.{at + 1}"),
                 {"engine": str(at + 1), "acts": act},
             )
@@ -87,9 +87,9 @@ class Machine:
 
     async def open(self) -> Channel:
         self._said: asyncio.Queue[bytes] = asyncio.Queue()
-        self._leader = Leader(self._say)
-        told: Any = Told(self._leader, client=self.name)
-        self._pool = Pool(self.begins, Events(told), self._leader.watch, self._leader, scripted_engine)
+        self._leader = RemoteControl(self._say)
+        told: Any = EventForwarder(self._leader, client=self.name)
+        self._pool = Coordinator(self.begins, Events(told), self._leader.watch, self._leader, scripted_engine)
         self._leader.led = self._pool
         self._life = asyncio.create_task(self._live())
         return self
@@ -135,7 +135,7 @@ def conduct(
         return await part.open()
 
     async def main() -> None:
-        station = Pool(machines, Events(out), watch, open_channel=open_channel)
+        station = Coordinator(machines, Events(out), watch, open_channel=open_channel)
         if stop:
             asyncio.get_running_loop().call_soon(station.stop)
         await asyncio.wait_for(station.run(), PATIENCE_S)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern
-from loadsim.model.distribution import Spread
+from loadsim.model.distribution import Distribution
 from loadsim.model.population import DistributionLists, Population, distribution_lists, group_index, list_edges
 from loadsim.model.scenario import Lists, Scenario, load_scenario
 
-PUBLISHED = Spread(4, 10, 50)
+PUBLISHED = Distribution(4, 10, 50)
 """Compaq 1997, Table 1: minimum, average and maximum size of a distribution list."""
 
 
@@ -87,7 +87,7 @@ def test_lists_are_runs_that_cover_their_share(
     least: int, more: int, most: int, population: int, seed: int, cover: float
 ) -> None:
     """One list begins where the last ended, from user 1 to the covered share of the population, none empty."""
-    rule = Lists(None, cover, Spread(least, least + more, least + more + most), seed=seed)
+    rule = Lists(None, cover, Distribution(least, least + more, least + more + most), seed=seed)
     lists = lists_of(rule, population, population)
     assert [user for each in lists for user in each] == list(range(1, round(population * cover) + 1))
     assert all(len(each) >= 1 for each in lists)
@@ -114,8 +114,8 @@ def test_lists_stay_the_same_when_fewer_users_are_active(population: int, seed: 
 
 @pytest.mark.parametrize("count", [30, 300])
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("size", [PUBLISHED, Spread(2, 10, 20)])
-def test_lists_have_the_average_size(count: int, seed: int, size: Spread) -> None:
+@pytest.mark.parametrize("size", [PUBLISHED, Distribution(2, 10, 20)])
+def test_lists_have_the_average_size(count: int, seed: int, size: Distribution) -> None:
     """Already 30 lists have 10 members on average to within 10%, and 300 to within 2%.
 
     The golden ratio's steps leave no gap in [0, 1) that is longer than a few times 1 / count, so that the mean of

@@ -22,16 +22,16 @@ from test_run import loadsim, on, population_of, written
 
 import loadsim as package
 from loadsim.cli import BAD_INPUT
-from loadsim.cluster.build_fingerprint import software, sources_digest
+from loadsim.cluster.build_fingerprint import build_fingerprint, sources_digest
 from loadsim.cluster.prepare import INITIALISE, INSPECT, Preparation, Standing, together
-from loadsim.cluster.prepare_process import PREPARER, Errand
-from loadsim.cluster.share import Understood, understood
+from loadsim.cluster.prepare_process import PREPARER, PrepareRequest
+from loadsim.cluster.share import Fingerprints, fingerprints
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import encode
 from loadsim.engine.coordinator import READY_LIMIT_S
 from loadsim.errors import ConfigError
-from loadsim.model.partition import deal
+from loadsim.model.partition import divide
 from loadsim.model.scenario import load_scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.provisioning.initialise import Initialised, initialise, total
@@ -176,20 +176,23 @@ def test_where_all_stand_together() -> None:
 def test_what_both_must_understand_is_compared_field_by_field() -> None:
     """A plan of any of the client's users that differs is a difference, one of somebody else's is not."""
     workload = Workload(load_scenario("medium", ["topology.0.users=6"]))
-    ours = understood(workload, [2, 4])
+    ours = fingerprints(workload, [2, 4])
     assert ours.scenario == workload.scenario.digest()
     assert ours.start_state == workload.start_state_digest()
-    assert understood(workload, range(1, 7)).plan == plan_digest(workload)
-    ours.check(understood(Workload(workload.scenario), [2, 4]))
+    assert fingerprints(workload, range(1, 7)).plan == plan_digest(workload)
+    ours.check(fingerprints(Workload(workload.scenario), [2, 4]))
     for changes, said in (
-        ({"software": "loadsim 0"}, rf"^software: expected the station's, {software()[:8]}.*, found loadsim 0: is"),
+        (
+            {"software": "loadsim 0"},
+            rf"^software: expected the station's, {build_fingerprint()[:8]}.*, found loadsim 0: is",
+        ),
         ({"scenario": "x"}, "^digest of the scenario: expected the station's, .*, found x: is the software the same"),
         ({"start_state": None}, "^digest of the start state: expected .*, found None"),
-        ({"plan": understood(workload, [2, 5]).plan}, "^digest of the plan: expected the station's"),
+        ({"plan": fingerprints(workload, [2, 5]).plan}, "^digest of the plan: expected the station's"),
     ):
         with pytest.raises(ConfigError, match=said):
             ours.check(replace(ours, **changes))
-    assert [each.name for each in Understood.__dataclass_fields__.values()] == [
+    assert [each.name for each in Fingerprints.__dataclass_fields__.values()] == [
         "software",
         "scenario",
         "start_state",
@@ -201,10 +204,10 @@ def test_another_checkout_of_the_same_version_is_other_software(tmp_path: Path) 
     """A byte of any source, a name, or what stands in messages; not what Python has compiled."""
     copy = tmp_path / "loadsim"
     shutil.copytree(Path(package.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    assert software(copy) == software()
+    assert build_fingerprint(copy) == build_fingerprint()
     (copy / "__pycache__").mkdir()
     (copy / "__pycache__/draw.cpython-311.pyc").write_bytes(b"x")
-    assert software(copy) == software()
+    assert build_fingerprint(copy) == build_fingerprint()
     digests = {sources_digest(copy)}
     draw = copy / "model/draws.py"
     draw.write_bytes(draw.read_bytes() + b"#")
@@ -247,9 +250,9 @@ def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
     async def live() -> dict[str, Initialised]:
         channels: dict[str, tuple[Channel, int]] = {}
         try:
-            for name, hand in zip("ab", deal(3, 2), strict=True):
+            for name, hand in zip("ab", divide(3, 2), strict=True):
                 channel = await start_process(PREPARER)
-                channel.tell(Errand(many.scenario, many.services, hand, 2).encode())
+                channel.tell(PrepareRequest(many.scenario, many.services, hand, 2).encode())
                 channels[name] = channel, len(hand)
             async with asyncio.timeout(PATIENCE_S):
                 return await Preparation(channels, standings.append, PATIENCE_S).run(agree)

@@ -24,12 +24,12 @@ from virtual_runs import live, scenario_of
 
 from loadsim.cli.run import load_of
 from loadsim.engine.clock import LoopClock
-from loadsim.engine.control import Alone
+from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.protocols.fake_mail import Mail
-from loadsim.protocols.in_memory import FakeModule
+from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.runs.log_header import run_header
 
 TEXT = "a text"
@@ -190,10 +190,10 @@ HANG_S = 225
 HANGING = (6, 7, 8)
 
 
-class Broken(Alone):
+class Broken(StandaloneControl):
     """The engine's control, and all that its mail system does wrong: failures at random, too."""
 
-    def __init__(self, clock: LoopClock, module: FakeModule) -> None:
+    def __init__(self, clock: LoopClock, module: InMemoryDriver) -> None:
         super().__init__(clock)
         self._clock = clock
         self._module = module
@@ -212,7 +212,7 @@ class Broken(Alone):
         return start_ns
 
     def fault(self, user: int, name: str, number: int) -> TaskFailed | None:
-        """`FakeModule.fault`."""
+        """`InMemoryDriver.fault`."""
         at_s = self._at_s(self._clock.now_ns())
         in_outage = user <= OUT and OUTAGE_S[0] <= at_s < OUTAGE_S[1]
         if name.startswith("IMAP") and (in_outage or (user == SHUT_OUT and at_s >= SHUT_OUT_S)):
@@ -225,11 +225,11 @@ class Broken(Alone):
         return ServerSilent("no answer") if u < 0.013 else None
 
     def pace(self, user: int, _: str, at_ns: int, service_s: float) -> float:
-        """`FakeModule.pace`."""
+        """`InMemoryDriver.pace`."""
         return math.inf if user in HANGING and self._at_s(at_ns) > HANG_S else service_s
 
     def post(self, mail: Mail, users: Sequence[int]) -> None:
-        """`FakeModule.post`: some messages never arrive, and some twice."""
+        """`InMemoryDriver.post`: some messages never arrive, and some twice."""
         self._accepted += 1
         for _ in range(0 if self._accepted % 40 == 0 else 2 if self._accepted % 9 == 0 else 1):
             self._module.arrive(mail, users)
@@ -247,9 +247,9 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
         run={"day_length": "240s", "ramp_up": "1s", "warm_up": "60s", "window": "180s"},
         limits={"command": "20s", "grace": "5s", "drain": "20s"},
     )
-    modules: list[FakeModule] = []
+    modules: list[InMemoryDriver] = []
 
-    def kept(module: FakeModule) -> FakeModule:
+    def kept(module: InMemoryDriver) -> InMemoryDriver:
         modules.append(module)
         return module
 

@@ -27,7 +27,7 @@ from loadsim.model.ports import Endpoint, Services
 from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import SHORTAGES, again, failing_as, own_failure, shortage
 from loadsim.protocols.imap.wire import Wire as ImapWire
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 from loadsim.protocols.smtp.wire import Wire as SmtpWire
 
 (ACCOUNT,) = numbered_accounts(1)
@@ -51,7 +51,7 @@ def no_file_left() -> Iterator[None]:
 async def failures(protocol: str, services: Services) -> list[TaskFailed]:
     """The failures of a log-on and of a submission, and what the observer was told of the commands."""
     ear = Ear()
-    session = open_module(protocol, services).session(ACCOUNT, ear)
+    session = open_driver(protocol, services).session(ACCOUNT, ear)
     found = []
     async with asyncio.timeout(PATIENCE_S):
         for attempt in (session.mailbox.log_on, session.submission.check):
@@ -96,7 +96,7 @@ from pathlib import Path
 from imap_script import Ear
 from mailservers import numbered_accounts
 from loadsim.engine.event_loop import fastest_loop
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 from loadsim.errors import TaskFailed
 from loadsim.model.client import Client
 from loadsim.model.ports import Endpoint, Services
@@ -104,7 +104,7 @@ from loadsim.model.ports import Endpoint, Services
 async def live(port, protocol, submission, sources):
     endpoint = Endpoint("127.0.0.1", port)
     services = Client(submission, sources).using(Services(endpoint, endpoint))
-    session = open_module(protocol, services).session(numbered_accounts(1)[0], Ear())
+    session = open_driver(protocol, services).session(numbered_accounts(1)[0], Ear())
     found = []
     for attempt in (session.mailbox.log_on, session.submission.check):
         try:
@@ -228,7 +228,7 @@ def test_an_error_while_a_driver_reads_is_ours(
     async def live() -> None:
         told: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
-        session = open_module("imap", services).session(ACCOUNT, Ear())
+        session = open_driver("imap", services).session(ACCOUNT, Ear())
         attempt = session.mailbox.log_on if driver == "imap" else session.submission.check
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(GeneratorFailed, match="internal error: KeyError"):

@@ -27,14 +27,14 @@ from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.summary import summarise
 from loadsim.cli import scheduled_start_options
 from loadsim.cli.scheduled_start_options import common_run, start_from, told
-from loadsim.engine.control import Alone
+from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import Engine
-from loadsim.engine.scheduled_start import Agreed
+from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.errors import ConfigError, LogError
-from loadsim.model.partition import Slice, everybody
+from loadsim.model.partition import Slice, all_users
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload, plan_digest
-from loadsim.protocols.in_memory import FakeModule
+from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.mail_series import mail_series
 from loadsim.report.time_series import bins_of
 from loadsim.timinglog.merge import merge, read_logs
@@ -163,7 +163,7 @@ def test_engines_are_started_in_time_for_an_agreed_start(monkeypatch: pytest.Mon
         asyncio.run(scheduled_start_options.time_to_begin(passed, 1))
 
 
-def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, part: bool = True) -> Agreed:
+def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, part: bool = True) -> ScheduledStart:
     """What keeps a conducted pool to an instant."""
 
     def give_up(why: str) -> None:
@@ -171,7 +171,7 @@ def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, par
         assert conducted.pool is not None
         conducted.pool.stop()
 
-    return Agreed(start, work_s=work_s, part=part, give_up=give_up)
+    return ScheduledStart(start, work_s=work_s, part=part, give_up=give_up)
 
 
 def test_engines_start_at_the_instant_of_the_wall_clock(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_no_machine_says_that_all_is_delivered_where_others_send(part: bool) -> 
     """By itself it knows when its own users have seen everything."""
 
     async def ask() -> tuple[bool, bool]:
-        agreed = Agreed(NOW, work_s=0, part=part, give_up=lambda _: None)
+        agreed = ScheduledStart(NOW, work_s=0, part=part, give_up=lambda _: None)
         return agreed.all_delivered(0), agreed.all_delivered(1)
 
     assert asyncio.run(ask()) == (not part, False)
@@ -225,7 +225,7 @@ def test_who_is_not_on_at_the_instant_is_judged(tmp_path: Path) -> None:
     def judged(ahead_s: float) -> str | None:
         async def ask() -> str | None:
             at = datetime.now(UTC) + timedelta(seconds=ahead_s)
-            return Agreed(at, work_s=1, part=True, give_up=lambda _: None).judge(snapshot)
+            return ScheduledStart(at, work_s=1, part=True, give_up=lambda _: None).judge(snapshot)
 
         return asyncio.run(ask())
 
@@ -261,7 +261,7 @@ def planned(lived: Lived) -> dict[int, list[tuple[Any, ...]]]:
     return {user: sorted(each) for user, each in found.items()}
 
 
-async def mail_stays_out(users: list[int], _: Engine, module: FakeModule) -> None:
+async def mail_stays_out(users: list[int], _: Engine, module: InMemoryDriver) -> None:
     """Mail to users that are simulated elsewhere arrives there."""
     module.post = lambda mail, reached: module.arrive(mail, [user for user in reached if user in users])
 
@@ -288,7 +288,7 @@ def test_mail_of_other_machines_is_not_kept_account_of(tmp_path: Path) -> None:
     """Nobody will tell that it was accepted, nor hears that it was; mail between users of this machine is as ever."""
     elsewhere: list[tuple[str, int]] = []
 
-    class Hears(Alone):
+    class Hears(StandaloneControl):
         def accepted_elsewhere(self, message: str, user: int) -> None:
             elsewhere.append((message, user))
 
@@ -482,7 +482,7 @@ def test_two_slices_make_the_run_of_one_machine(embedded_server: StartEmbedded, 
     log = read_logs(places)
     engines = [source for source in log.sources if source.simulates]
     assert len({source.run for source in engines}) == 1
-    assert sorted(user for source in engines for user in source.hand or ()) == list(everybody(6))
+    assert sorted(user for source in engines for user in source.hand or ()) == list(all_users(6))
     assert len({source.client for source in engines}) == 2
     answer = loadsim("log", "answer", "--json", *places)
     score = json.loads(answer.stdout)

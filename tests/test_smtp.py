@@ -33,7 +33,7 @@ from smtp_peers import (
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services, Submission
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.tls import tls_context
@@ -542,5 +542,5 @@ def test_client_modules_submit_as_the_services_say(protocol: str) -> None:
     assert set(drivers) == set(SUBMISSIONS)
     for name, driver in drivers.items():
         services = Services(endpoint(143), endpoint(25), submission=name)
-        session = open_module(protocol, services).session(ACCOUNT, Observed())
+        session = open_driver(protocol, services).session(ACCOUNT, Observed())
         assert type(session.submission) is driver

@@ -16,7 +16,7 @@ from virtual_runs import chosen, live, quiet, scenario_of
 
 from loadsim.analysis.score import percentile
 from loadsim.engine.control import decode, encode
-from loadsim.engine.latency_histogram import BOUNDS_MS, LABELS, ServiceTimes, about_ms
+from loadsim.engine.latency_histogram import BOUNDS_MS, LABELS, LatencyHistogram, about_ms
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, Recent, Stretch, of_a_lost_engine, total
 from loadsim.errors import ServerRefused, ServerSilent
 
@@ -26,9 +26,9 @@ SENDER = quiet(new_mail={"per_day": 60, "recipients": 1})
 WORK = LiveSnapshot("work", 0.0, 4, 4, {}, 0, 0, 0.0)
 
 
-def times_of(services_ns: Iterable[int]) -> ServiceTimes:
+def times_of(services_ns: Iterable[int]) -> LatencyHistogram:
     """The buckets of these service times."""
-    times = ServiceTimes()
+    times = LatencyHistogram()
     for service_ns in services_ns:
         times.add(service_ns)
     return times

@@ -21,7 +21,7 @@ from loadsim.model.client import Client
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.connect import bound_socket
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.preflight import PORT_RANGE, check_ports, check_sources, too_few_ports
 
 ACCOUNTS = numbered_accounts(3)
@@ -75,7 +75,7 @@ async def relayed(behind: Endpoint, host: str) -> AsyncIterator[tuple[Relay, End
 
 async def visit(protocol: str, services: Services, account: Account) -> None:
     """Log on and off, and in between do as before a message is submitted."""
-    session = open_module(protocol, services).session(account, Ear())
+    session = open_driver(protocol, services).session(account, Ear())
     async with asyncio.timeout(PATIENCE_S):
         await session.mailbox.log_on()
         await session.submission.check()

@@ -15,7 +15,7 @@ from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
 from loadsim.errors import ServerRefused
 from loadsim.model.content import Answered
-from loadsim.model.message_tag import Evidence, answer_id
+from loadsim.model.message_tag import MessageTag, answer_id
 from loadsim.model.ports import SUPPORT, Header
 from loadsim.model.workload import PROCESS_INBOX, Workload
 from loadsim.users.activities import process_inbox
@@ -324,7 +324,7 @@ def test_an_inbox_is_processed_by_one_activity_at_a_time() -> None:
 
 def header(ref: str, *, run: str = "run-1", sender: int = 2, seen: bool = False, ours: bool = True) -> Header:
     """A header as a list shows it."""
-    evidence = Evidence(run, sender, ref, "ups1K", 0, "") if ours else None
+    evidence = MessageTag(run, sender, ref, "ups1K", 0, "") if ours else None
     return Header(ref, seen, 1000, "b@loadsim.test", ("a@loadsim.test",), "s", f"<{ref}>", evidence)
 
 

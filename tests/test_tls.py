@@ -171,7 +171,7 @@ def test_log_ons_are_resumed(
     async def main() -> None:
         immediate = context if tls == "implicit" else None
         async with playing(script, script, script, context=immediate, tls=tls) as endpoint:
-            client = imap.open_module(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
+            client = imap.open_driver(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
             for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
                 mailbox = client.session(account, Ear()).mailbox
                 await mailbox.log_on()
@@ -194,7 +194,7 @@ def test_what_is_closed_may_be_closed_and_given_up(
 
     async def main() -> None:
         async with playing(script, context=context, tls="implicit") as endpoint:
-            client = imap.open_module(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
+            client = imap.open_driver(Services(replace(endpoint, ca_file=str(ca_file)), endpoint))
             mailbox = client.session(ACCOUNTS[0], Ear()).mailbox
             assert isinstance(mailbox, ImapMailbox)
             await mailbox.log_on()
@@ -219,7 +219,7 @@ def test_submissions_to_postfix_are_resumed(
     services = Client(submission=way).using(server.services)
 
     async def main() -> None:
-        module = imap.open_module(services)
+        module = imap.open_driver(services)
         for account in (ACCOUNTS[0], ACCOUNTS[1]):
             submission = module.session(account, Ear()).submission
             for _ in range(2):
@@ -238,7 +238,7 @@ def test_the_library_resumes_too(dovecot_postfix: StartDovecotPostfix, handshake
     server = dovecot_postfix(ACCOUNTS, {}, tls="implicit")
 
     async def main() -> None:
-        module = aioimaplib.open_module(server.services)
+        module = aioimaplib.open_driver(server.services)
         for account in (ACCOUNTS[0], ACCOUNTS[0], ACCOUNTS[1]):
             mailbox = module.session(account, Ear()).mailbox
             await mailbox.log_on()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadsim.engine.event_loop import fastest_loop
-from loadsim.engine.fair_queue import Turnstile
+from loadsim.engine.fair_queue import FairQueue
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.connect import connected_socket
 
@@ -20,7 +20,7 @@ def test_who_comes_alone_goes_at_once() -> None:
     """Nobody waits for the loop where there is no crowd; in the next turn one may go again."""
 
     async def run() -> None:
-        turnstile, gone = Turnstile(), list[int]()
+        turnstile, gone = FairQueue(), list[int]()
         for turn in range(3):
             turnstile.enter(lambda turn=turn: gone.append(turn))  # type: ignore[misc]
             assert gone == list(range(turn + 1))
@@ -35,7 +35,7 @@ def test_a_crowd_goes_in_its_order_and_lets_others_in_between(crowds: list[int])
     """However many come in whichever turn: one goes in a turn, none overtakes, none is forgotten."""
 
     async def run() -> None:
-        turnstile, gone = Turnstile(), list[int]()
+        turnstile, gone = FairQueue(), list[int]()
         in_turn: list[int] = []
         came = 0
         for crowd in [*crowds, *[0] * (sum(crowds) + 1)]:
@@ -60,7 +60,7 @@ def test_a_crowd_lets_the_other_engines_of_its_core_in_between(monkeypatch: pyte
 
     async def run(crowd: int) -> list[str]:
         seen.clear()
-        turnstile = Turnstile()
+        turnstile = FairQueue()
         for _ in range(crowd):
             turnstile.enter(lambda: seen.append("gone"))
         for _ in range(crowd + 1):

@@ -22,11 +22,11 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.ports import INBOX, Account, Services
 from loadsim.protocols.imap.mailbox import Ref
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import Cleaned, clean_mailbox
 from loadsim.provisioning.initialise import initialise
-from loadsim.provisioning.sessions import HOPELESS, Deaf, all_done, visit
+from loadsim.provisioning.sessions import HOPELESS, IgnoringObserver, all_done, visit
 
 OWNER = Account(1, "user1", "user1@example.test", "secret-of-1")
 
@@ -243,7 +243,7 @@ def test_without_uidplus_a_missing_search_is_a_refusal(module: str) -> None:
 
     async def live() -> None:
         async with playing(server) as endpoint, asyncio.timeout(PATIENCE_S):
-            mailbox = open_module(module, Services(endpoint, endpoint)).session(OWNER, Deaf()).mailbox
+            mailbox = open_driver(module, Services(endpoint, endpoint)).session(OWNER, IgnoringObserver()).mailbox
             await mailbox.log_on()
             await mailbox.open("Folder 01")
             with pytest.raises(ServerRefused, match="UID SEARCH without data"):

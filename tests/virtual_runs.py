@@ -21,11 +21,11 @@ from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content import Contents
-from loadsim.model.ports import ClientModule, Endpoint, Services
+from loadsim.model.ports import Driver, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.in_memory import FakeModule, Fault
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.in_memory import Fault, InMemoryDriver
+from loadsim.protocols.registry import open_driver
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import SPANS
 from loadsim.timinglog.writer import TimingLogWriter
@@ -144,7 +144,7 @@ class Lived:
     log: TimingLog
     events: list[dict[str, Any]]
     engine: Engine
-    module: FakeModule
+    module: InMemoryDriver
     snapshots: list[LiveSnapshot] = field(default_factory=list)
     failure: BaseException | None = None
 
@@ -169,7 +169,7 @@ class Lived:
         return [line for line in self.events if line["event"] == event]
 
 
-During = Callable[[Engine, FakeModule], Awaitable[None]]
+During = Callable[[Engine, InMemoryDriver], Awaitable[None]]
 
 
 def live(
@@ -181,7 +181,7 @@ def live(
     limit_s: float = 60.0,
     during: During | None = None,
     users: Sequence[int] | None = None,
-    wrap: Callable[[FakeModule], ClientModule] = lambda module: module,
+    wrap: Callable[[InMemoryDriver], Driver] = lambda module: module,
     prepare: Callable[[Tape], None] = lambda _: None,
     told: TextIO | None = None,
     control: Callable[[LoopClock], Control] | None = None,
@@ -195,14 +195,14 @@ def live(
     workload = Workload(scenario)
     path = place / f"{len(list(place.glob('*.tlog')))}.tlog"
     out = told or io.StringIO()
-    tapes: list[tuple[Tape, Engine, FakeModule, TimingLogWriter]] = []
+    tapes: list[tuple[Tape, Engine, InMemoryDriver, TimingLogWriter]] = []
     snapshots: list[LiveSnapshot] = []
 
     async def main(clock: LoopClock) -> None:
-        module = open_module(
+        module = open_driver(
             "fake", NOWHERE, workload=workload, contents=contents(), service_s=service_s, fault=fault, limit_s=limit_s
         )
-        assert isinstance(module, FakeModule)
+        assert isinstance(module, InMemoryDriver)
         writer = TimingLogWriter(path, HEADER | dict(header or {}), clock.now_ns())
         tape = Tape(writer)
         prepare(tape)

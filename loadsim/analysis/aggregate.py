@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from loadsim.analysis.time_bins import Hits, in_order, slot_of
+from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.errors import LogError
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.groups import Groups
@@ -153,7 +153,7 @@ def _shares(
     timed, failed = order[is_timed], order[is_failure]
     took_us = compact((ended_us - started_us)[timed])
     waited_us = compact((ended_us - due_us)[timed])
-    slot = slot_of(due_us[timed], window_s)
+    slot = bin_of(due_us[timed], window_s)
     failures = outcome[is_failure].astype(np.int64) << 16 | error[failed]
     before_timed, before_failed = (np.append(0, np.cumsum(which)) for which in (is_timed, is_failure))
     for part, begin, end in parts:

@@ -20,7 +20,7 @@ from loadsim.analysis.completeness import (
 from loadsim.analysis.delivery import delivery
 from loadsim.analysis.downtime import down_share
 from loadsim.analysis.generator import engines_health, machines_health
-from loadsim.analysis.generator_failures import own_faults
+from loadsim.analysis.generator_failures import generator_failures
 from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.intervals import Interval, Intervals, intervals
 from loadsim.analysis.lateness import late_seconds, lateness_p95_ms
@@ -45,7 +45,7 @@ class Certainty:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Analysis:
     """What a verdict is made of, and what an answer has beside it. `late_ms` is the 95th percentile by cause."""
 
     facts: Facts
@@ -53,14 +53,14 @@ class Measured:
     late_ms: Mapping[str, float | None]
 
 
-def measure(
+def analyse(
     log: TimingLog,
     weights: Mapping[str, float],
     window_s: tuple[float, float],
     percent: int | Fraction,
     method: str,
     part: Slice | None = None,
-) -> Measured:
+) -> Analysis:
     """Of a window; the score is made of the percentile `percent` by `method` (see `score.METHODS`).
 
     `part` is the slice of a run that the log is to be taken for, None for all of it. Several runs are taken together.
@@ -97,9 +97,9 @@ def measure(
         load=load,
         load_unknown=load is None and not unplanned and _should_know_load(log),
         mixed=log.header.get(MIXED, ()),
-        own_faults=own_faults(log),
+        own_faults=generator_failures(log),
     )
-    return Measured(facts, certainty, late_ms)
+    return Analysis(facts, certainty, late_ms)
 
 
 def _statistics(

@@ -21,7 +21,7 @@ from loadsim.analysis.compare import (
     false_claims,
     repeats_needed,
 )
-from loadsim.analysis.failure_rates import Counts, Side, Unanswered, together
+from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
 from loadsim.report.compare_text import compare_text, percent
@@ -291,7 +291,7 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]
     ]
 
 
-def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, Unanswered]:
+def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, FailureRates]:
     """By name, of every task of any run."""
 
     def counts(name: str, side: str) -> list[Counts]:
@@ -299,13 +299,13 @@ def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) 
         return [Counts(task["planned"], task["planned"] - task["hits"]) for task in found]
 
     names = sorted({name for of_run in _all(tasks) for name in of_run})
-    return {name: Unanswered(counts(name, BASE), counts(name, NEW)) for name in names}
+    return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
 def _answered_less(
     score: str,
     tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
-    unanswered: Mapping[str, Unanswered],
+    unanswered: Mapping[str, FailureRates],
     looks: int,
 ) -> tuple[Side | None, bool]:
     """The side that answered less of a task that the score of this name covers, and whether that is shown."""
@@ -315,7 +315,7 @@ def _answered_less(
     return together(of_score, looks)
 
 
-def _told_unanswered(name: str, one: Unanswered) -> str:
+def _told_unanswered(name: str, one: FailureRates) -> str:
     return f"{name}: not answered were {percent(one.base_share)} in base, {percent(one.new_share)} in new"
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.clock_correction import StationClock, station_clock
 from loadsim.analysis.score import Times
-from loadsim.model.partition import CIRCLE, Hand
-from loadsim.timinglog.columns import together
+from loadsim.model.partition import CIRCLE, Assignment
+from loadsim.timinglog.columns import concatenate
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
 from loadsim.timinglog.records import EVENT, EVENTS, KINDS, NEVER, Records
@@ -133,7 +133,7 @@ def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
     parts = max(1, math.ceil(many / WHOLE_RECORDS))
     for part in range(parts):
         some = (mails.kept(telling[mails["event"]] & (mails[field] % parts == part)) for mails in log.pieces("mails"))
-        yield together(some, KINDS["mails"], many)
+        yield concatenate(some, KINDS["mails"], many)
 
 
 _MOST_SECONDS_US = (1 << 20) * 1_000_000
@@ -285,7 +285,7 @@ def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
     return unwatched
 
 
-def _in_any(users: NDArray[Any], hands: Sequence[Hand]) -> NDArray[np.bool_]:
+def _in_any(users: NDArray[Any], hands: Sequence[Assignment]) -> NDArray[np.bool_]:
     """Which of these users are in one of the hands."""
     numbers = users.astype(np.uint64)
     found = np.zeros(len(users), np.bool_)

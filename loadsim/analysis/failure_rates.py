@@ -32,7 +32,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class FailureRates:
     """The counts of a task in each run of two sides that has it."""
 
     base: Sequence[Counts]
@@ -88,7 +88,7 @@ def _share(runs: Iterable[Counts]) -> float:
     return sum(run.unanswered for run in runs) / planned if planned else 0.0
 
 
-def together(tasks: Iterable[Unanswered], looks: int = 1) -> tuple[Side | None, bool]:
+def together(tasks: Iterable[FailureRates], looks: int = 1) -> tuple[Side | None, bool]:
     """Which side answered less of some task (new, if either did of one), and whether that is shown of one."""
     tasks = list(tasks)
     for side in _SIDES:

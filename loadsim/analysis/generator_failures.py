@@ -18,7 +18,7 @@ MOST_KINDS = 3
 """The most kinds that a reason names."""
 
 
-def own_faults(log: TimingLog) -> list[str]:
+def generator_failures(log: TimingLog) -> list[str]:
     """Return the reasons for which the runs of a log are invalid."""
     in_tasks, outside = Counter[str](), Counter[str]()
     for (_, kind), times in _in_tasks(log).items():

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from loadsim.analysis.repeats import LEVEL
 from loadsim.analysis.score import SCORED_PERCENT, percentile
 from loadsim.analysis.student import one_critical_t
-from loadsim.analysis.time_bins import Hits, excess, slots_in, slow_and_all
+from loadsim.analysis.time_bins import Hits, bins_in, excess, slow_and_all
 
 BLOCKS = 10
 """Equal blocks of a window, which has a multiple of as many slots. More make intervals shorter and miss slow spells
@@ -94,7 +94,7 @@ def intervals(
     if length_s < SPELLS * LONGEST_SPELL_S:
         none = Interval(why_not=f"the window is shorter than {SPELLS * LONGEST_SPELL_S / 3600:g} h")
         return Intervals(none, {task.task: none for task in hits})
-    found = {task.task: _found(task, slots_in(window_s), percent) for task in hits}
+    found = {task.task: _found(task, bins_in(window_s), percent) for task in hits}
     return Intervals(
         score=_score(hits, found),
         tasks={

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.score import percentile
 from loadsim.analysis.student import one_critical_t
-from loadsim.analysis.time_bins import Hits, Series, excess, slots_in, slow_and_all
+from loadsim.analysis.time_bins import Hits, Series, bins_in, excess, slow_and_all
 
 FALSE_ALARMS = 0.01
 """About this share of steady windows is called unsteady, twice as many where times hang together for a fiftieth of the
@@ -82,7 +82,7 @@ def trends(hits: Sequence[Hits], window_s: tuple[float, float]) -> tuple[Trend, 
     Of the tasks with a weight, or of all where none has one. None is looked for in a window of fewer than 40 slots, nor
     in fewer hits than 200 for the median and 2,000 for the 95th percentile.
     """
-    slots = slots_in(window_s)
+    slots = bins_in(window_s)
     scored = [task for task in hits if task.weight > 0] or list(hits)
     many = sum(len(task.took_us) for task in scored)
     looked_at = [percent for percent in _FIGURES if many * (100 - percent) >= 100 * LEAST_SLOW]

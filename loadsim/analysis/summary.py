@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.analyse import Measured, measure
+from loadsim.analysis.analyse import Analysis, analyse
 from loadsim.analysis.breakdown_tables import breakdown
 from loadsim.analysis.completeness import told
 from loadsim.analysis.criteria import Result, hold, missed_texts, read_criteria
@@ -184,7 +184,7 @@ def _figures(
     part: Slice | None,
 ) -> tuple[Facts, dict[str, Any]]:
     """Figures that verdicts are made of, and what `score.json` has beside the verdict: of all runs together."""
-    measured = measure(log, weights, window_s, percent, method, part)
+    measured = analyse(log, weights, window_s, percent, method, part)
     facts = measured.facts
     figures = _measured_figures(log, measured, weights, window_s)
     figures["percentile"] = int(percent) if percent == int(percent) else float(percent)
@@ -231,7 +231,7 @@ def _verdict(verdict: Verdict, results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _measured_figures(
-    log: TimingLog, measured: Measured, weights: Mapping[str, float], window_s: tuple[float, float]
+    log: TimingLog, measured: Analysis, weights: Mapping[str, float], window_s: tuple[float, float]
 ) -> dict[str, Any]:
     length_s = window_s[1] - window_s[0]
     facts, certainty = measured.facts, measured.certainty

@@ -35,15 +35,15 @@ class Hits:
     slot: NDArray[np.uint16]
 
 
-def slots_in(window_s: tuple[float, float]) -> int:
+def bins_in(window_s: tuple[float, float]) -> int:
     """How many slots a window has; 0 for one that is shorter than a slot."""
     return min(MOST_SLOTS, int((window_s[1] - window_s[0]) / LEAST_SLOT_S))
 
 
-def slot_of(due_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.uint16]:
+def bin_of(due_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.uint16]:
     """In which slot of the window, from 0, each instant lies; of one outside, the nearest."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
-    slots = slots_in(window_s)
+    slots = bins_in(window_s)
     numbers = (due_us - begin_us) * slots // (end_us - begin_us)
     return np.clip(numbers, 0, max(slots - 1, 0)).astype(np.uint16)
 

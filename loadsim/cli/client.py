@@ -52,12 +52,12 @@ def weight(text: str) -> int:
 def run_client(args: argparse.Namespace) -> int:
     """Join, until Ctrl-C; what a machine process does goes on without us."""
     needs_dask()
-    from loadsim.cluster.quiet import hush_dask
+    from loadsim.cluster.quiet import silence_dask
     from loadsim.cluster.security import way_to
 
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
     name = _name(args.name, args.certs)
-    hush_dask()
+    silence_dask()
     with _place(args.runs) as runs:
         run(_until_asked(way, name, runs, args.weight))
         _tell_what_goes_on(runs)
@@ -101,12 +101,12 @@ def _place(runs: Path) -> Iterator[Path]:
 
 
 async def _until_asked(way: Way, name: str, runs: Path, share: int | None) -> None:
-    from loadsim.cluster.background import beside
-    from loadsim.cluster.join import stay
+    from loadsim.cluster.background import background_tasks
+    from loadsim.cluster.join import join_forever
 
     asked = asyncio.Event()
     with requests_are(asked.set):
-        async with beside(stay(way, name, runs, share, say)):
+        async with background_tasks(join_forever(way, name, runs, share, say)):
             await asked.wait()
 
 

@@ -62,11 +62,11 @@ def run_collect(args: argparse.Namespace) -> int:
     """`loadsim cluster collect`; with a run, its exit status is that of the answer."""
     needs_dask()
     from loadsim.cli.cluster_collect import collected, listed
-    from loadsim.cluster.quiet import hush_dask
+    from loadsim.cluster.quiet import silence_dask
     from loadsim.cluster.security import way_to
 
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
-    hush_dask()
+    silence_dask()
     if args.name is None:
         if args.out is not None:
             raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
@@ -90,11 +90,11 @@ def run_collect(args: argparse.Namespace) -> int:
 def run_up(args: argparse.Namespace) -> int:
     """`loadsim cluster up`; says where it listens, and then who joins and who is gone."""
     needs_dask()
-    from loadsim.cluster.quiet import hush_dask
+    from loadsim.cluster.quiet import silence_dask
     from loadsim.cluster.security import way_to
 
     way = way_to(control_address(args.listen, "--listen", any_port=True), args.certs, args.insecure_plain_tcp)
-    hush_dask()
+    silence_dask()
     return run(_up(way, args.certs))
 
 

@@ -13,7 +13,7 @@ from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.security import Way
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.report.table import table
-from loadsim.runs.local import answer_of
+from loadsim.runs.local import summary_of
 
 
 async def listed(way: Way) -> list[str]:
@@ -44,7 +44,7 @@ async def collected(way: Way, run: str, out: Path) -> Summary:
         print(f"loadsim: {problem}", file=sys.stderr)
     if problems:
         raise RunInvalid(f"run {run}: expected the logs of {len(names)} clients, found {len(names) - len(problems)}")
-    return answer_of(out)
+    return summary_of(out)
 
 
 async def _runs(way: Way) -> dict[str, dict[str, bool]]:

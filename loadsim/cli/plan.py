@@ -7,7 +7,7 @@ import json
 import os
 
 from loadsim.cli import VERBS
-from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.dryrun.plan_engine import uncollected
@@ -39,7 +39,7 @@ def run_plan(args: argparse.Namespace) -> int:
         raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
     with uncollected():
         plan = make_plan(scenario, engines)
-        keep(scenario, software(), plan.tally.load())
+        keep(scenario, build_fingerprint(), plan.tally.load())
         figures = to_json(plan)
         print(json.dumps(figures) if args.json else plan_text(figures))
     return 0

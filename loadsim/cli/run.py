@@ -24,13 +24,13 @@ from loadsim.cli.live_view import Watch
 from loadsim.cli.scenario import given_scenario
 from loadsim.cli.scheduled_start_options import planning_limit_s, slice_from, start_from
 from loadsim.cluster.address import control_address
-from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan_cache import planned_load
 from loadsim.engine.coordinator import engines_for
 from loadsim.engine.event_loop import fastest_loop, run
-from loadsim.engine.rlimits import allow_open_files
+from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError
-from loadsim.model.partition import everybody
+from loadsim.model.partition import all_users
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
@@ -96,11 +96,11 @@ def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
     start = start_from(args.start_at, scenario.run.ramp_up_s, began)
     if part and not start:
         raise ConfigError("--slice: expected --start-at, too: the machines have no other way to start together")
-    hand = part.hand(scenario.users) if part else everybody(scenario.users)
+    hand = part.hand(scenario.users) if part else all_users(scenario.users)
     engines = how_many_engines(scenario, len(hand), args.engines, args.pin)
     check_sources(scenario)
     check_ports(scenario, hand)
-    allow_open_files(ceil(len(hand) / engines))
+    raise_open_file_limit(ceil(len(hand) / engines))
     with (
         new_place(args.out, scenario, began) as out,
         shown_metrics(args.metrics, args.quiet) as publish,
@@ -170,7 +170,7 @@ def load_of(scenario: Scenario, quiet: bool, start: datetime | None = None) -> P
 
     limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
     progress = (lambda _: None) if quiet else say
-    return planned_load(scenario, software(), progress, lambda line: say(f"loadsim: {line}"), limit_s)
+    return planned_load(scenario, build_fingerprint(), progress, lambda line: say(f"loadsim: {line}"), limit_s)
 
 
 def tell(summary: Summary, out: Path, args: argparse.Namespace) -> None:

@@ -23,11 +23,11 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 from distributed.security import Security
 
-from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.identifiers import RUN_NAME
 from loadsim.cluster.reliable_channel import lines_in
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
-from loadsim.cluster.worker_directory import connect, digest_of, left_files, lives, start_machine
+from loadsim.cluster.worker_directory import connect, digest_of, left_files, lives, start_worker
 from loadsim.errors import ConfigError
 
 ATTEND = "loadsim_attend"
@@ -75,7 +75,7 @@ class Agent(WorkerPlugin):
         """What the station wants to know before it takes us; by name, the runs that are here, and which still go on."""
         cores = len(os.sched_getaffinity(0))
         return {
-            "software": software(),
+            "software": build_fingerprint(),
             "cores": cores,
             "weight": self._weight or cores,
             "free_bytes": shutil.disk_usage(self._runs).free,
@@ -115,7 +115,7 @@ class Agent(WorkerPlugin):
             for other in run_directories(self._runs):
                 if lives(other):
                     raise ConfigError(f"run {run}: expected nothing else at work here, found run {other.name}")
-            self._started.append(start_machine(directory))
+            self._started.append(start_worker(directory))
 
     def _directory(self, run: str) -> Path:
         """Of a run. Raises `ConfigError` for what cannot be one."""

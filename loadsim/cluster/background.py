@@ -9,7 +9,7 @@ from typing import Any
 
 
 @asynccontextmanager
-async def beside(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def background_tasks(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run what never ends by itself as long as the block lasts. If it fails, so does the block, by the same error."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -13,7 +13,7 @@ _DATA = "model/content/data/*"
 """What stands in messages, beside what is written by code."""
 
 
-def software(package: Path = _PACKAGE) -> str:
+def build_fingerprint(package: Path = _PACKAGE) -> str:
     """`loadsim VERSION (sources DIGEST)`, of the files that lie there now: those that a new process would run."""
     return f"loadsim {loadsim.__version__} (sources {sources_digest(package)[:12]})"
 

@@ -7,7 +7,7 @@ from collections import deque
 
 from loadsim.analysis.clock_model import OtherClock, Reading
 from loadsim.cluster.prepare import FROM_A_PREPARER
-from loadsim.cluster.reliable_channel import BEAT_S, Link
+from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
 from loadsim.engine.control import FROM_A_MEMBER, decode, encode
 from loadsim.timinglog.json_checks import text
 
@@ -18,7 +18,7 @@ CLOCKS = 60
 """So many of its newest readings say how a clock goes: those of ten minutes."""
 
 
-class MachineChannel:
+class WorkerChannel:
     """To one machine (`engine.channel.Channel`); whoever has a connection to it attaches that to `link`.
 
     Its monotonic clock is as `clock` says, which was read before, and as `tell_clock` is told later.
@@ -31,7 +31,7 @@ class MachineChannel:
         self._prepared = False
         self._lines: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self._over = asyncio.Event()
-        self.link = Link(self._hear)
+        self.link = ReliableChannel(self._hear)
         self.ended: str | None = None
 
     @property

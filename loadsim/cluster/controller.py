@@ -21,8 +21,8 @@ from distributed.security import Security
 from loadsim.analysis.clock_model import Reading
 from loadsim.analysis.per_client import by_number
 from loadsim.cluster.agent import ATTEND, DESCRIBE, QUIET, READ_CLOCK
-from loadsim.cluster.background import beside
-from loadsim.cluster.channel import MachineChannel
+from loadsim.cluster.background import background_tasks
+from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.clock_sync import read_clock
 from loadsim.cluster.identifiers import CLIENT_NAME
 from loadsim.cluster.reliable_channel import BEAT_S, lines_in
@@ -192,7 +192,7 @@ class Cluster:
         A part's name is its client's. Asked again for one it is the same channel, and the machine's clock is read anew.
         At the end of the block, machines have some seconds to hear that all was heard.
         """
-        channels: dict[str, MachineChannel] = {}
+        channels: dict[str, WorkerChannel] = {}
         attended: list[asyncio.Task[None]] = []
         try:
             async with asyncio.TaskGroup() as group:
@@ -202,7 +202,7 @@ class Cluster:
                     if part.name in channels:
                         channels[part.name].set_clock(clock)
                         return channels[part.name]
-                    channel = channels[part.name] = MachineChannel(clock)
+                    channel = channels[part.name] = WorkerChannel(clock)
                     attended.append(group.create_task(self._attend(part.name, run, channel)))
                     return channel
 
@@ -241,14 +241,14 @@ class Cluster:
         async with self.connected(name) as comm, asyncio.timeout(ANSWER_LIMIT_S):
             return await read_clock(ask)
 
-    async def _follow_clock(self, name: str, channel: MachineChannel) -> None:
+    async def _follow_clock(self, name: str, channel: WorkerChannel) -> None:
         """Read a client's clock again and again, as long as it is there: clocks drift, and its log shall say how."""
         while True:
             await asyncio.sleep(CLOCK_EVERY_S)
             with suppress(OSError, TimeoutError):
                 channel.tell_clock(await self._read_clock(name))
 
-    async def _attend(self, name: str, run: str, channel: MachineChannel) -> None:
+    async def _attend(self, name: str, run: str, channel: WorkerChannel) -> None:
         """Keep a channel attached to its machine, by one connection after the other, until it has ended."""
         comms: list[Comm] = []  # the connection that there is
 
@@ -260,7 +260,7 @@ class Cluster:
                     for comm in comms:
                         comm.abort()
 
-        async with beside(beat(), self._follow_clock(name, channel)):
+        async with background_tasks(beat(), self._follow_clock(name, channel)):
             while channel.ended is None:
                 with suppress(OSError, TimeoutError):
                     async with self.connected(name) as comm:
@@ -301,7 +301,7 @@ class Conversation:
         self._end()
 
 
-async def _speak(comm: Comm, run: str, channel: MachineChannel) -> None:
+async def _speak(comm: Comm, run: str, channel: WorkerChannel) -> None:
     """By one connection, to its end. Raises `OSError` when it is cut."""
     outgoing: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -315,7 +315,7 @@ async def _speak(comm: Comm, run: str, channel: MachineChannel) -> None:
     await comm.write({"op": ATTEND, "run": run, "reply": False})
     channel.link.attach(outgoing.put_nowait)
     try:
-        async with beside(tell()):
+        async with background_tasks(tell()):
             while True:
                 said = await comm.read()
                 if isinstance(said, dict) and isinstance(said.get("gone"), str):

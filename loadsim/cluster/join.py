@@ -15,7 +15,7 @@ AGAIN_S = 1.0
 """How long after one attempt to join there is another."""
 
 
-async def stay(way: Way, name: str, runs: Path, weight: int | None, tell: Callable[[str], None]) -> None:
+async def join_forever(way: Way, name: str, runs: Path, weight: int | None, tell: Callable[[str], None]) -> None:
     """Be a client of this name, again and again, and never end; each thing that happens is told in a line, once.
 
     It listens only at the address by which it reaches the station: on loopback, if the station is there.

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.engine.coordinator import engines_for
 from loadsim.engine.engine import LOG_ON_LIMIT_S
 from loadsim.errors import ConfigError
-from loadsim.model.partition import Hand, everybody
+from loadsim.model.partition import Assignment, all_users
 from loadsim.model.scenario import STRESS
 from loadsim.model.workload import Workload
 from loadsim.timinglog.json_checks import each_in, having, switch, whole
@@ -29,7 +29,7 @@ it is measured to write in a second of a core at 2.5 GHz, on a server that answe
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class ConnectedClient:
     """A client that is there, as it says itself (`Agent.describe`)."""
 
     name: str
@@ -50,20 +50,20 @@ _DESCRIBED = having(
 )
 
 
-def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[Joined]:
+def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]:
     """The clients, in the order in which they were found, by what each says of itself.
 
     Raises `ConfigError` for one that has other software than we, or that is at work.
     """
-    ours = software()
+    ours = build_fingerprint()
     for name, about in found.items():
         if not isinstance(about, dict) or about.get("software") != ours:
             found_there = str(about.get("software") if isinstance(about, dict) else about)[:80]
             raise ConfigError(f"client {name}: expected {ours}, found {found_there}")
         if wrong := _DESCRIBED(about):
             raise ConfigError(f"client {name}: expected {wrong.rpartition(': ')[2]}, found something else ({wrong})")
-    keys = [each.name for each in fields(Joined) if each.name != "name"]
-    clients = [Joined(name, **{key: about[key] for key in keys}) for name, about in found.items()]
+    keys = [each.name for each in fields(ConnectedClient) if each.name != "name"]
+    clients = [ConnectedClient(name, **{key: about[key] for key in keys}) for name, about in found.items()]
     for client in clients:
         for run, lives in client.runs.items():
             if lives:
@@ -71,16 +71,16 @@ def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[Joined]:
     return clients
 
 
-def dealt(users: int, clients: Sequence[Joined]) -> dict[str, list[Hand]]:
+def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, list[Assignment]]:
     """By client, a hand for each engine: users in proportion to the weights. Who would have none is left out."""
     hands = {}
-    for client, hand in zip(clients, everybody(users).cut([client.weight for client in clients]), strict=True):
+    for client, hand in zip(clients, all_users(users).cut([client.weight for client in clients]), strict=True):
         if len(hand):
             hands[client.name] = hand.cut([1] * engines_for(len(hand), client.cores))
     return hands
 
 
-def log_bytes(workload: Workload, hands: Sequence[Hand]) -> int:
+def log_bytes(workload: Workload, hands: Sequence[Assignment]) -> int:
     """How much the logs of engines with these users take, and of their machine: rather more than less."""
     scenario = workload.scenario
     before_s = scenario.run.ramp_up_s + LOG_ON_LIMIT_S
@@ -92,7 +92,7 @@ def log_bytes(workload: Workload, hands: Sequence[Hand]) -> int:
     return round(health_bytes + activities * BYTES_FOR_ACTIVITY)
 
 
-def check_room(clients: Sequence[Joined], needed_bytes: Mapping[str, int], here: str, free_bytes: int) -> None:
+def check_room(clients: Sequence[ConnectedClient], needed_bytes: Mapping[str, int], here: str, free_bytes: int) -> None:
     """Whether each client has room for its own logs, and the station for all, where it has `free_bytes` in `here`.
 
     Raises `ConfigError`.

@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from loadsim.cluster.background import beside
+from loadsim.cluster.background import background_tasks
 from loadsim.cluster.prepare import BEAT_S, Standing
 from loadsim.engine.channel import own_pipes, pipes_to_pool
 from loadsim.engine.control import decode, encode
 from loadsim.engine.process import packed, unpacked
 from loadsim.errors import ConfigError
-from loadsim.model.partition import Hand
+from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
@@ -30,12 +30,12 @@ PREPARER = (sys.executable, "-P", "-m", "loadsim.cluster.prepare_process")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class PrepareRequest:
     """What such a process needs to know: `hand` has the users, `at_once` how many mailboxes it visits at a time."""
 
     scenario: Scenario
     services: Services
-    hand: Hand
+    hand: Assignment
     at_once: int
 
     def encode(self) -> bytes:
@@ -44,14 +44,14 @@ class Errand:
         return encode(prepare={"values": packed(self.scenario, self.services), **about})
 
     @classmethod
-    def decode(cls, line: bytes) -> Errand:
+    def decode(cls, line: bytes) -> PrepareRequest:
         """The inverse."""
         _, about = decode(line)
         scenario, services = unpacked(about["values"])
-        return cls(scenario, services, Hand(**about["hand"]), about["at_once"])
+        return cls(scenario, services, Assignment(**about["hand"]), about["at_once"])
 
 
-class Bereft(Exception):
+class ControllerGone(Exception):
     """Nobody is there any more to prepare for."""
 
 
@@ -84,26 +84,26 @@ async def live(from_machine: int, to_machine: int) -> None:
     """The life of such a process; the file descriptors are its ends of the two pipes."""
     async with pipes_to_pool(from_machine, to_machine) as (reader, say):
         if line := await reader.readline():
-            with suppress(Bereft):
+            with suppress(ControllerGone):
                 try:
-                    await prepare(Errand.decode(line), reader, say)
+                    await prepare(PrepareRequest.decode(line), reader, say)
                 except ConfigError as refusal:
                     say(encode(refused=str(refusal)))
 
 
-async def prepare(errand: Errand, reader: asyncio.StreamReader, say: Callable[[bytes], None]) -> None:
-    """Inspect, and when everybody has, change. Raises `ConfigError`, and `Bereft`."""
+async def prepare(errand: PrepareRequest, reader: asyncio.StreamReader, say: Callable[[bytes], None]) -> None:
+    """Inspect, and when everybody has, change. Raises `ConfigError`, and `ControllerGone`."""
     change = asyncio.Event()
 
     async def listen() -> None:
         while await reader.readline():
             change.set()
-        raise Bereft
+        raise ControllerGone
 
     progress = Progress(say, Standing(of=len(errand.hand)))
     workload, mode = Workload(errand.scenario), errand.scenario.initialise
     about: dict[str, Any] = {"progress": progress.note, "at_once": errand.at_once}
-    async with beside(listen(), progress.keep_telling()):
+    async with background_tasks(listen(), progress.keep_telling()):
         inspected = await inspect(workload, errand.services, mode, users=errand.hand, **about)
         progress.tell()
         say(encode(inspected=len(inspected.to_change)))

@@ -9,7 +9,7 @@ LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application"
 """Those for which Dask sets a level, and with it what their children say."""
 
 
-def hush_dask() -> None:
+def silence_dask() -> None:
     """From now on, in this process. To be called when Dask is imported: that sets the levels.
 
     On a network that leads nowhere else, Dask warns that it cannot tell its own address; ours are told by name.

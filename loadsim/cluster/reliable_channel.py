@@ -6,8 +6,8 @@ what it says, from 1 on, and keeps it until the other has heard it. On a connect
     heard NUMBER        so many lines were heard in all; the first word on every connection, and again after each line
     NUMBER LINE         a line of the control protocol
 
-Until the other end has said what it has heard, nothing is said. A `Link` moves no bytes itself: it is given lines, and
-writes lines, by whatever connection it has.
+Lines are sent once the other end has said what it has received. A `ReliableChannel` moves no bytes itself: it is given
+lines, and writes lines to the connection that it has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def lines_in(message: object) -> list[bytes]:
     return [bytes(one) for one in message]
 
 
-class Link:
+class ReliableChannel:
     """One end of it. What it hears goes to `hear`, each line once, in the order in which they were said."""
 
     def __init__(self, hear: Callable[[bytes], None]) -> None:

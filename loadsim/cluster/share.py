@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from loadsim.cluster.build_fingerprint import software
-from loadsim.cluster.prepare_process import Errand
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.cluster.prepare_process import PrepareRequest
 from loadsim.engine.control import encode
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin, packed, unpacked
 from loadsim.errors import ConfigError
 from loadsim.model.losses import OnLoss
-from loadsim.model.partition import Hand
+from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, combine_digests
@@ -26,7 +26,7 @@ MAILBOXES_OF_A_PROCESS = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
+class Fingerprints:
     """What a station and a machine must come to by themselves, and come to the same: the software, and digests.
 
     `plan` is over the plans of the machine's own users. `start_state` is None where mailboxes are left as they are.
@@ -37,7 +37,7 @@ class Understood:
     start_state: str | None
     plan: str
 
-    def check(self, found: Understood) -> None:
+    def check(self, found: Fingerprints) -> None:
         """Raises `ConfigError` unless what was found elsewhere is the same."""
         for each in fields(self):
             ours, theirs = getattr(self, each.name), getattr(found, each.name)
@@ -47,10 +47,10 @@ class Understood:
                 raise ConfigError(f"{named}: expected the station's, {ours}, found {theirs}: is the software the same?")
 
 
-def understood(workload: Workload, users: Iterable[int]) -> Understood:
+def fingerprints(workload: Workload, users: Iterable[int]) -> Fingerprints:
     """What this machine makes of a scenario, and of these users of it. It takes about half a ms a user and day."""
-    return Understood(
-        software=software(),
+    return Fingerprints(
+        software=build_fingerprint(),
         scenario=workload.scenario.digest(),
         start_state=start_state_after(workload, workload.scenario.initialise),
         plan=combine_digests([workload.user_digest(user) for user in users]),
@@ -58,28 +58,28 @@ def understood(workload: Workload, users: Iterable[int]) -> Understood:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkerAssignment:
     """A machine's part of a run (`coordinator.Part`): `hands`, one for each of its engines, that follow each other.
 
-    `name` is what the machine is called, `header` what all timing logs of the run have in common, and `understood` what
-    the station makes of it. A share that is `prepared` is with its machine, which has prepared the mailboxes.
+    `name` is the machine's name, `header` what all timing logs of the run have in common, and `fingerprints` what
+    the station computed. A share that is `prepared` is with its machine, which has prepared the mailboxes.
     """
 
     scenario: Scenario
     services: Services
     name: str
-    hands: Sequence[Hand]
+    hands: Sequence[Assignment]
     header: Mapping[str, Any]
-    understood: Understood
+    fingerprints: Fingerprints
     on_control_loss: OnLoss = "continue"
     control_limit_s: float = 60.0
     prepared: bool = False
 
     @property
-    def hand(self) -> Hand:
+    def hand(self) -> Assignment:
         """All its users."""
         first, last = self.hands[0], self.hands[-1]
-        return Hand(first.users, first.step, first.begin, last.end)
+        return Assignment(first.users, first.step, first.begin, last.end)
 
     def encode(self) -> bytes:
         """The line that has a machine make its load."""
@@ -95,20 +95,20 @@ class Share:
             "name": self.name,
             "hands": [asdict(hand) for hand in self.hands],
             "header": self.header,
-            "understood": asdict(self.understood),
+            "fingerprints": asdict(self.fingerprints),
             "on_control_loss": self.on_control_loss,
             "control_limit_s": self.control_limit_s,
         }
 
     @classmethod
-    def decode(cls, about: Mapping[str, Any]) -> Share:
+    def decode(cls, about: Mapping[str, Any]) -> WorkerAssignment:
         """What such a line is about."""
         told = dict(about)
         scenario, services = unpacked(told.pop("values"))
-        hands = [Hand(**hand) for hand in told.pop("hands")]
-        return cls(scenario, services, hands=hands, understood=Understood(**told.pop("understood")), **told)
+        hands = [Assignment(**hand) for hand in told.pop("hands")]
+        return cls(scenario, services, hands=hands, fingerprints=Fingerprints(**told.pop("fingerprints")), **told)
 
-    def errands(self) -> dict[str, Errand]:
+    def errands(self) -> dict[str, PrepareRequest]:
         """What the processes are told that prepare the mailboxes of its users, by what they are called.
 
         They are as many as its engines, if there is work enough.
@@ -116,7 +116,7 @@ class Share:
         processes = max(1, min(len(self.hands), len(self.hand) // MAILBOXES_OF_A_PROCESS))
         at_once = max(1, AT_ONCE // processes)
         return {
-            f"process {number} of {processes}": Errand(self.scenario, self.services, hand, at_once)
+            f"process {number} of {processes}": PrepareRequest(self.scenario, self.services, hand, at_once)
             for number, hand in enumerate(self.hand.cut([1] * processes), 1)
         }
 

@@ -21,28 +21,28 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from loadsim.analysis.clock_model import Reading
-from loadsim.cluster.background import beside
+from loadsim.cluster.background import background_tasks
 from loadsim.cluster.clock_sync import NewestReading
 from loadsim.cluster.prepare import Preparation, Standing, together
 from loadsim.cluster.prepare_process import PREPARER
-from loadsim.cluster.reliable_channel import BEAT_S, Link
-from loadsim.cluster.share import Share, understood
+from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
+from loadsim.cluster.share import WorkerAssignment, fingerprints
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, check_private, held, listening_at
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import TO_A_MEMBER, decode, encode
-from loadsim.engine.coordinator import Pool, start_engine
+from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.event_loop import requests_are
-from loadsim.engine.participant import Leader, Told
-from loadsim.engine.rlimits import allow_open_files
+from loadsim.engine.participant import EventForwarder, RemoteControl
+from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.seen import seen_from_here
 from loadsim.monitor.server_discovery import find_server
-from loadsim.protocols.registry import check_modules
+from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
 from loadsim.provisioning.preflight import check_ports, check_sources, check_submission
 from loadsim.timinglog.json_checks import having, or_none, whole
@@ -54,12 +54,12 @@ STILL_BEATS = 60
 """How long a process that prepares mailboxes may say nothing: it is busy with one after the other, and says it late."""
 
 
-class Station:
+class Controller:
     """The station, as the machine sees it: over a link, by whichever agent has connected last."""
 
     def __init__(self) -> None:
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self.link = Link(self.lines.put_nowait)
+        self.link = ReliableChannel(self.lines.put_nowait)
         self._agent: asyncio.StreamWriter | None = None
         self._stirred = asyncio.Event()
 
@@ -115,7 +115,9 @@ class Station:
 class Watch:
     """Looks for the station while a share of a run lasts, and does what it would have us do when it is gone."""
 
-    def __init__(self, share: Share, link: Link, leader: Leader, pool: Pool, events: Events) -> None:
+    def __init__(
+        self, share: WorkerAssignment, link: ReliableChannel, leader: RemoteControl, pool: Coordinator, events: Events
+    ) -> None:
         self._link = link
         self._leader = leader
         self._pool = pool
@@ -155,7 +157,7 @@ class Watch:
             self._leader.hear(encode(drain=True))
 
 
-def most_beats(share: Share) -> int:
+def most_beats(share: WorkerAssignment) -> int:
     """The station is lost when it is not heard of for more beats."""
     return ceil(share.control_limit_s / BEAT_S)
 
@@ -178,23 +180,23 @@ class _Both:
         self._last.flush()
 
 
-async def check(share: Share) -> None:
+async def check(share: WorkerAssignment) -> None:
     """Whether we can make a share, and make of it what the station does. Raises `ConfigError`."""
-    share.understood.check(await asyncio.to_thread(lambda: understood(Workload(share.scenario), share.hand)))
+    share.fingerprints.check(await asyncio.to_thread(lambda: fingerprints(Workload(share.scenario), share.hand)))
     check_sources(share.scenario)
     check_ports(share.scenario, share.hand)
-    check_modules(share.scenario, share.services)
-    allow_open_files(max(map(len, share.hands)))
+    check_drivers(share.scenario, share.services)
+    raise_open_file_limit(max(map(len, share.hands)))
 
 
-class Dismissed(Exception):
+class Released(Exception):
     """Nobody wants load of us, or the station is gone."""
 
 
-async def prepare(share: Share, station: Station, leader: Leader) -> None:
+async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteControl) -> None:
     """Prepare the mailboxes of our users, in step with the other machines; return when we are to make the load.
 
-    Raises `ConfigError` for what is wrong with any of them, and `Dismissed`.
+    Raises `ConfigError` for what is wrong with any of them, and `Released`.
     """
     change, begin = asyncio.Event(), asyncio.Event()
     users = len(share.hand)
@@ -218,7 +220,7 @@ async def prepare(share: Share, station: Station, leader: Leader) -> None:
         while not begin.is_set():
             kind = await _word(station)
             if kind == "stop":
-                raise Dismissed
+                raise Released
             if kind in ("change", "begin"):
                 {"change": change, "begin": begin}[kind].set()
 
@@ -227,7 +229,7 @@ async def prepare(share: Share, station: Station, leader: Leader) -> None:
         leader.tell(inspected=to_change)
         await change.wait()
 
-    async with beside(listen(), keep_telling()):
+    async with background_tasks(listen(), keep_telling()):
         await check(share)
         await check_submission(Workload(share.scenario), share.services, share.hand)
         channels: dict[str, tuple[Channel, int]] = {}
@@ -245,8 +247,8 @@ async def prepare(share: Share, station: Station, leader: Leader) -> None:
         await begin.wait()
 
 
-async def _word(station: Station) -> str:
-    """The next thing that the station says. Raises `Dismissed` when it is not heard of any more."""
+async def _word(station: Controller) -> str:
+    """The next thing that the station says. Raises `Released` when it is not heard of any more."""
     while True:
         try:
             async with asyncio.timeout(BEAT_S):
@@ -254,10 +256,12 @@ async def _word(station: Station) -> str:
                 return kind
         except TimeoutError:
             if station.link.unanswered * BEAT_S > BEGIN_LIMIT_S:
-                raise Dismissed from None
+                raise Released from None
 
 
-async def make_load(directory: Path, share: Share, station: Station, leader: Leader, kept: int) -> None:
+async def make_load(
+    directory: Path, share: WorkerAssignment, station: Controller, leader: RemoteControl, kept: int
+) -> None:
     """Run a share from the start of its engines to their end; they have the open file `kept`, too.
 
     Raises `ConfigError` when it cannot begin here, `RunInvalid` when no engine was left to make load.
@@ -273,8 +277,8 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
     except OSError as failure:
         raise ConfigError(f"{directory}: expected a directory to write to, found: {failure}") from None
     with closed_at_last(written):
-        events = Events(cast(TextIO, _Both(cast(TextIO, Told(leader, client=share.name)), written)))
-        pool = Pool(begins, events, leader.watch, leader, partial(start_engine, kept=[kept]))
+        events = Events(cast(TextIO, _Both(cast(TextIO, EventForwarder(leader, client=share.name)), written)))
+        pool = Coordinator(begins, events, leader.watch, leader, partial(start_engine, kept=[kept]))
         leader.led = pool
         watch = Watch(share, station.link, leader, pool, events)
         clock = NewestReading()
@@ -283,7 +287,7 @@ async def make_load(directory: Path, share: Share, station: Station, leader: Lea
                 look = partial(server_storage, share.services)
                 async with (
                     watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, seen, look, clock),
-                    beside(watch.keep(), _listen(station, leader, clock)),
+                    background_tasks(watch.keep(), _listen(station, leader, clock)),
                 ):
                     await pool.run()
                     if leader.why is not None:
@@ -304,8 +308,8 @@ FROM_A_STATION = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
 """The messages of a station to a machine that makes load, by kind."""
 
 
-async def _listen(station: Station, leader: Leader, clock: NewestReading) -> None:
-    """Do as the station says, and note what it says of its clock (`MachineChannel.tell_clock`)."""
+async def _listen(station: Controller, leader: RemoteControl, clock: NewestReading) -> None:
+    """Do as the station says, and note what it says of its clock (`WorkerChannel.tell_clock`)."""
     while True:
         line = await station.lines.get()
         try:
@@ -322,7 +326,7 @@ async def _listen(station: Station, leader: Leader, clock: NewestReading) -> Non
 async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
     """The life of a machine process; `heard` is called when it listens. It ends when its last word was heard, or when
     nobody is there to hear it. Where it made no load, it leaves nothing. Its engines have the open file `kept`, too."""
-    station = Station()
+    station = Controller()
     async with asyncio.TaskGroup() as group:
         agents: set[asyncio.Task[None]] = set()
 
@@ -330,20 +334,20 @@ async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
             agents.add(agent := group.create_task(station.attend(reader, writer)))
             agent.add_done_callback(agents.discard)
 
-        async with listening_at(directory, attend), beside(station.beat()):
+        async with listening_at(directory, attend), background_tasks(station.beat()):
             heard()
             first = await _first_word(station)
             begun = False
             if first is not None:
                 kind, about = first
-                share = Share.decode(about)
-                leader = Leader(station.link.tell, partial(station.link.tell, passing=True))
+                share = WorkerAssignment.decode(about)
+                leader = RemoteControl(station.link.tell, partial(station.link.tell, passing=True))
                 try:
                     await (prepare(share, station, leader) if kind == "prepare" else check(share))
                     begun = True
                     await make_load(directory, share, station, leader, kept)
                     leader.tell(over=True)
-                except Dismissed:
+                except Released:
                     leader.tell(over=True)
                 except ConfigError as refusal:
                     begun = False
@@ -357,7 +361,7 @@ async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
             agent.cancel()
 
 
-async def _first_word(station: Station) -> tuple[str, Any] | None:
+async def _first_word(station: Controller) -> tuple[str, Any] | None:
     """With which the station begins; None when it does not within `BEGIN_LIMIT_S`."""
     try:
         async with asyncio.timeout(BEGIN_LIMIT_S):

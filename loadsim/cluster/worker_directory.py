@@ -41,7 +41,7 @@ Attend = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 """Told of a new connection."""
 
 
-def start_machine(directory: Path) -> subprocess.Popen[bytes]:
+def start_worker(directory: Path) -> subprocess.Popen[bytes]:
     """Start a machine process in a new directory; it listens when this returns, and outlives us.
 
     Raises `ConfigError` when it does not come to that.

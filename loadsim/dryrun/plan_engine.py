@@ -17,12 +17,12 @@ from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.content import Contents
 from loadsim.model.content.templates import Pool
-from loadsim.model.message_tag import HEADER, Evidence
-from loadsim.model.partition import deal
+from loadsim.model.message_tag import HEADER, MessageTag
+from loadsim.model.partition import divide
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.registry import IN_THE_ENGINE, open_module
+from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PlannedContents(Contents):
 
     def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
         """As many bytes as the schedule file has, with its evidence."""
-        evidence = Evidence("plan", user, id, "schedule", 0, "").header()
+        evidence = MessageTag("plan", user, id, "schedule", 0, "").header()
         return f"{HEADER}: {evidence}\r\n\r\n".encode().ljust(size_bytes, b".")
 
 
@@ -79,14 +79,14 @@ def empty_tally(workload: Workload) -> Tally:
 def plan_users(scenario: Scenario, part: int, engines: int, others: Others | None) -> Planned:
     """Let the users of engine `part` (from 0) of so many live through the run; None: there is no other engine."""
     workload = Workload(scenario)
-    users = deal(scenario.users, engines)[part]
+    users = divide(scenario.users, engines)[part]
     contents = PlannedContents(scenario.run.seed)
     tally = empty_tally(workload)
 
     async def live(clock: LoopClock) -> None:
         nowhere = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
         rounds = Rounds(workload, users, clock, others)
-        module = open_module(
+        module = open_driver(
             IN_THE_ENGINE,
             nowhere,
             workload=workload,

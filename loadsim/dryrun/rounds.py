@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from loadsim.engine.engine import Engine
-from loadsim.model.message_tag import Evidence
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import Clock
 from loadsim.model.workload import Workload
 
@@ -43,7 +43,7 @@ class Mail(Protocol):
     """What must be known of a message on its way; the mail system knows more."""
 
     @property
-    def evidence(self) -> Evidence | None:
+    def evidence(self) -> MessageTag | None:
         """All mail of a plan has it."""
         ...
 

@@ -10,7 +10,7 @@ FEWEST_TASKS = 20
 """The share that failed of fewer says nothing."""
 
 
-class Hopeless:
+class AbortCheck:
     """Looks at the snapshots of all engines together; `users` are those of the scenario, started or not."""
 
     def __init__(self, abort_on: AbortOn, users: int) -> None:

@@ -23,7 +23,7 @@ From a member:
     {"over": true}                  it has ended by itself, and its log is complete
 
 An engine whose pipe ends has nobody left to run for, and stops. `Control` is what a member asks,
-`participant.Leader` asks it over a channel, and `Alone` is for whoever has nobody above him.
+`participant.Leader` asks it over a channel, and `StandaloneControl` is for whoever has nobody above him.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Control(Protocol):
         ...
 
 
-class Alone:
+class StandaloneControl:
     """For the one engine of a run, or the one pool, who need not ask anybody.
 
     The common start lies `ahead_s` ahead of when it is asked for, so that all members have heard of it by then.

@@ -18,11 +18,11 @@ from typing import Protocol
 
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import ACCEPTED_AT_ONCE, FROM_A_MEMBER, Alone, Control, decode, encode
+from loadsim.engine.control import ACCEPTED_AT_ONCE, FROM_A_MEMBER, Control, StandaloneControl, decode, encode
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, read_snapshot, total
 from loadsim.errors import ConfigError, RunInvalid
-from loadsim.model.partition import Hand
+from loadsim.model.partition import Assignment
 
 USERS_PER_ENGINE = 15_000
 """More than a core can serve in real time, by this project's own measurements."""
@@ -63,7 +63,7 @@ class Part(Protocol):
         ...
 
     @property
-    def hand(self) -> Hand:
+    def hand(self) -> Assignment:
         """Its users."""
         ...
 
@@ -118,7 +118,7 @@ class _Member:
         return self.snapshot.accepted_undelivered + self.on_its_way
 
 
-class Pool:
+class Coordinator:
     """Runs the members that have these `parts`. What happens to them, and what they say happened, goes to `events`.
 
     `watch` hears where all of them together stand, once a second. `control` keeps the pool in step with others, when
@@ -137,7 +137,7 @@ class Pool:
     ) -> None:
         self._parts = parts
         self._watch = watch
-        self._control = control or Alone(MonotonicClock(), START_AHEAD_S)
+        self._control = control or StandaloneControl(MonotonicClock(), START_AHEAD_S)
         self._open_channel = open_channel
         self._misses = misses
         self._members: list[_Member] = []

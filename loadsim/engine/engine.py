@@ -14,16 +14,16 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from loadsim.engine.control import Alone, Control
+from loadsim.engine.control import Control, StandaloneControl
 from loadsim.engine.event_log import Events
-from loadsim.engine.fair_queue import Turnstile, at_once
+from loadsim.engine.fair_queue import FairQueue, at_once
 from loadsim.engine.health import Health, Lateness
-from loadsim.engine.internal_errors import OwnFaults
-from loadsim.engine.latency_histogram import ServiceTimes
+from loadsim.engine.internal_errors import InternalErrors
+from loadsim.engine.latency_histogram import LatencyHistogram
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content import Contents
-from loadsim.model.ports import ClientModule, Clock, Recorder
+from loadsim.model.ports import Clock, Driver, Recorder
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.timinglog.records import GENERATOR, GIVEN_UP
@@ -97,7 +97,7 @@ class Engine:
         *,
         workload: Workload,
         users: Collection[int],
-        modules: Mapping[str, ClientModule],
+        modules: Mapping[str, Driver],
         contents: Contents,
         recorder: RunLog,
         events: Events,
@@ -125,7 +125,7 @@ class Engine:
         self.arriving = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.silent_activities = 0  # of closed loops: those in which nothing was said to the server
         self.leaving = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
-        self.in_turn = Turnstile().enter if self_observing else at_once
+        self.in_turn = FairQueue().enter if self_observing else at_once
         self._events = events
         self._epoch_ns = clock.now_ns()
         self._epoch_wall_us = wall_clock_us
@@ -134,7 +134,7 @@ class Engine:
         self._lateness = Lateness()
         self._health = Health(clock, self._lateness)
         self._watch = watch
-        self._control = control or Alone(clock)
+        self._control = control or StandaloneControl(clock)
         self._own = frozenset(users)
         self._here = here
         self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
@@ -144,10 +144,10 @@ class Engine:
         self._cutting = asyncio.Event()
         self._phase = "log-on"
         self._tasks: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by name and outcome
-        self._service_times: defaultdict[str, ServiceTimes] = defaultdict(ServiceTimes)
+        self._service_times: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
         self._failures: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by task and kind
         self._kinds: set[str] = set()
-        self.own_faults = OwnFaults(events, recorder)
+        self.own_faults = InternalErrors(events, recorder)
         self._disk_complaint: str | None = None
         self._writes_aside = writes_aside
         self._writing: asyncio.Future[str | None] | None = None

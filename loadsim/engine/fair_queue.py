@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Turnstile:
+class FairQueue:
     """Calls what it is given, one in a turn of the loop, in their order: at once where nobody waits.
 
     What one sets off takes about a quarter of a millisecond, and as long again in the turn of its answer; a turn by
@@ -49,5 +49,5 @@ class Turnstile:
 
 
 def at_once(go: Callable[[], object]) -> None:
-    """What `Turnstile.enter` does where there is never a crowd."""
+    """What `FairQueue.enter` does where there is never a crowd."""
     go()

@@ -25,7 +25,7 @@ class KeepsFacts(Protocol):
         ...
 
 
-class OwnFaults:
+class InternalErrors:
     """Writes the generator's failures in one engine to `events`, and counts them in facts of its `log`."""
 
     def __init__(self, events: Events, log: KeepsFacts) -> None:

@@ -22,7 +22,7 @@ LABELS = (*(f"{bound_ms:g}" for bound_ms in BOUNDS_MS), "inf")
 _BOUNDS_NS = tuple(round(bound_ms * 1_000_000) for bound_ms in BOUNDS_MS)
 
 
-class ServiceTimes:
+class LatencyHistogram:
     """How long tasks of one name took, since the engine's start."""
 
     __slots__ = ("_counts", "_total_ns")

@@ -1,6 +1,6 @@
 """Whoever keeps us in step, at the other end of a channel: a machine's pool to an engine, the station to a machine.
 
-A `Leader` is the `Control` of who is led: it says what he has to say, and lets him know what he is told.
+A `RemoteControl` is the `Control` of who is led: it says what he has to say, and lets him know what he is told.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loadsim.engine.control import ACCEPTED_AT_ONCE, TO_A_MEMBER, decode, encode
 from loadsim.engine.snapshot import LiveSnapshot
 
 
-class Led(Protocol):
+class Controlled(Protocol):
     """Who is kept in step: an engine, or a machine's pool."""
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
@@ -36,7 +36,7 @@ class Led(Protocol):
         ...
 
 
-class Leader:
+class RemoteControl:
     """Speaks by `say`, line by line, and hears by `hear`. `led` is set before anything but `begin` is heard.
 
     Snapshots go by `show`, if they have a way of their own: of those the newest says everything.
@@ -52,7 +52,7 @@ class Leader:
         self._draining = asyncio.Event()  # everybody's tasks have ended, or we shall not wait for it
         self._drained = False
         self._told: tuple[int, int] | None = None  # of the drain: what is outstanding, and what we have heard of
-        self.led: Led | None = None
+        self.led: Controlled | None = None
         self.why: str | None = None  # we were told to stop, if that was said
 
     def tell(self, **message: Any) -> None:
@@ -142,10 +142,10 @@ class Leader:
             self.led.give_up(why)
 
 
-class Told:
+class EventForwarder:
     """A text stream for `Events` whose lines go to the leader; each says who we are."""
 
-    def __init__(self, leader: Leader, **who: str) -> None:
+    def __init__(self, leader: RemoteControl, **who: str) -> None:
         self._leader = leader
         self._who: Mapping[str, str] = who
 

@@ -24,14 +24,14 @@ from loadsim.engine.control import decode, encode
 from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
-from loadsim.engine.participant import Leader, Told
+from loadsim.engine.participant import EventForwarder, RemoteControl
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
-from loadsim.model.partition import Hand, slice_of
+from loadsim.model.partition import Assignment, slice_of
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.protocols.registry import open_modules
+from loadsim.protocols.registry import open_drivers
 from loadsim.timinglog.writer import TimingLogWriter
 
 
@@ -57,7 +57,7 @@ class Begin:
 
     scenario: Scenario
     services: Services
-    hand: Hand
+    hand: Assignment
     log: str
     header: Mapping[str, Any]
 
@@ -84,13 +84,13 @@ class Begin:
     def decode(cls, about: Mapping[str, Any]) -> Begin:
         """The inverse."""
         scenario, services = unpacked(about["values"])
-        return cls(scenario, services, Hand(**about["hand"]), about["log"], about["header"])
+        return cls(scenario, services, Assignment(**about["hand"]), about["log"], about["header"])
 
 
 async def live(from_pool: int, to_pool: int) -> None:
     """The life of an engine process; the file descriptors are its ends of the two pipes."""
     async with pipes_to_pool(from_pool, to_pool) as (reader, say):
-        pool = Leader(say)
+        pool = RemoteControl(say)
         if line := await reader.readline():
             _, about = decode(line)
             try:
@@ -100,7 +100,7 @@ async def live(from_pool: int, to_pool: int) -> None:
                 pool.tell(refused=str(refusal))
 
 
-async def _listen(pool: Leader, reader: asyncio.StreamReader) -> None:
+async def _listen(pool: RemoteControl, reader: asyncio.StreamReader) -> None:
     """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
     try:
         while line := await reader.readline():
@@ -111,11 +111,11 @@ async def _listen(pool: Leader, reader: asyncio.StreamReader) -> None:
         pool.give_up("the process that kept it in step is gone")
 
 
-async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None:
+async def _run(begin: Begin, pool: RemoteControl, reader: asyncio.StreamReader) -> None:
     scenario = begin.scenario
     workload = Workload(scenario)
     contents = Contents(workload.seed)
-    modules = open_modules(workload, contents, begin.services)
+    modules = open_drivers(workload, contents, begin.services)
     contents.prepare()
     clock = MonotonicClock()
     epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
@@ -129,7 +129,7 @@ async def _run(begin: Begin, pool: Leader, reader: asyncio.StreamReader) -> None
     except OSError as failure:
         raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
     part = slice_of(begin.header)
-    events = Events(cast(Any, Told(pool, engine=begin.name)))
+    events = Events(cast(Any, EventForwarder(pool, engine=begin.name)))
     try:
         async with asyncio.TaskGroup() as group:
             engine = Engine(

@@ -12,7 +12,7 @@ FILES_PER_USER = 2
 OTHER_FILES = 64
 
 
-def allow_open_files(users: int) -> None:
+def raise_open_file_limit(users: int) -> None:
     """See to it that an engine may open as many files as its users need; the engines inherit what we may.
 
     Raises `ConfigError` where the hard limit is in the way, which only root can raise.

@@ -15,7 +15,7 @@ CLOCK_LOOK_S = 1.0
 """How often the wall clock is looked at, at least: it may be set while the start is waited for."""
 
 
-class Agreed:
+class ScheduledStart:
     """Keeps a pool to the instant `start` (aware), by this machine's wall clock; nobody starts late.
 
     Whoever is not ready then gives the run up: `give_up` is told why, and stops the pool. `work_s` is how long, from

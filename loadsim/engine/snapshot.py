@@ -33,9 +33,7 @@ class LiveSnapshot:
     accepted_undelivered: int
     sessions_lost: int
     generator_late_most_s: float
-    service_times: Counts = field(
-        default_factory=dict
-    )  # of those that are ok, by name and bucket
+    service_times: Counts = field(default_factory=dict)  # of those that are ok, by name and bucket
     service_s: Mapping[str, float] = field(default_factory=dict)  # the same together, by name
     failures: Counts = field(default_factory=dict)  # by task (IDLE: between tasks) and kind
     late_busy_s: float = 0.0  # how late tasks began because their user was still busy, all together

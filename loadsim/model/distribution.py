@@ -31,7 +31,7 @@ def _decay(count: int, mean: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Distribution:
     """Whole numbers from `min` to `max` with exactly this `average`: a truncated geometric distribution.
 
     The papers publish the three numbers and no distribution. A triangular one cannot have a mean of 10 on [4, 50].
@@ -91,12 +91,12 @@ class _Sizes:
     max: Size
 
 
-def _spread(shape: _Counts | _Durations | _Sizes) -> Spread:
-    return Spread(shape.min, float(shape.average), shape.max)
+def _spread(shape: _Counts | _Durations | _Sizes) -> Distribution:
+    return Distribution(shape.min, float(shape.average), shape.max)
 
 
-SpreadOfCounts = Annotated[Spread, Via(_Counts, _spread)]
-SpreadOfDurations = Annotated[Spread, Via(_Durations, _spread)]
+SpreadOfCounts = Annotated[Distribution, Via(_Counts, _spread)]
+SpreadOfDurations = Annotated[Distribution, Via(_Durations, _spread)]
 """Durations in the file, milliseconds in the value."""
-SpreadOfSizes = Annotated[Spread, Via(_Sizes, _spread)]
+SpreadOfSizes = Annotated[Distribution, Via(_Sizes, _spread)]
 """Sizes such as 22K in the file, bytes in the value."""

@@ -51,7 +51,7 @@ def _short(name: str) -> str:
     return "".join([_TWO_DIGITS[number >> shift & 1023] for shift in range(70, -1, -10)])
 
 
-class Evidence(NamedTuple):
+class MessageTag(NamedTuple):
     """What an `X-LoadSim` header holds.
 
     `sender` is the user's number, `sent_us` wall-clock microseconds since 1970, `body` the digest of the body.
@@ -71,7 +71,7 @@ class Evidence(NamedTuple):
         )
 
     @classmethod
-    def parse(cls, value: str) -> Evidence | None:
+    def parse(cls, value: str) -> MessageTag | None:
         """Read a header's value (folded or not); None when it is not one of ours.
 
         A header is mail, and mail may say anything: numbers and ids that no record could hold are not ours
@@ -93,7 +93,7 @@ class Evidence(NamedTuple):
             return None
 
 
-def vouched(evidence: Evidence, sender: str, message_id: str, domain: str) -> bool:
+def vouched(evidence: MessageTag, sender: str, message_id: str, domain: str) -> bool:
     """Return whether From and Message-ID are those that loadsim gives a message of this evidence, in this domain."""
     expected = f"<{evidence.id}.{evidence.run}@{domain}>"
     return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()

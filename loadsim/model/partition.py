@@ -17,7 +17,7 @@ GOLDEN_STEP = 2_654_435_769
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class Assignment:
     """What one engine, or one machine, was dealt of so many `users`, who are numbered from 1.
 
     User n has the place n * `step` modulo `CIRCLE`; the hand is who has a place from `begin` on and before `end`. With
@@ -41,7 +41,7 @@ class Hand:
         """The users, in the order of their numbers."""
         return (user for user in range(1, self.users + 1) if user in self)
 
-    def cut(self, weights: Sequence[int]) -> list[Hand]:
+    def cut(self, weights: Sequence[int]) -> list[Assignment]:
         """Its users in as many hands as there are weights (positive), as nearly in proportion to them as can be.
 
         Each is an arc of this one, and so has a like share of everything that this one has.
@@ -50,22 +50,22 @@ class Hand:
         users, whole = len(places) - 1, sum(weights)
         inner = (places[users * before // whole] for before in accumulate(weights[:-1]))
         edges = [self.begin, *inner, self.end]
-        return [Hand(self.users, self.step, begin, end) for begin, end in pairwise(edges)]
+        return [Assignment(self.users, self.step, begin, end) for begin, end in pairwise(edges)]
 
 
-def everybody(users: int) -> Hand:
+def all_users(users: int) -> Assignment:
     """All users, in the steps by which they are dealt.
 
     The lists' members are the first users, who get more mail than the others; so engines do not have consecutive
     users. Nor every so manieth: these may all be of one profile, for profiles come around, too. The golden ratio keeps
     step with nothing.
     """
-    return Hand(users, GOLDEN_STEP, 0, CIRCLE)
+    return Assignment(users, GOLDEN_STEP, 0, CIRCLE)
 
 
-def deal(users: int, engines: int) -> list[Hand]:
+def divide(users: int, engines: int) -> list[Assignment]:
     """A hand for each engine: as many users as the others have, with a like share of everything."""
-    return everybody(users).cut([1] * engines)
+    return all_users(users).cut([1] * engines)
 
 
 # --- of several machines ------------------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ class Slice:
         """All slices of the run, this one among them."""
         return tuple(Slice(number, self.weights) for number in range(1, len(self.weights) + 1))
 
-    def hand(self, users: int) -> Hand:
+    def hand(self, users: int) -> Assignment:
         """Which of so many users are this machine's; the same on every machine."""
-        return everybody(users).cut(self.weights)[self.number - 1]
+        return all_users(users).cut(self.weights)[self.number - 1]
 
 
 def slice_of(about: Mapping[str, Any]) -> Slice | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from loadsim.model.message_tag import Evidence
+from loadsim.model.message_tag import MessageTag
 
 MessageRef = Hashable
 """A message in a folder of one mailbox; opaque, valid over re-established sessions."""
@@ -45,7 +45,7 @@ class Header(NamedTuple):
     to: tuple[str, ...]
     subject: str
     message_id: str
-    evidence: Evidence | None
+    evidence: MessageTag | None
 
 
 class Part(NamedTuple):
@@ -269,7 +269,7 @@ class Services:
 
 
 @runtime_checkable
-class ClientModule(Protocol):
+class Driver(Protocol):
     """What an entry point of the group `loadsim.protocols` returns when it is called with `Services`.
 
     One instance serves all users of an engine; it is where a TLS context or a connection pool lives.
@@ -352,7 +352,7 @@ class Stored(Protocol):
         ...
 
     @property
-    def evidence(self) -> Evidence | None:
+    def evidence(self) -> MessageTag | None:
         """The evidence in its X-LoadSim header; None if it has none. A header can be copied."""
         ...
 

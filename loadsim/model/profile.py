@@ -14,7 +14,6 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
-from loadsim.model.distribution import Spread as Spread
 from loadsim.model.distribution import SpreadOfCounts, SpreadOfDurations, SpreadOfSizes
 from loadsim.model.schema import (
     Amount,

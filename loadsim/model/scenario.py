@@ -21,7 +21,7 @@ from loadsim.model.accounts import AccountPattern, AccountTable, Domain, read_ta
 from loadsim.model.client import Client as Client
 from loadsim.model.criteria import Criteria as Criteria
 from loadsim.model.criteria import documents, planned_tasks, read_criteria, unfolded
-from loadsim.model.distribution import Spread, SpreadOfCounts
+from loadsim.model.distribution import Distribution, SpreadOfCounts
 from loadsim.model.losses import Losses
 from loadsim.model.ports import Account
 from loadsim.model.profile import (
@@ -98,7 +98,7 @@ class Lists:
 
     count: int | None
     cover: float | None
-    size: Spread
+    size: Distribution
     population: int | None = None
     seed: int = 1
 

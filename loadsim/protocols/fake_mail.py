@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from loadsim.model.message_tag import HEADER, Evidence
+from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import Part, Structure
 
 
@@ -16,7 +16,7 @@ class Mail(NamedTuple):
     to: tuple[str, ...]
     subject: str
     message_id: str
-    evidence: Evidence | None
+    evidence: MessageTag | None
     size_bytes: int
     structure: Structure
 
@@ -34,7 +34,7 @@ def examine(message: bytes) -> Mail:
         to=tuple(fields.get("To", "").split(", ")),
         subject=fields.get("Subject", ""),
         message_id=fields.get("Message-ID", ""),
-        evidence=Evidence.parse(fields.get(HEADER, "")),
+        evidence=MessageTag.parse(fields.get(HEADER, "")),
         size_bytes=len(message),
         structure=_structure(fields.get("Content-Type", "text/plain"), body),
     )

@@ -15,7 +15,7 @@ from typing import Any, cast, overload
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.draws import draw, exponential
-from loadsim.model.message_tag import INITIAL_RUN, Evidence
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
@@ -23,7 +23,7 @@ from loadsim.model.ports import (
     SENT_ITEMS,
     SUPPORT,
     Account,
-    ClientModule,
+    Driver,
     Flag,
     Header,
     MessageRef,
@@ -92,7 +92,7 @@ Post = Callable[[Mail, Sequence[int]], None]
 
 
 @dataclass(slots=True)
-class FakeModule:
+class InMemoryDriver:
     """The mail system and its client module in one, for the users, lists and start state of a workload.
 
     Each command takes an exponentially distributed time of mean `service_s` (0: none, and no command ever waits),
@@ -112,7 +112,7 @@ class FakeModule:
     name: str = "fake"
     supports: frozenset[str] = SUPPORT
     post: Post | None = None
-    mailboxes: dict[int, FakeMailbox] = field(default_factory=dict)  # by the user's number
+    mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
     _samples: dict[str, Mail] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class FakeModule:
             to=(account.address,),
             subject=sample.subject,
             message_id=f"<{initial.id}>",
-            evidence=Evidence(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, ""),
+            evidence=MessageTag(INITIAL_RUN, initial.sender, initial.id, initial.kind, 0, ""),
             size_bytes=sample.size_bytes,
             structure=sample.structure,
         )
@@ -153,8 +153,8 @@ class FakeModule:
 
     def session(self, account: Account, observer: Observer) -> Session:
         """The drivers of one user."""
-        mailbox = self.mailboxes[account.number] = FakeMailbox(self, account, observer)
-        return Session(mailbox, FakeSubmission(self, mailbox), MailboxCalendar(mailbox))
+        mailbox = self.mailboxes[account.number] = InMemoryMailbox(self, account, observer)
+        return Session(mailbox, InMemorySubmission(self, mailbox), MailboxCalendar(mailbox))
 
     def deliver(self, recipients: Sequence[str], message: bytes) -> None:
         """Accept a message for each recipient, once. Raises `ServerRefused` when one is unknown."""
@@ -179,10 +179,10 @@ class FakeModule:
             self.mailboxes[user].receive(mail)
 
 
-class FakeMailbox:
+class InMemoryMailbox:
     """One user's mailbox (`ports.Mailbox`)."""
 
-    def __init__(self, system: FakeModule, account: Account, observer: Observer) -> None:
+    def __init__(self, system: InMemoryDriver, account: Account, observer: Observer) -> None:
         self._system = system
         self._account = account
         self._observer = observer
@@ -424,7 +424,7 @@ class FakeMailbox:
 class _Headers(Sequence[Header]):
     """The headers of a list, each made when somebody looks at it: a folder is listed to read one message of it."""
 
-    def __init__(self, mailbox: FakeMailbox, folder: str, uids: Sequence[int]) -> None:
+    def __init__(self, mailbox: InMemoryMailbox, folder: str, uids: Sequence[int]) -> None:
         self._mailbox, self._folder, self._uids = mailbox, folder, uids
 
     def __len__(self) -> int:
@@ -441,14 +441,14 @@ class _Headers(Sequence[Header]):
 
 
 @dataclass(slots=True)
-class FakeSubmission:
+class InMemorySubmission:
     """The way of one user's messages into the system (`ports.Submission`), by one connection per message.
 
     A connection of its own: what ends it leaves the session of the mailbox as it is.
     """
 
-    system: FakeModule
-    mailbox: FakeMailbox
+    system: InMemoryDriver
+    mailbox: InMemoryMailbox
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Deliver at once, after the service times of the dialogue."""
@@ -480,6 +480,6 @@ def _blank(size_bytes: int) -> bytes:
     return b"." * size_bytes
 
 
-def open_module(_: Services, *, workload: Workload, contents: Contents, **options: Any) -> ClientModule:
-    """The entry point `fake`; it also needs to know whose mail system it is. Options are `FakeModule`'s fields."""
-    return FakeModule(workload, contents, **options)
+def open_driver(_: Services, *, workload: Workload, contents: Contents, **options: Any) -> Driver:
+    """The entry point `fake`; it also needs to know whose mail system it is. Options are `InMemoryDriver`'s fields."""
+    return InMemoryDriver(workload, contents, **options)

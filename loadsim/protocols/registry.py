@@ -7,7 +7,7 @@ from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
-from loadsim.model.ports import ClientModule, Services
+from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.users.tasks import TASKS
@@ -18,12 +18,12 @@ IN_THE_ENGINE = "fake"
 """The client module whose server lives in the engine: users of another engine would be out of its reach."""
 
 
-def open_module(name: str, services: Services, **options: Any) -> ClientModule:
+def open_driver(name: str, services: Services, **options: Any) -> Driver:
     """The client module of this name. Raises `ConfigError` when there is none, or when it cannot do every task."""
     known = entry_points(group=GROUP)
     if name not in known.names:
         raise ConfigError(f"protocol: expected one of {', '.join(sorted(known.names))}, found {name}")
-    module: ClientModule = known[name].load()(services, **options)
+    module: Driver = known[name].load()(services, **options)
     for task in TASKS.values():
         missing = task.needs - module.supports
         if missing:
@@ -44,10 +44,10 @@ def check_protocols(scenario: Scenario) -> None:
             )
 
 
-def check_modules(scenario: Scenario, services: Services) -> None:
+def check_drivers(scenario: Scenario, services: Services) -> None:
     """Whether every group's client module can work with these services, before engines are. Raises `ConfigError`."""
     for name in sorted({group.protocol for group in scenario.topology} - {IN_THE_ENGINE}):
-        open_module(name, services)
+        open_driver(name, services)
 
 
 def needs_one_engine(scenario: Scenario) -> str | None:
@@ -55,9 +55,9 @@ def needs_one_engine(scenario: Scenario) -> str | None:
     return IN_THE_ENGINE if any(group.protocol == IN_THE_ENGINE for group in scenario.topology) else None
 
 
-def open_modules(workload: Workload, contents: Contents, services: Services) -> dict[str, ClientModule]:
+def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
     """The client modules that a scenario's groups name."""
     names = {group.protocol for group in workload.scenario.topology}
     # The in-memory mail system is itself the server: nothing outside tells it who its users are.
     own: dict[str, Any] = {"workload": workload, "contents": contents}
-    return {name: open_module(name, services, **(own if name == IN_THE_ENGINE else {})) for name in sorted(names)}
+    return {name: open_driver(name, services, **(own if name == IN_THE_ENGINE else {})) for name in sorted(names)}

@@ -12,7 +12,7 @@ from functools import partial
 
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
-from loadsim.model.message_tag import HEADER, Evidence
+from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import (
     CALENDAR,
     DELETED_ITEMS,
@@ -86,7 +86,7 @@ class Wanted:
 
     message: bytes
     flags: tuple[Flag, ...]
-    evidence: Evidence
+    evidence: MessageTag
 
 
 class StartState:
@@ -115,7 +115,7 @@ class StartState:
                 kind=initial.kind,
                 domain=scenario.domain,
             )
-            evidence = Evidence.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
+            evidence = MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
             assert evidence is not None
             yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadsim.errors import ConfigError, ServerRefused
-from loadsim.model.message_tag import HEADER, Evidence, vouched
+from loadsim.model.message_tag import HEADER, MessageTag, vouched
 from loadsim.model.ports import Account, MessageRef, Part, Provisioning, Stored
 from loadsim.provisioning import manifest
 from loadsim.provisioning.manifest import Manifest
@@ -109,7 +109,7 @@ async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> b
         return False
     for part in returned:
         fields = await _fields(mailbox, ref, part)
-        evidence = Evidence.parse(fields.get(HEADER.lower(), ""))
+        evidence = MessageTag.parse(fields.get(HEADER.lower(), ""))
         sender = _FROM.fullmatch(fields.get("from", ""))
         if evidence and sender and vouched(evidence, sender[1], fields.get("message-id", ""), domain):
             return True

@@ -18,7 +18,7 @@ from typing import Any
 
 from loadsim.errors import ServerRefused
 from loadsim.model.content import headers
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, Evidence, body_digest, initial_id
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import Account, Flag, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 
@@ -37,7 +37,7 @@ _PURPOSE = b"loadsim manifest 1\n"
 """Prefix of what is signed, so that the key, perhaps a password, signs nothing else of the same form."""
 
 
-class Unaccepted(Exception):
+class RejectedManifest(Exception):
     """A message that claims to be a manifest is not accepted; `str()` is the reason, without a quotation of it."""
 
 
@@ -66,8 +66,10 @@ async def read(
         try:
             names, signed = parse(await _body(mailbox, message), account)
             if not signed and not accept_unsigned:
-                raise Unaccepted("not signed, as in older versions (init and clean accept it with --accept-unsigned)")
-        except Unaccepted as reason:
+                raise RejectedManifest(
+                    "not signed, as in older versions (init and clean accept it with --accept-unsigned)"
+                )
+        except RejectedManifest as reason:
             reasons.append(str(reason))
         else:
             accepted.append(Manifest(message, names, signed))
@@ -78,32 +80,32 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
     """Fetch a manifest's body, which must match its evidence except for line ends that servers drop or add."""
     text = (await mailbox.structure(message.ref)).text
     if text is None:
-        raise Unaccepted("expected text, found none")
+        raise RejectedManifest("expected text, found none")
     if text.size_bytes > LARGEST_BYTES:
-        raise Unaccepted(f"expected at most {LARGEST_BYTES} bytes, found {text.size_bytes}")
+        raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {text.size_bytes}")
     try:
         body = bytes(await mailbox.part(message.ref, text)).rstrip(b"\r\n")
     except ServerRefused:
-        raise Unaccepted("expected a body, found none") from None
+        raise RejectedManifest("expected a body, found none") from None
     if len(body) > LARGEST_BYTES:
-        raise Unaccepted(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
+        raise RejectedManifest(f"expected at most {LARGEST_BYTES} bytes, found {len(body)}")
     assert message.evidence is not None
     if message.evidence.body not in (body_digest(body), body_digest(body + b"\r\n")):
-        raise Unaccepted("its body does not match its evidence")
+        raise RejectedManifest("its body does not match its evidence")
     return body
 
 
 def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
-    """Return the names in a manifest's body, and whether it is signed. Raises `Unaccepted` for anything else."""
+    """Return the names in a manifest's body, and whether it is signed. Raises `RejectedManifest` for anything else."""
     try:
         document = json.loads(body.decode("ascii"), object_pairs_hook=_each_once)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
-        raise Unaccepted("expected a JSON object with each key once") from None
+        raise RejectedManifest("expected a JSON object with each key once") from None
     if not isinstance(document, dict) or document.keys() not in ({"folders"}, {"account", "folders", "signature"}):
-        raise Unaccepted("expected the keys account, folders and signature")
+        raise RejectedManifest("expected the keys account, folders and signature")
     folders = document["folders"]
     if not isinstance(folders, list) or not all(isinstance(name, str) and may_be_made(name) for name in folders):
-        raise Unaccepted("it names what no profile has for a folder")
+        raise RejectedManifest("it names what no profile has for a folder")
     if "signature" not in document:
         return frozenset(folders), False
     signature = document["signature"]
@@ -112,7 +114,9 @@ def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
         or not isinstance(signature, str)
         or not hmac.compare_digest(signature.encode(errors="replace"), _signature(account, folders).encode())
     ):
-        raise Unaccepted("its signature is not of this account and this key (accounts.manifest_key, or the password)")
+        raise RejectedManifest(
+            "its signature is not of this account and this key (accounts.manifest_key, or the password)"
+        )
     return frozenset(folders), True
 
 
@@ -142,13 +146,13 @@ async def write(mailbox: Provisioning, account: Account, names: Iterable[str], a
         await mailbox.expunge(replaced)
 
 
-def compose(account: Account, names: Iterable[str]) -> tuple[Evidence, bytes]:
+def compose(account: Account, names: Iterable[str]) -> tuple[MessageTag, bytes]:
     """Its evidence and its bytes: from and to the account, the body a JSON object with the names, one to a line."""
     folders = sorted(names)
     document = {"account": account.address.lower(), "folders": folders, "signature": _signature(account, folders)}
     body = (json.dumps(document, indent=0) + "\n").replace("\n", "\r\n").encode("ascii")
     message_id = initial_id(account.number, FOLDER, 0)
-    evidence = Evidence(INITIAL_RUN, account.number, message_id, KIND, _DATE_US, body_digest(body))
+    evidence = MessageTag(INITIAL_RUN, account.number, message_id, KIND, _DATE_US, body_digest(body))
     head = (
         f"Date: {headers.date(_DATE_US)}\r\n"
         f"From: {headers.address(account.address)}\r\n"

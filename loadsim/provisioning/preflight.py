@@ -12,8 +12,8 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
-from loadsim.protocols.registry import open_module
-from loadsim.provisioning.sessions import MODULE, Deaf, accounts_on_server, not_let_in
+from loadsim.protocols.registry import open_driver
+from loadsim.provisioning.sessions import MODULE, IgnoringObserver, accounts_on_server, not_let_in
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -22,7 +22,7 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
     Raises `ConfigError`.
     """
     for account in accounts_on_server(workload.scenario, users)[:1]:
-        submission = open_module(MODULE, services).session(account, Deaf()).submission
+        submission = open_driver(MODULE, services).session(account, IgnoringObserver()).submission
         try:
             await submission.check()
         except TaskFailed as failure:

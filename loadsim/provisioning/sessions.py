@@ -10,9 +10,9 @@ from typing import TypeVar, cast
 
 from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
-from loadsim.model.ports import VISIT_COMMANDS, Account, ClientModule, Endpoint, Provisioning, Services
+from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario, Server
-from loadsim.protocols.registry import IN_THE_ENGINE, open_module
+from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ HOPELESS = 32
 """After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
 
 
-class Deaf:
+class IgnoringObserver:
     """An observer that hears nothing: provisioning is not measured."""
 
     def now(self) -> int:
@@ -91,7 +91,7 @@ async def visit(
     """
     if not accounts:
         return []
-    module = open_module(MODULE, services)
+    module = open_driver(MODULE, services)
     results: dict[int, T | ConfigError] = {}
     waiting = iter(accounts)
     in_a_row = 0
@@ -136,14 +136,14 @@ def all_done(results: Sequence[T | ConfigError]) -> list[T]:
 
 async def _visit(
     account: Account,
-    module: ClientModule,
+    module: Driver,
     services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
 ) -> T | ConfigError:
     """Make one visit within its limit. Return a failure instead of raising it, so that the others go on."""
     limit = asyncio.timeout(services.visit_limit_s)
     try:
-        mailbox = cast(Provisioning, module.session(account, Deaf()).mailbox)
+        mailbox = cast(Provisioning, module.session(account, IgnoringObserver()).mailbox)
         try:
             async with limit:
                 await _log_on(account, mailbox, services.imap)

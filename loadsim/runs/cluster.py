@@ -14,33 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from loadsim.cli.live_view import Watch, shown_run
-from loadsim.runs.local import answer_of, new_name, withdraw
+from loadsim.runs.local import summary_of, new_run_name, withdraw
 from loadsim.cli.progress import shown_preparation
 from loadsim.runs.log_header import run_header
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import Alone
+from loadsim.engine.control import StandaloneControl
 from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.abort import Hopeless
+from loadsim.engine.abort import AbortCheck
 from loadsim.engine.event_loop import requests_are
-from loadsim.protocols.registry import check_modules, needs_one_engine
-from loadsim.engine.coordinator import Part, Pool
+from loadsim.protocols.registry import check_drivers, needs_one_engine
+from loadsim.engine.coordinator import Part, Coordinator
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
 from loadsim.cluster.collect import collect
-from loadsim.cluster.placement import check_room, dealt, fit_clients, log_bytes
+from loadsim.cluster.placement import check_room, assign_users, fit_clients, log_bytes
 from loadsim.cluster.prepare import Preparation
-from loadsim.cluster.quiet import hush_dask
+from loadsim.cluster.quiet import silence_dask
 from loadsim.cluster.security import Way
-from loadsim.cluster.share import Share, Understood
-from loadsim.cluster.build_fingerprint import software
+from loadsim.cluster.share import WorkerAssignment, Fingerprints
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.analysis.summary import Summary
-from loadsim.model.partition import Hand, everybody
+from loadsim.model.partition import Assignment, all_users
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
@@ -93,8 +93,8 @@ class ClusterRun:
         or its logs are gone.
         """
         services = services_of(self.scenario)
-        check_modules(self.scenario, services)
-        hush_dask()
+        check_drivers(self.scenario, services)
+        silence_dask()
         async with cluster_at(self.way) as cluster:
             hands = await self._dealt(cluster)
             shares = await asyncio.to_thread(self._shares, services, hands)
@@ -110,7 +110,7 @@ class ClusterRun:
             await self._collected(cluster, run, {share.name: share.name in lost for share in shares})
         if not any(self.out.glob("logs/*.tlog")):
             raise RunInvalid("there is no answer yet: all that was measured is still where it was, with the clients")
-        return answer_of(self.out)
+        return summary_of(self.out)
 
     def _say(self, line: str) -> None:
         if not self.quiet:
@@ -118,10 +118,10 @@ class ClusterRun:
 
     # --- before the load ---
 
-    async def _dealt(self, cluster: Cluster) -> dict[str, list[Hand]]:
+    async def _dealt(self, cluster: Cluster) -> dict[str, list[Assignment]]:
         """Who has which users, among the clients that are there and fit."""
         clients = fit_clients(await self._clients(cluster))
-        hands = dealt(self.scenario.users, clients)
+        hands = assign_users(self.scenario.users, clients)
         needed_bytes = {
             name: await asyncio.to_thread(log_bytes, self.workload, of_client) for name, of_client in hands.items()
         }
@@ -152,15 +152,15 @@ class ClusterRun:
                 self._say(f"Waiting for clients, found {why}")
             await asyncio.sleep(LOOK_S)
 
-    def _shares(self, services: Services, hands: Mapping[str, Sequence[Hand]]) -> list[Share]:
+    def _shares(self, services: Services, hands: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
         """What each client is told to begin with. It takes as long as to plan for all users."""
         server = f"{services.imap.host}:{services.imap.port}"
-        digests = {user: self.workload.user_digest(user) for user in everybody(self.scenario.users)}
+        digests = {user: self.workload.user_digest(user) for user in all_users(self.scenario.users)}
         start_state = start_state_after(self.workload, self.scenario.initialise)
         header = {
             **run_header(
                 self.workload,
-                new_name(self.began),
+                new_run_name(self.began),
                 server,
                 combine_digests(list(digests.values())),
                 start_state,
@@ -169,26 +169,26 @@ class ClusterRun:
             "machines": [{"client": name, "users": sum(map(len, mine))} for name, mine in hands.items()],
         }
         losses = self.scenario.cluster
-        ours, scenario_digest = software(), self.scenario.digest()
+        ours, scenario_digest = build_fingerprint(), self.scenario.digest()
         shares = []
         for name, mine in hands.items():
             plan = combine_digests([digests[user] for user in sorted(chain.from_iterable(mine))])
-            understood = Understood(ours, scenario_digest, start_state, plan)
+            agreed = Fingerprints(ours, scenario_digest, start_state, plan)
             shares.append(
-                Share(
+                WorkerAssignment(
                     self.scenario,
                     services,
                     name,
                     mine,
                     header,
-                    understood,
+                    agreed,
                     losses.on_control_loss,
                     losses.control_limit_s,
                 )
             )
         return shares
 
-    async def _prepare(self, shares: Sequence[Share], open_channel: OpenChannel) -> None:
+    async def _prepare(self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel) -> None:
         """Have the clients prepare the mailboxes of their users. Raises `ConfigError` for what is wrong with any."""
         channels: dict[str, tuple[Channel, int]] = {}
         for share in shares:
@@ -208,7 +208,7 @@ class ClusterRun:
 
     # --- the load ---
 
-    async def _recorded(self, shares: Sequence[Share], open_channel: OpenChannel) -> Sequence[str]:
+    async def _recorded(self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel) -> Sequence[str]:
         """Make the load, with all files that are about it here but its answer; which clients were lost.
 
         Raises `ConfigError` when it cannot begin.
@@ -227,10 +227,10 @@ class ClusterRun:
                 print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
             return lost
 
-    async def _make_load(self, shares: Sequence[Share], open_channel: OpenChannel, events: Events) -> Sequence[str]:
+    async def _make_load(self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel, events: Events) -> Sequence[str]:
         """Run the machines until their end, or until the user has had enough, or there is no hope for the run; which
         were lost."""
-        hopeless = Hopeless(self.scenario.abort_on, self.scenario.users)
+        hopeless = AbortCheck(self.scenario.abort_on, self.scenario.users)
 
         def watch(snapshot: LiveSnapshot) -> None:
             self.publish(snapshot)
@@ -241,7 +241,7 @@ class ClusterRun:
                 pool.stop(why)
 
         with shown_run(self.scenario, quiet=self.quiet, clients=lambda: pool.snapshots) as show:
-            pool = Pool(shares, events, watch, Alone(MonotonicClock(), START_AHEAD_S), open_channel, MISSES)
+            pool = Coordinator(shares, events, watch, StandaloneControl(MonotonicClock(), START_AHEAD_S), open_channel, MISSES)
             with requests_are(pool.stop):
                 await pool.run()
         return pool.lost
@@ -255,7 +255,7 @@ class ClusterRun:
         lost = f"client {event['client']}{engine} is lost, with {event['users']} of {self.scenario.users} users"
         print(f"loadsim: {after}{lost}: {event['why']}", file=sys.stderr, flush=True)
 
-    def _loss(self, pool: Pool) -> str | None:
+    def _loss(self, pool: Coordinator) -> str | None:
         """Why the run should end as some client was lost; None when none was, or the others are to go on."""
         if not pool.lost or self.scenario.cluster.on_client_loss == "continue":
             return None

@@ -20,14 +20,14 @@ from loadsim.cli.live_view import Watch, shown_run
 from loadsim.cli.progress import shown_progress
 from loadsim.runs.log_header import run_header
 from loadsim.cli.scheduled_start_options import common_run, expectation, time_to_begin
-from loadsim.engine.scheduled_start import Agreed
+from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.process import Begin
 from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.abort import Hopeless
+from loadsim.engine.abort import AbortCheck
 from loadsim.engine.event_loop import requests_are
-from loadsim.protocols.registry import check_modules
-from loadsim.engine.coordinator import Pool
+from loadsim.protocols.registry import check_drivers
+from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.model.ports import Services
@@ -36,7 +36,7 @@ from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.filesystems import server_storage
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.model.partition import Hand, Slice, everybody
+from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.provisioning.initialise import prepare
@@ -67,9 +67,9 @@ class Run:
     load: PlannedLoad | None = None
 
     @property
-    def hand(self) -> Hand:
+    def hand(self) -> Assignment:
         """The users of this machine."""
-        return self.part.hand(self.scenario.users) if self.part else everybody(self.scenario.users)
+        return self.part.hand(self.scenario.users) if self.part else all_users(self.scenario.users)
 
     async def live(self) -> Summary:
         """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.
@@ -77,7 +77,7 @@ class Run:
         Raises `ConfigError` for everything that is wrong before there is any load, `RunInvalid` when the log is gone
         afterwards.
         """
-        check_modules(self.scenario, self.services)
+        check_drivers(self.scenario, self.services)
         await check_submission(self.workload, self.services, self.hand)
         with shown_progress(quiet=self.quiet) as tell:
             prepared = await prepare(self.scenario, self.workload, self.services, tell, self.hand)
@@ -93,7 +93,7 @@ class Run:
         except ConfigError:  # before there was any load
             withdraw(self.out)
             raise
-        return answer_of(self.out)
+        return summary_of(self.out)
 
     async def _recorded(self, begins: Sequence[Begin]) -> None:
         """Make the load, with all files that are about it but its answer. Raises `ConfigError` when it cannot begin."""
@@ -118,7 +118,7 @@ class Run:
 
     async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
         """Run the engines until their end, or until the user has had enough, or there is no hope for the run."""
-        hopeless = Hopeless(self.scenario.abort_on, len(self.hand))
+        hopeless = AbortCheck(self.scenario.abort_on, len(self.hand))
 
         def watch(snapshot: LiveSnapshot) -> None:
             self.publish(snapshot)
@@ -134,23 +134,23 @@ class Run:
 
         agreed = self._agreed(give_up)
         with shown_run(self.scenario, quiet=self.quiet) as show:
-            pool = Pool(begins, events, watch, agreed)
+            pool = Coordinator(begins, events, watch, agreed)
             with requests_are(pool.stop):
                 look = partial(server_storage, self.services)
                 async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen, look):
                     await pool.run()
 
-    def _agreed(self, give_up: Callable[[str], None]) -> Agreed | None:
+    def _agreed(self, give_up: Callable[[str], None]) -> ScheduledStart | None:
         """What keeps this machine in step with others that it does not hear of, or at least to the instant."""
         if self.start is None:
             return None
         work_s = self.scenario.duration_s + self.scenario.limits.grace_s
-        return Agreed(self.start, work_s=work_s, part=self.part is not None, give_up=give_up)
+        return ScheduledStart(self.start, work_s=work_s, part=self.part is not None, give_up=give_up)
 
     def _begins(self, start_state: str | None) -> list[Begin]:
         """What each engine is told to begin with."""
         agreed = self.part and self.start
-        run_id = common_run(agreed, self.scenario) if agreed else new_name(self.began)
+        run_id = common_run(agreed, self.scenario) if agreed else new_run_name(self.began)
         client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
         client += f"-slice{self.part.number}" if self.part else ""
         header = {
@@ -182,12 +182,12 @@ def withdraw(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def new_name(began: datetime) -> str:
+def new_run_name(began: datetime) -> str:
     """A name for a run that nobody else has to come to by himself."""
     return f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
-def answer_of(out: Path) -> Summary:
+def summary_of(out: Path) -> Summary:
     """The answer of the logs in a run directory, written there, too. Raises `RunInvalid` when they are gone."""
     try:
         summary = summarise([out])

@@ -97,7 +97,7 @@ class Columns:
                 records[name] = self._column(name)
 
 
-def together(parts: Iterable[Columns], kind: Kind, most: int) -> Records:
+def concatenate(parts: Iterable[Columns], kind: Kind, most: int) -> Records:
     """The records of all parts, of which there are at most so many, in one array."""
     records: Records = np.empty(most, kind.named)
     filled = 0

@@ -21,7 +21,7 @@ MIXED = "mixed"
 """Header key of a merged log: the terms in which its logs differ. They were merged by force."""
 
 
-def check_alike(first: TimingLog, logs: Sequence[TimingLog]) -> None:
+def check_compatible(first: TimingLog, logs: Sequence[TimingLog]) -> None:
     """Refuse logs that differ from the first in load, terms or truncation. Raises `LogError`, which names where."""
     for log in logs:
         kept = [one.header.get("truncated_s") for one in (first, log)]

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
-from loadsim.timinglog.columns import Columns, together
-from loadsim.timinglog.compatibility import MIXED, check_alike, mixed_terms
+from loadsim.timinglog.columns import Columns, concatenate
+from loadsim.timinglog.compatibility import MIXED, check_compatible, mixed_terms
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.reader import Source, TimingLog, read_each
@@ -229,7 +229,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         if mode_of(log) != mode_of(first):
             raise LogError(f"merge: mode: expected the same in all logs, found {mode_of(first)} and {mode_of(log)}")
     if not force:
-        check_alike(first, logs)
+        check_compatible(first, logs)
     check_slices(logs, force)
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}
@@ -379,7 +379,11 @@ class _Merged:
         """See `Stream`; of each, at most one part."""
         for slices in zip(*(stream.slices(bounds_us) for stream in self.of), strict=True):
             found = [part for of_stream in slices for part in of_stream]
-            yield [Columns(self.kind, in_time_order(together(found, self.kind, sum(map(len, found)))))] if found else []
+            yield (
+                [Columns(self.kind, in_time_order(concatenate(found, self.kind, sum(map(len, found)))))]
+                if found
+                else []
+            )
 
     def _bounds_us(self, span: Span) -> list[int]:
         """Where slices of the span begin and end, by the sample of the instants."""

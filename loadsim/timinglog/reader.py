@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
-from loadsim.model.partition import Hand, Slice, slice_of
+from loadsim.model.partition import Assignment, Slice, slice_of
 from loadsim.timinglog import container
 from loadsim.timinglog.atomic_file import new_file
-from loadsim.timinglog.columns import Columns, together
+from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.file import GROUP_RECORDS, LogFile, open_log
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.records import GIVEN_UP, KINDS, MAKERS, Records, block_of
@@ -53,7 +53,7 @@ class Source:
     wall_clock_start: str
     epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
-    hand: Hand | None = None
+    hand: Assignment | None = None
     slice: Slice | None = None
 
     @property
@@ -145,7 +145,7 @@ class TimingLog:
         return (Columns(KINDS[kind], whole[begin : begin + GROUP_RECORDS]) for begin in begins)
 
     def _whole(self, kind: str) -> Records:
-        return together(self.streams[kind].parts(), KINDS[kind], self.streams[kind].count)
+        return concatenate(self.streams[kind].parts(), KINDS[kind], self.streams[kind].count)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -223,12 +223,12 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
     )
 
 
-def _hand_of(about: Mapping[str, Any], users: int) -> Hand | None:
+def _hand_of(about: Mapping[str, Any], users: int) -> Assignment | None:
     """Who the users of an engine were. Before there were hands, they were consecutive ones, from `first_user` on."""
     if about.get("hand"):
-        return Hand(**about["hand"])
+        return Assignment(**about["hand"])
     first = int(about.get("first_user") or 0)
-    return Hand(first + users - 1, 1, first, first + users) if first else None
+    return Assignment(first + users - 1, 1, first, first + users) if first else None
 
 
 def _source_again(about: Mapping[str, Any]) -> Source:

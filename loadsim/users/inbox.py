@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from loadsim.model.message_tag import INITIAL_RUN, Evidence
+from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import Header, MessageRef
 
 MOST_ANNOUNCEMENTS = 4096
@@ -58,7 +58,7 @@ class Inbox:
         evidence = header.evidence
         return evidence is not None and 1 <= evidence.sender <= self._users
 
-    def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[Evidence, int]]:
+    def take_in(self, headers: Sequence[Header], stamps: Sequence[int]) -> list[tuple[MessageTag, int]]:
         """New messages were listed, visible since these `stamps`; those of this run, each with its stamp."""
         new = []
         for header, at_ns in zip(headers, stamps, strict=True):

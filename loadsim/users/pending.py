@@ -1,7 +1,7 @@
 """What a user is to do next: activities in the order of their due times, each done one step at a time.
 
-`Agenda` is that of the open model: due times are absolute and do not move when the server is slow. `ClosedLoop` is that
-of stress mode: the plan's next activity is due when the last one, and all that follows from it, is done.
+`PendingActivities` serves the open model: due times are absolute and do not move when the server is slow. `ClosedLoop`
+serves stress mode: the plan's next activity is due when the last one, and all that follows from it, is done.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNPLANNED: Iterator[Activity] = iter(())
 """The plan of a user who has none yet."""
 
 
-class Pending(NamedTuple):
+class PendingActivity(NamedTuple):
     """A step that a user still has to do.
 
     It may begin at `ready_ns` and was due at `due_ns`; `late_ns` is the difference by cause. Of what is ready together,
@@ -66,14 +66,14 @@ class Pace(Protocol):
         """Take up the plan: the common start has come."""
         ...
 
-    def take(self) -> Pending:
+    def take(self) -> PendingActivity:
         """Take the next step off the agenda; its `step` is None where there is nothing to be done.
 
         The caller answers with `go_on`, or with `done` where there was nothing.
         """
         ...
 
-    def go_on(self, pending: Pending, result: Any, ended: Ended) -> None:
+    def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
         """Put what follows from a step that ended with this result on the agenda."""
         ...
 
@@ -94,7 +94,7 @@ class Pace(Protocol):
         ...
 
 
-class Agenda:
+class PendingActivities:
     """The agenda of a user who does what is due when it is due, and late what he could not do before (`Pace`).
 
     A step that follows another is due when it would have been, had the one before taken no time: at the activity's due
@@ -108,7 +108,7 @@ class Agenda:
         self.next_ns: int | None = None
         self._user = user
         self._plan = UNPLANNED  # what has not come on the agenda yet
-        self._pending: list[Pending] = []
+        self._pending: list[PendingActivity] = []
         self._begun = 0  # how many have come on the agenda: of what may begin together, the first is done first
         self._end_ns: int | None = None  # the end of the run, once it has come
         self._processing_ns = -1  # when the last processing of the Inbox was due
@@ -121,7 +121,7 @@ class Agenda:
         """The plan's due times count from now."""
         self._plan_next()
 
-    def take(self) -> Pending:
+    def take(self) -> PendingActivity:
         """The activity that takes the place of a planned one comes on the agenda at once."""
         pending = heappop(self._pending)
         if pending.step is None:
@@ -131,7 +131,7 @@ class Agenda:
         self.next_ns = self._pending[0].ready_ns if self._pending else None
         return pending
 
-    def go_on(self, pending: Pending, result: Any, ended: Ended) -> None:
+    def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
         """Put what follows from a step in its place on the agenda; after the end of the run, record it as skipped."""
         activity = pending.activity
         if ended.outcome != "ok" and activity.outcome == "ok":
@@ -198,7 +198,7 @@ class Agenda:
 
     def _put(self, ready_ns: int, due_ns: int, activity: UnderWay, step: Step | None, late_ns: Late) -> None:
         self._begun += 1
-        heappush(self._pending, Pending(ready_ns, self._begun, due_ns, activity, step, late_ns))
+        heappush(self._pending, PendingActivity(ready_ns, self._begun, due_ns, activity, step, late_ns))
         self.next_ns = self._pending[0].ready_ns
 
     def _delay_ns(self, step: Step) -> int:
@@ -214,7 +214,7 @@ class ClosedLoop:
         self.next_ns: int | None = None
         self._user = user
         self._plan = UNPLANNED
-        self._waiting: Pending | None = None
+        self._waiting: PendingActivity | None = None
         self._talked = True  # to the server, in the activity that is under way
         self._silent = 0  # activities in a row that did not
         self._over = False
@@ -227,7 +227,7 @@ class ClosedLoop:
         """The first activity is due at once."""
         self.done()
 
-    def take(self) -> Pending:
+    def take(self) -> PendingActivity:
         """Nothing is on the agenda until this has ended."""
         pending, at_ns = self._waiting, self.next_ns
         assert pending is not None and at_ns is not None, "nothing is due"
@@ -235,7 +235,7 @@ class ClosedLoop:
         step = next(pending.activity.steps, None) if pending.step is None else pending.step
         return pending._replace(due_ns=at_ns, ready_ns=at_ns, step=step)
 
-    def go_on(self, pending: Pending, result: Any, ended: Ended) -> None:
+    def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
         """What follows from a step is due at once; when nothing does, the next activity is."""
         self._talked = self._talked or ended.talked
         following = step_after(pending.activity.steps, result)
@@ -274,7 +274,7 @@ class ClosedLoop:
 
     def _wait(self, at_ns: int, activity: UnderWay, step: Step | None) -> None:
         self.next_ns = at_ns
-        self._waiting = Pending(at_ns, 0, at_ns, activity, step, ON_TIME)
+        self._waiting = PendingActivity(at_ns, 0, at_ns, activity, step, ON_TIME)
 
 
 def step_after(steps: Steps, result: Any) -> Step | None:

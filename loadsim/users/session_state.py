@@ -18,7 +18,7 @@ Late = tuple[int, int, int]
 ON_TIME: Late = (0, 0, 0)
 
 
-class Presence:
+class SessionState:
     """The session's life, as a user of the simulation sees it.
 
     `failed_log_ons`: so many in a row. `down_since_ns`: since when there was no session, the last time.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import ServerRefused
 from loadsim.model.content import Answered, Attachment
-from loadsim.model.message_tag import Evidence, answer_id, new_mail_id
+from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
 
@@ -50,7 +50,7 @@ class Read:
     """
 
     header: Header
-    evidence: Evidence
+    evidence: MessageTag
     structure: Structure
     occasion: str = AFTER_READING
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.message_tag import Evidence
-from loadsim.model.ports import INBOX, Account, ClientModule, Header
+from loadsim.model.message_tag import MessageTag
+from loadsim.model.ports import INBOX, Account, Driver, Header
 from loadsim.model.scenario import STRESS
 from loadsim.model.workload import PROCESS_INBOX, own_folders
 from loadsim.timinglog import records
 from loadsim.users import tasks
 from loadsim.users.activities import Step, UnderWay
 from loadsim.users.inbox import Inbox
-from loadsim.users.pending import Agenda, ClosedLoop, Ended, Pace
-from loadsim.users.session_state import ON_TIME, Late, Presence
+from loadsim.users.pending import ClosedLoop, Ended, Pace, PendingActivities
+from loadsim.users.session_state import ON_TIME, Late, SessionState
 
 if TYPE_CHECKING:
     from loadsim.engine.engine import Engine
@@ -76,7 +76,7 @@ class User:
         "workload",
     )
 
-    def __init__(self, engine: Engine, account: Account, module: ClientModule) -> None:
+    def __init__(self, engine: Engine, account: Account, module: Driver) -> None:
         self.engine = engine
         self.account = account
         self.number = account.number
@@ -98,8 +98,8 @@ class User:
         self.was_on = False
         self.is_on = False
 
-        self._agenda: Pace = (ClosedLoop if engine.workload.scenario.run.mode == STRESS else Agenda)(self)
-        self._presence = Presence()
+        self._agenda: Pace = (ClosedLoop if engine.workload.scenario.run.mode == STRESS else PendingActivities)(self)
+        self._presence = SessionState()
         self._sync_due_ns: int | None = None
         self._life: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -153,7 +153,7 @@ class User:
             self._take_in(event, self.inbox.take_in(headers[portion], stamps[portion]))
             self._agenda.shown(self.inbox.unread[unread:])
 
-    def _take_in(self, event: str, new: Iterable[tuple[Evidence, int]]) -> None:
+    def _take_in(self, event: str, new: Iterable[tuple[MessageTag, int]]) -> None:
         for evidence, at_ns in new:
             self._note(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
             self.engine.mail_seen(evidence.id, self.number, evidence.sender)

@@ -9,13 +9,13 @@ from typing import Any
 
 from loadsim.cluster.channel import FROM_A_MACHINE
 from loadsim.cluster.prepare import FROM_A_PREPARER
-from loadsim.cluster.reliable_channel import Link, lines_in
+from loadsim.cluster.reliable_channel import ReliableChannel, lines_in
 from loadsim.cluster.worker import FROM_A_STATION
 from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, decode, encode
-from loadsim.engine.participant import Leader
+from loadsim.engine.participant import RemoteControl
 from loadsim.engine.snapshot import LiveSnapshot, Recent, read_snapshot, total
 from loadsim.model.ports import Account
-from loadsim.provisioning.manifest import Unaccepted, compose, parse
+from loadsim.provisioning.manifest import RejectedManifest, compose, parse
 
 from .mutate import Make, changed, mutated, odd_document
 from .target import Target
@@ -120,7 +120,7 @@ def _control(data: bytes) -> None:
 
     async def main(_: object) -> None:
         said: list[bytes] = []
-        leader = Leader(said.append)
+        leader = RemoteControl(said.append)
         leader.led = _Led()
         recent, last = Recent(30.0), None
         for line in data.splitlines(keepends=True)[:MOST_LINES]:
@@ -154,7 +154,7 @@ LINKS = (b'heard 0\n1 {"on":true}\n2 {"over":true}\nheard 1\n', b"heard 0\nheard
 def _link(data: bytes) -> None:
     heard: list[bytes] = []
     said: list[bytes] = []
-    link = Link(heard.append)
+    link = ReliableChannel(heard.append)
     link.tell(b"a\n")
     link.tell(b"b\n", passing=True)
     link.attach(said.append)
@@ -203,7 +203,7 @@ TARGETS = (
         "manifest",
         _either(mutated((MANIFEST,), (b'"folders"', b'"account"', b'"signature"', *JSON_WORDS)), _odd_manifest),
         _manifest,
-        (Unaccepted,),
+        (RejectedManifest,),
         us_per_byte=20,
     ),
 )

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from loadsim.errors import ProtocolError, TaskFailed
-from loadsim.model.message_tag import Evidence
+from loadsim.model.message_tag import MessageTag
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
     evidence_of,
@@ -209,7 +209,7 @@ def _parameters(data: bytes) -> None:
 
 
 def _evidence(data: bytes) -> None:
-    Evidence.parse(data.decode("utf-8", "replace"))
+    MessageTag.parse(data.decode("utf-8", "replace"))
 
 
 def _charsets(make: Make) -> Make:

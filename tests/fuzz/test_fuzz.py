@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 
 from loadsim.errors import ConfigError
-from loadsim.protocols.aioimaplib import open_module as open_library
-from loadsim.protocols.imap import open_module as open_own
+from loadsim.protocols.aioimaplib import open_driver as open_library
+from loadsim.protocols.imap import open_driver as open_own
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.smtp import DRIVERS
 from loadsim.protocols.smtp.wire import Wire as SmtpWire
@@ -297,8 +297,8 @@ def test_sound_input_is_sound(name: str) -> None:
 
 def test_sound_servers_are_sound() -> None:
     """Without a hostile answer, no call of any driver fails."""
-    for open_module in (open_own, open_library):
-        visiting(open_module, Unforgiven)(b"39")
+    for open_driver in (open_own, open_library):
+        visiting(open_driver, Unforgiven)(b"39")
     for driver in DRIVERS:
         for connection in ("kept", "per-message"):
             sending(driver, connection, Unforgiven)(b"39")

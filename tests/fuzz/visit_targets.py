@@ -15,8 +15,8 @@ from zlib import crc32
 
 from loadsim.errors import TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, Services
-from loadsim.protocols.aioimaplib import open_module as open_library
-from loadsim.protocols.imap import open_module as open_own
+from loadsim.protocols.aioimaplib import open_driver as open_library
+from loadsim.protocols.imap import open_driver as open_own
 from loadsim.protocols.smtp import DRIVERS
 from loadsim.users.inbox import Inbox
 
@@ -173,13 +173,13 @@ def _imap_peer(data: bytes) -> Callable[[Transport, bytes], None]:
     return peer
 
 
-def visiting(open_module: Any, forgiven: type[Exception] = TaskFailed) -> Callable[[bytes], None]:
+def visiting(open_driver: Any, forgiven: type[Exception] = TaskFailed) -> Callable[[bytes], None]:
     """Return what makes a whole visit; after each failure it logs on again."""
 
     def visit(data: bytes) -> None:
         async def main(loop: Loop) -> None:
             observer = Observer()
-            session = open_module(SERVICES).session(ACCOUNT, observer)
+            session = open_driver(SERVICES).session(ACCOUNT, observer)
             mailbox = session.mailbox
             try:
                 for work in (mailbox.log_on, *_reading(mailbox, observer), *_writing(mailbox)):

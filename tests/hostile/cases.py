@@ -29,10 +29,10 @@ from virtual_runs import Tape, contents, quiet, scenario_of
 from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
-from loadsim.model.ports import INBOX, Account, ClientModule, Endpoint, Observer, Services, Session
+from loadsim.model.ports import INBOX, Account, Driver, Endpoint, Observer, Services, Session
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, own_folders
-from loadsim.protocols.registry import open_module
+from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import initialise
 from loadsim.timinglog.reader import read_log
@@ -140,7 +140,7 @@ class Shared:
 
     name = "fake"  # as the scenarios of `virtual_runs` call it
 
-    def __init__(self, others: ClientModule, victims: ClientModule) -> None:
+    def __init__(self, others: Driver, victims: Driver) -> None:
         self._others, self._victims = others, victims
         self.supports = others.supports
 
@@ -237,14 +237,14 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
     async def main(loop: Loop) -> None:
         server = await serve(accounts, own_folders(workload.profile(1)))
         middle = Middle(server, fault, imap, loop, outcome)
-        others = open_module(driver, services(IMAP_PORT, SMTP_PORT, "none", "none"))
+        others = open_driver(driver, services(IMAP_PORT, SMTP_PORT, "none", "none"))
         bad = services(BAD_IMAP_PORT, BAD_SMTP_PORT, tls if imap else "none", "none" if imap else tls)
         log = TimingLogWriter(place / "run.tlog", HEADER, loop.now_ns())
         tape = Tape(log)
         engine = Engine(
             workload=workload,
             users=range(1, USERS + 1),
-            modules={"fake": Shared(others, open_module(driver, bad))},
+            modules={"fake": Shared(others, open_driver(driver, bad))},
             contents=contents(),
             recorder=tape,
             events=Events(said),

@@ -17,7 +17,7 @@ from pymap.backend.dict import Identity
 from pymap.imap import IMAPServer
 from pymap.parsing.message import AppendMessage
 
-from loadsim.model.message_tag import Evidence
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, Account
 from loadsim.servers import embedded_child
 
@@ -43,7 +43,7 @@ class Delivery(embedded_child.Delivery):
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         answer = await super().handle_DATA(server, session, envelope)
         found = _EVIDENCE.search(envelope.original_content or b"")
-        evidence = Evidence.parse(found[1].decode()) if found else None
+        evidence = MessageTag.parse(found[1].decode()) if found else None
         if evidence is not None:
             self.took.update((evidence.id, self._users[address]) for address in envelope.rcpt_tos)
         return answer

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from loadsim.model.content import headers, prose, schedule, templates
 from loadsim.model.draws import draw, pick
-from loadsim.model.message_tag import HEADER, INITIAL_RUN, Evidence, body_digest, initial_id
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 
 KINDS = tuple(templates.KINDS)
 """The eight kinds of new messages."""
@@ -118,7 +118,7 @@ class Contents:
             else:
                 text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
                 content = templates.enclose("multipart/mixed", id, text, _passed_on(attachment))
-        evidence = Evidence(
+        evidence = MessageTag(
             run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=content.digest
         )
         head = _head(evidence, domain, headers.mailbox(sender_name, sender_address), to, subject, threading)
@@ -172,7 +172,7 @@ class Contents:
         content_header = b"Content-Type: text/calendar; charset=utf-8\r\nContent-Transfer-Encoding: 7bit\r\n\r\n"
 
         def head(digest: str) -> bytes:
-            evidence = Evidence(run=run, sender=user, id=id, kind=SCHEDULE, sent_us=sent_us, body=digest)
+            evidence = MessageTag(run=run, sender=user, id=id, kind=SCHEDULE, sent_us=sent_us, body=digest)
             return _head(evidence, domain, headers.address(address), (address,), "Schedule", "") + content_header
 
         room = size_bytes - len(head(body_digest(b"")))  # every digest has the same length
@@ -187,7 +187,7 @@ def _how(answers: Answered) -> tuple[str, str]:
         raise ValueError(f"how: expected one of {', '.join(_ANSWERS)}, found {answers.how!r}") from None
 
 
-def _head(evidence: Evidence, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
+def _head(evidence: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
     """The header up to MIME-Version, each line with CRLF."""
     name = headers.dotted("id, run and domain", f"{evidence.id}.{evidence.run}@{domain}")
     return (

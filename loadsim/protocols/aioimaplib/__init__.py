@@ -11,24 +11,24 @@ import logging
 from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import SUPPORT, Account, ClientModule, Observer, Services, Session
+from loadsim.model.ports import SUPPORT, Account, Driver, Observer, Services, Session
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp import open_submission
 from loadsim.protocols.tls import tls_context
 
 
-def open_module(services: Services) -> ClientModule:
+def open_driver(services: Services) -> Driver:
     """The client module for these services. Raises `ConfigError` for STARTTLS, which the library does not speak."""
     if services.imap.tls == "starttls":
         raise ConfigError("server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls")
     # At its lower levels the library logs every line of the conversation, mail and all.
     library.log.setLevel(logging.WARNING)
-    return Aioimaplib(services)
+    return AioimaplibDriver(services)
 
 
-class Aioimaplib:
-    """The client module; implements `ports.ClientModule`."""
+class AioimaplibDriver:
+    """The driver; implements `ports.Driver`."""
 
     name = "aioimaplib"
     supports = SUPPORT

@@ -19,7 +19,7 @@ from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
 from loadsim.protocols.imap.grammar import LARGEST_NUMBER, MOST_MESSAGES
 from loadsim.protocols.imap.mailbox import Ref
-from loadsim.protocols.imap.new_mail import Arrivals
+from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
 from loadsim.protocols.tls import remember
@@ -71,7 +71,7 @@ class AioimaplibMailbox:
         self._folder: str | None = None  # the open one
         self._count = 0  # messages in it
         self._validity: dict[str, int] = {}  # kept over sessions
-        self._arrivals = Arrivals()
+        self._arrivals = NewMailAnnouncements()
         self._unlisted: int | None = None  # at most so many of the open Inbox were not listed; None: not known
         self._watch: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator
 from email.utils import getaddresses
 
-from loadsim.model.message_tag import HEADER, Evidence, vouched
+from loadsim.model.message_tag import HEADER, MessageTag, vouched
 from loadsim.model.ports import Flag, Header
 from loadsim.protocols.imap.grammar import parse
 from loadsim.protocols.imap.reading import text_of
@@ -54,7 +54,7 @@ def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
         return None
     fields = dict(_fields(block))
     marked = fields.get(HEADER.lower())
-    evidence = None if marked is None else Evidence.parse(text_of(marked))
+    evidence = None if marked is None else MessageTag.parse(text_of(marked))
     sender, message_id = next(iter(_addresses(fields.get("from"))), ""), text_of(fields.get("message-id"))
     return Header(
         ref=ref,

@@ -15,7 +15,7 @@ Everything up to `wire` does no I/O.
 
 from __future__ import annotations
 
-from loadsim.model.ports import SUPPORT, Account, ClientModule, Observer, Services, Session
+from loadsim.model.ports import SUPPORT, Account, Driver, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.session import ImapSession
@@ -23,8 +23,8 @@ from loadsim.protocols.smtp import open_submission
 from loadsim.protocols.tls import tls_context
 
 
-class ImapModule:
-    """Composes the drivers of each user; the TLS contexts are made once and shared. A `ports.ClientModule`."""
+class ImapDriver:
+    """Composes the drivers of each user; the TLS contexts are made once and shared. A `ports.Driver`."""
 
     name = "imap"
     supports = SUPPORT
@@ -43,6 +43,6 @@ class ImapModule:
         return Session(mailbox, submission, MailboxCalendar(mailbox))
 
 
-def open_module(services: Services) -> ClientModule:
+def open_driver(services: Services) -> Driver:
     """The entry point `imap` of `loadsim.protocols`."""
-    return ImapModule(services)
+    return ImapDriver(services)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.message_tag import Evidence
+from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Flag, Header, Part, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
@@ -53,7 +53,7 @@ class Listed(NamedTuple):
 
     ref: Ref
     flags: frozenset[str]
-    evidence: Evidence | None
+    evidence: MessageTag | None
     sender: str = ""
     message_id: str = ""
 

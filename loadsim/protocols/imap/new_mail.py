@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Arrivals:
+class NewMailAnnouncements:
     """Keeps, over folders and sessions, from where to look for new mail, and what was announced already."""
 
     __slots__ = ("_count", "_expected", "next_uid")

@@ -12,7 +12,7 @@ from operator import itemgetter
 from sys import intern
 from urllib.parse import unquote_to_bytes
 
-from loadsim.model.message_tag import HEADER, Evidence, vouched
+from loadsim.model.message_tag import HEADER, MessageTag, vouched
 from loadsim.model.ports import Header, Part, Structure
 from loadsim.protocols.imap.responses import Address, Fetched, Leaf, Multipart
 
@@ -60,14 +60,14 @@ def origin_of(fetched: Fetched) -> tuple[str, str]:
     return next(_addresses(envelope.sent_by), ""), (envelope.message_id or b"").decode("utf-8", "replace")
 
 
-def evidence_of(fetched: Fetched) -> Evidence | None:
+def evidence_of(fetched: Fetched) -> MessageTag | None:
     """What the message's X-LoadSim header says; None when it has none, or somebody else's."""
     for name, section in fetched.sections.items():
         if section and name.startswith("HEADER.FIELDS"):
             if len(section) > LONGEST_TEXT_BYTES:
                 return None
             field, _, value = section.decode("utf-8", "replace").strip().partition(":")
-            return Evidence.parse(value) if field.strip().upper() == HEADER.upper() else None
+            return MessageTag.parse(value) if field.strip().upper() == HEADER.upper() else None
     return None
 
 

@@ -14,7 +14,7 @@ from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import mailbox
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.grammar import number_of
-from loadsim.protocols.imap.new_mail import Arrivals
+from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Response
 from loadsim.protocols.imap.under_way import Answer
 
@@ -72,7 +72,7 @@ class ImapSession:
         self._idle_again_s = idle_again_s
         self.connection: Connection | None = None
         self.offered: frozenset[str] = frozenset()
-        self.arrivals = Arrivals()
+        self.arrivals = NewMailAnnouncements()
         self.validity: dict[str, int] = {}  # of the folders that were ever opened; kept over connections
         self.open: str | None = None
         self.count = 0  # messages in the open folder
