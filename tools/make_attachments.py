@@ -171,7 +171,7 @@ def main() -> None:
         }
         for name, content in made.items():
             (DATA / name).write_bytes(content)
-            print(f"{name:16} {len(content):7,} bytes")  # noqa: T201
+            print(f"{name:16} {len(content):7,} bytes")
 
 
 if __name__ == "__main__":
