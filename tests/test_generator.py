@@ -16,7 +16,7 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
 from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.analysis.verdict import DEFAULT_LIMITS
+from loadsim.model.scenario_sections import Limits
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
@@ -227,7 +227,7 @@ def test_healthy_runs_are_never_called_invalid(tmp_path: Path) -> None:
 )
 def test_what_a_lag_may_be(limits: dict[str, Any], fastest_p95_ms: float | None, expected: float | None) -> None:
     """5 ms, a tenth of the fastest scored task's 95th percentile, and never less than 2 ms unless it is asked for."""
-    assert lag_limit_ms({**DEFAULT_LIMITS, **limits}, fastest_p95_ms) == expected
+    assert lag_limit_ms({**Limits().in_header(), **limits}, fastest_p95_ms) == expected
 
 
 ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
@@ -292,7 +292,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
 )
 def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any], expected: list[str]) -> None:
     """Just within, just beyond with the moment, and switched off."""
-    assert exceeded(generator, {**DEFAULT_LIMITS, **limits}, 500.0) == expected
+    assert exceeded(generator, {**Limits().in_header(), **limits}, 500.0) == expected
 
 
 @given(lags_us=st.lists(st.integers(0, 50_000), min_size=1, max_size=300), limit_us=st.integers(0, 50_000))

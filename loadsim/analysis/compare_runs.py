@@ -24,8 +24,9 @@ from loadsim.analysis.compare import (
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
+from loadsim.model.terms import STRESS
 from loadsim.report.compare_text import compare_text, percent
-from loadsim.timinglog.merge import STRESS, find_logs, mode_of
+from loadsim.timinglog.merge import find_logs, mode_of
 from loadsim.timinglog.reader import read_log
 
 UNDECIDED = 4

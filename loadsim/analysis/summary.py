@@ -23,7 +23,6 @@ from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
 from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.score import (
-    DEFAULT_WEIGHTS,
     MERGED,
     SCORED_PERCENT,
     CommandStatistics,
@@ -35,8 +34,10 @@ from loadsim.analysis.throughput import throughput
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.model.partition import Slice
+from loadsim.model.profile import load_weights
+from loadsim.model.terms import STRESS
 from loadsim.report.summary_text import answer_text
-from loadsim.timinglog.merge import STRESS, check_window, find_logs, merge, mode_of, of_run, window_of
+from loadsim.timinglog.merge import check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.timinglog.reader import TimingLog, read_each
 from loadsim.timinglog.records import GENERATOR
 from loadsim.timinglog.slices import part_of
@@ -116,7 +117,7 @@ def _summarise(
         if weights is not None:
             raise LogError("weights: expected a log of a canonical run, found a stress run's: it has no score")
         weights = {}
-    weights = weights if weights is not None else log.header.get("weights") or DEFAULT_WEIGHTS
+    weights = weights if weights is not None else log.header.get("weights") or load_weights()
     limits = log.header.get("limits") or {}
 
     # Each of several runs by itself: among many, one that is worth nothing would not be noticed.

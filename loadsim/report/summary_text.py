@@ -7,9 +7,9 @@ from typing import Any
 
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import FEW_HITS, MERGED
+from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
 from loadsim.report.table import table
-from loadsim.timinglog.merge import WITHOUT_WINDOW
 
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
 TIMES = ("p50_ms", "percentile_ms", "mean_ms", "stddev_ms")

@@ -10,7 +10,7 @@ from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Driver, Header
-from loadsim.model.scenario import STRESS
+from loadsim.model.terms import STRESS
 from loadsim.model.workload import PROCESS_INBOX, own_folders
 from loadsim.timinglog import records
 from loadsim.users import tasks
