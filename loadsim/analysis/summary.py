@@ -1,4 +1,4 @@
-"""The answer of a run: the figures of `score.json`, LsLog's table as plain text, and the exit status, from its logs."""
+"""Compute the summary of a run from its logs: the figures of `score.json`, the verdict and the exit status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from loadsim.analysis.throughput import throughput
 from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.model.partition import Slice
-from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import STRESS, check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.timinglog.reader import TimingLog, read_each
 from loadsim.timinglog.records import GENERATOR
@@ -50,10 +49,12 @@ FULL_DAY_S = 28_800.0
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`score` is what score.json holds, `text` what answer.txt holds, `exit_status` that of the verdict (0, 1 or 3)."""
+    """Everything computed from the logs of a run. `score` is what score.json holds.
+
+    `exit_status` is that of the verdict: 0, 1 or 3.
+    """
 
     score: dict[str, Any]
-    text: str
     exit_status: int
 
 
@@ -136,7 +137,7 @@ def _summarise(
         score["commands"] = mean([_command(command) for command in command_statistics(log, window_s)], len(runs))
     if how.by is not None:
         score["by"] = mean(breakdown(log, weights, window_s, how.by, how.percent, how.method), len(runs))
-    return Summary(score, answer_text(score), verdict.exit_status)
+    return Summary(score, verdict.exit_status)
 
 
 @dataclass(frozen=True, slots=True)
