@@ -24,6 +24,7 @@ from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known
+from loadsim.report.summary_text import answer_text
 from loadsim.users.tasks import TASKS
 
 SCENARIO = Path(__file__).parent.parent / "docs" / "reference" / "scenario.md"
@@ -652,21 +653,21 @@ def test_the_table_has_the_criteria_of_single_tasks_where_they_are_missed(tmp_pa
     """Three for each of twelve tasks would hide the others: a line says how many were met."""
     tasks = [done("READ", 1, 5), done("SEND", 2, 5), done("MOVE", 3, 5)]
     own = {"criteria": {"score_ms": {"max": 9}, "tasks.scored.failed_share": {"max": 0.01}}}
-    fine = begun(tmp_path, "a.tlog", tasks, **own).text.splitlines()
+    fine = answer_text(begun(tmp_path, "a.tlog", tasks, **own)).splitlines()
     at = next(number for number, line in enumerate(fine) if line.startswith("Criterion"))
     assert [line.split() for line in fine[at + 1 : at + 4]] == [
         ["score_ms", "5.0", "ms", "at", "most", "9", "ms", "met"],
         ["Criteria", "of", "single", "tasks:", "all", "3", "met."],
         [],
     ]
-    bad = begun(tmp_path, "b.tlog", [*tasks, done("MOVE", 4, 5, outcome="refused")], **own).text.splitlines()
+    bad = answer_text(begun(tmp_path, "b.tlog", [*tasks, done("MOVE", 4, 5, outcome="refused")], **own)).splitlines()
     at = next(number for number, line in enumerate(bad) if line.startswith("Criterion"))
     assert [line.split() for line in bad[at + 2 : at + 5]] == [
         ["tasks.MOVE.failed_share", "50", "%", "at", "most", "1", "%", "missed"],
         ["Criteria", "of", "single", "tasks:", "2", "of", "3", "met."],
         [],
     ]
-    only = begun(tmp_path, "c.tlog", tasks, criteria={"tasks.scored.failed_share": {"max": 0.01}}).text
+    only = answer_text(begun(tmp_path, "c.tlog", tasks, criteria={"tasks.scored.failed_share": {"max": 0.01}}))
     assert "Criterion" not in only
     assert "\n\nCriteria of single tasks: all 3 met.\n\nVerdict: valid, criteria met\n" in only
 
@@ -717,7 +718,7 @@ def test_the_answer_tells_every_criterion(tmp_path: Path) -> None:
         "limits": {"hits": 1, "window_s": 1},
     }
     summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
-    lines = summary.text.splitlines()
+    lines = answer_text(summary).splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("Criterion"))
     assert [line.split() for line in lines[at : at + 3]] == [
         ["Criterion", "Found", "Wanted"],
@@ -732,7 +733,7 @@ def test_without_criteria_there_is_no_table(tmp_path: Path) -> None:
     """All of them off: met, for nothing was asked."""
     header = {"criteria": {"score_ms": None}, "limits": {"hits": 1, "window_s": 1}}
     summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
-    assert "Criterion" not in summary.text
+    assert "Criterion" not in answer_text(summary)
     assert (summary.score["verdict"]["criteria"], summary.exit_status) == ([], 0)
 
 

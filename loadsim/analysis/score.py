@@ -82,6 +82,23 @@ PERCENTS: Mapping[str, Fraction] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The percentiles of `Times` by themselves."""
+
+    p50_ms: float | None
+    p90_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    p99_9_ms: float | None
+    max_ms: float | None
+
+    @classmethod
+    def of(cls, times: Times) -> Percentiles:
+        """Leave out mean and deviation."""
+        return cls(**{name: getattr(times, name) for name in PERCENTS})
+
+
+@dataclass(frozen=True, slots=True)
 class Times:
     """What samples of a time come to, in milliseconds; all None when there are none.
 

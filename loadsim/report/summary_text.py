@@ -7,6 +7,7 @@ from typing import Any
 
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import FEW_HITS, MERGED
+from loadsim.analysis.summary import Summary
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
 from loadsim.report.table import table
@@ -28,9 +29,9 @@ MOST_FAILURES = 5
 """So many kinds of failure are named."""
 
 
-def answer_text(score: Mapping[str, Any]) -> str:
-    """The text for what `score.json` holds; it ends with a line break. Times are in milliseconds."""
-    score = in_tenths(score) if score["runs"] > 1 else score
+def answer_text(summary: Summary) -> str:
+    """Return the text of a summary, with a final line break. Times are in milliseconds."""
+    score = in_tenths(summary.score) if summary.score["runs"] > 1 else summary.score
     lines = [*_head(score), ""]
     percentile = ordinal(score["percentile"])
     for name, protocol in score["by_protocol"].items():
