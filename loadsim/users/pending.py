@@ -193,7 +193,7 @@ class PendingActivities:
     def _plan_next(self) -> None:
         activity = next(self._plan, None)
         if activity is not None:
-            due_ns = self._user.engine.start_ns + activity.due_us * 1000
+            due_ns = self._user.host.start_ns + activity.due_us * 1000
             self._put(due_ns, due_ns, activities.begin(self._user, activity, due_ns), None, ON_TIME)
 
     def _put(self, ready_ns: int, due_ns: int, activity: UnderWay, step: Step | None, late_ns: Late) -> None:
@@ -251,7 +251,7 @@ class ClosedLoop:
         if self._over:
             return
         self._silent = 0 if self._talked else self._silent + 1
-        self._user.engine.silent_activities += not self._talked
+        self._user.host.counts.silent_activities += not self._talked
         self._talked = False
         pauses = self._silent and self._silent % PAUSE_AFTER == 0
         activity = next(self._plan, None)
