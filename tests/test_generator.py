@@ -17,6 +17,7 @@ from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.analysis.verdict import DEFAULT_LIMITS
+from loadsim.model.records import TaskRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
@@ -60,7 +61,7 @@ def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[s
         paths.append(place / f"{number}.tlog")
         writer = TimingLogWriter(paths[-1], named, EPOCH_NS)
         for read in READS:
-            writer.task(**read | {"user": 1 + 2 * number})
+            writer.task(TaskRecord(**read | {"user": 1 + 2 * number}))
         for one in samples:
             writer.health(one)
         writer.facts(ENDED)

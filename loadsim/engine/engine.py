@@ -24,9 +24,10 @@ from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.ports import Clock, Driver, Recorder
+from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
-from loadsim.timinglog.records import GENERATOR, GIVEN_UP
+from loadsim.timinglog.records import GIVEN_UP
 from loadsim.timinglog.writer import OTHER
 from loadsim.users.host import Late_s, SessionCounts
 from loadsim.users.user import IDLE, User

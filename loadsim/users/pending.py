@@ -127,7 +127,7 @@ class PendingActivities:
         if pending.step is None:
             step = self._take_up(pending.activity)
             due_ns = max(pending.due_ns, step.since_ns if step else 0)
-            pending = pending._replace(step=step, due_ns=due_ns, ready_ns=due_ns)
+            pending = PendingActivity(due_ns, pending.order, due_ns, pending.activity, step, pending.late_ns)
         self.next_ns = self._pending[0].ready_ns if self._pending else None
         return pending
 
@@ -233,7 +233,7 @@ class ClosedLoop:
         assert pending is not None and at_ns is not None, "nothing is due"
         self.next_ns = self._waiting = None
         step = next(pending.activity.steps, None) if pending.step is None else pending.step
-        return pending._replace(due_ns=at_ns, ready_ns=at_ns, step=step)
+        return PendingActivity(at_ns, pending.order, at_ns, pending.activity, step, pending.late_ns)
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
         """What follows from a step is due at once; when nothing does, the next activity is."""

@@ -10,9 +10,10 @@ from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Driver, Header
+from loadsim.model.records import GENERATOR, NO_SESSION, MailRecord, TaskRecord
+from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.scenario import STRESS
 from loadsim.model.workload import PROCESS_INBOX, own_folders
-from loadsim.timinglog import records
 from loadsim.users import tasks
 from loadsim.users.activities import Step, UnderWay
 from loadsim.users.host import Host
@@ -25,6 +26,9 @@ IDLE = "IDLE"
 
 SYNC_AGAIN_S = 5.0
 """When to ask again for announced mail that the server refused to show."""
+
+new_record = tuple.__new__
+"""Makes a named tuple in half the time of a call of its class."""
 
 HEADERS_A_TURN = 500
 """How many messages of a list are taken in before the loop's other work has its turn; about a millisecond."""
@@ -182,7 +186,7 @@ class User:
             self.host.mail_accepted(message_id, user)
 
     def _note(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
-        self._recorder.mail(event=event, message=message_id, user=user, sender=sender, at_ns=at_ns, folder=folder)
+        self._recorder.mail(new_record(MailRecord, (event, message_id, user, sender, at_ns, folder)))
 
     async def watch(self) -> None:
         """Ask the server to announce new mail while nothing else is done."""
@@ -311,10 +315,9 @@ class User:
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
         """Record a processing of the Inbox that had something to read; None: it did not come to its end."""
         if activity.kind == PROCESS_INBOX:
-            span = records.PROCESS_INBOX
             ended_ns = ended_ns if activity.outcome == "ok" else None
             outcome = activity.outcome if activity.outcome in ("ok", "skipped") else "unfinished"
-            self._log(span, activity.due_ns, activity.started_ns, ended_ns, outcome)
+            self._record_span(PROCESS_INBOX_SPAN, activity.due_ns, activity.started_ns, ended_ns, outcome)
 
     def cut_off(self) -> None:
         """End the task that is running: it stays unfinished, and the user goes on with a new session."""
@@ -339,7 +342,7 @@ class User:
         self._closing = True
         if not self.is_on and self.host.start_ns and not self.given_up:
             since_ns = self._presence.down_since_ns
-            self._log(records.NO_SESSION, since_ns, since_ns, None, "unfinished")
+            self._record_span(NO_SESSION, since_ns, since_ns, None, "unfinished")
         self.wake()
 
     def wake(self) -> None:
@@ -505,7 +508,7 @@ class User:
         self.is_on = self.was_on = True
         if self.host.start_ns and not self._closing:
             since_ns = self._presence.down_since_ns
-            self._log(records.NO_SESSION, since_ns, since_ns, self._free_ns, "ok")
+            self._record_span(NO_SESSION, since_ns, since_ns, self._free_ns, "ok")
         self._presence.up(self._free_ns)
         if self._broke_at_log_on is not None:
             self.lost(self._broke_at_log_on)
@@ -525,7 +528,7 @@ class User:
         """End the session. The server lost it, unless the failure is our own."""
         if self.is_on:
             self._presence.broke(self.now())
-            self.host.counts.sessions_lost += failure.outcome != records.GENERATOR
+            self.host.counts.sessions_lost += failure.outcome != GENERATOR
             self._end_session()
 
     def _end_session(self) -> None:
@@ -553,35 +556,18 @@ class User:
         moved_bytes: int = 0,
     ) -> None:
         """Write a task to the log, and count it."""
-        busy_ns, down_ns, generator_ns = late_ns
-        late_s = (busy_ns * 1e-9, down_ns * 1e-9, generator_ns * 1e-9)
-        self._log(task, due_ns, started_ns, ended_ns, outcome, error, late_s, moved_bytes)
+        busy_s, down_s, generator_s = late_s = (late_ns[0] * 1e-9, late_ns[1] * 1e-9, late_ns[2] * 1e-9)
+        number, profile, protocol = self.number, self.profile_name, self.protocol
+        # fmt: off
+        self._recorder.task(new_record(TaskRecord, (
+            task, number, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
+            outcome, error, moved_bytes,
+        )))
+        # fmt: on
         self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
 
-    def _log(
-        self,
-        name: str,
-        due_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
-        outcome: str,
-        error: str = "",
-        late_s: tuple[float, float, float] = (0.0, 0.0, 0.0),
-        moved_bytes: int = 0,
-    ) -> None:
-        """Write a record of a task, or of a span (`records.SPANS`), to the log."""
-        self._recorder.task(
-            task=name,
-            user=self.number,
-            profile=self.profile_name,
-            protocol=self.protocol,
-            scheduled_ns=due_ns,
-            started_ns=started_ns,
-            ended_ns=ended_ns,
-            late_busy_s=late_s[0],
-            late_down_s=late_s[1],
-            late_generator_s=late_s[2],
-            outcome=outcome,
-            error=error,
-            moved_bytes=moved_bytes,
-        )
+    def _record_span(self, name: str, due_ns: int, started_ns: int | None, ended_ns: int | None, outcome: str) -> None:
+        """Write a record that spans tasks (`model.records.SPANS`) to the log."""
+        whose = (self.number, self.profile_name, self.protocol)
+        when = (due_ns, started_ns, ended_ns)
+        self._recorder.task(TaskRecord(name, *whose, *when, 0.0, 0.0, 0.0, outcome, error="", moved_bytes=0))
