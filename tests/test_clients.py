@@ -12,6 +12,7 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
 from loadsim.analysis.per_client import by_number
 from loadsim.analysis.summary import summarise
+from loadsim.model.records import TaskRecord
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -105,7 +106,7 @@ def test_no_client_is_called_invalid_for_what_only_warns_of_a_run(
     for name in ("c1", "c2"):
         header = HEADER | {"client": name, "engine_users": 1, **about}
         writer = TimingLogWriter(tmp_path / f"{name}.1.tlog", header, EPOCH_NS)
-        writer.task(**done("READ", 1000, 5))
+        writer.task(TaskRecord(**done("READ", 1000, 5)))
         for at_s in range(1, 11):
             writer.health(sample(at_s, [90_000] * 100))
         writer.facts(ENDED)

@@ -115,7 +115,7 @@ def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
 
     profile = quiet(new_mail={"per_day": 50, "save_sent": False, "recipients": 2})
     lived = live(scenario_of(tmp_path / "run", (profile, 20), day="120s"), tmp_path, fault=fault, during=outage)
-    assert lived.engine.sessions_lost >= 10
+    assert lived.engine.counts.sessions_lost >= 10
 
     begin_ns = lived.tape.told["start_ns"]
     first_ns: dict[tuple[str, int], int] = {}

@@ -16,6 +16,7 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
 from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.model.records import TaskRecord
 from loadsim.model.scenario_sections import Limits
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.writer import TimingLogWriter
@@ -61,7 +62,7 @@ def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[s
         paths.append(place / f"{number}.tlog")
         writer = TimingLogWriter(paths[-1], named, EPOCH_NS)
         for read in READS:
-            writer.task(**read | {"user": 1 + 2 * number})
+            writer.task(TaskRecord(**read | {"user": 1 + 2 * number}))
         for one in samples:
             writer.health(one)
         writer.facts(ENDED)

@@ -15,6 +15,7 @@ from loadsim.analysis.clock_model import Reading
 from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.cluster.clock_sync import NewestReading
+from loadsim.model.records import MailRecord
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs, truncate
@@ -67,7 +68,7 @@ def write_machine(
     header = HEADER | {"client": machine.name, "engine_users": 1, "hand": hand, "window_s": [0.0, LENGTH_S]}
     engine = TimingLogWriter(directory / f"{machine.name}.0.tlog", header, epoch_ns)
     for mail in mails:
-        engine.mail(**mail)
+        engine.mail(MailRecord(**mail))
     engine.facts(facts)
     engine.close()
     about = {"engine": "machine", "engine_users": 0, "hand": None}

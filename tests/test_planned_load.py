@@ -27,6 +27,7 @@ from loadsim.dryrun.plan import make_plan
 from loadsim.dryrun.plan_cache import cached, keep, planned_load
 from loadsim.dryrun.tally import Tally
 from loadsim.errors import LogError
+from loadsim.model.records import TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.summary_text import answer_text
@@ -44,19 +45,21 @@ def tallied(duration_us: int, due_us: Mapping[str, Sequence[int]]) -> PlannedLoa
     for task, instants in due_us.items():
         for at_us in instants:
             tally.task(
-                task=task,
-                user=1,
-                profile="",
-                protocol="",
-                scheduled_ns=START_NS + at_us * 1000,
-                started_ns=None,
-                ended_ns=None,
-                late_busy_s=0,
-                late_down_s=0,
-                late_generator_s=0,
-                outcome="ok",
-                error="",
-                moved_bytes=0,
+                TaskRecord(
+                    task=task,
+                    user=1,
+                    profile="",
+                    protocol="",
+                    scheduled_ns=START_NS + at_us * 1000,
+                    started_ns=None,
+                    ended_ns=None,
+                    late_busy_s=0,
+                    late_down_s=0,
+                    late_generator_s=0,
+                    outcome="ok",
+                    error="",
+                    moved_bytes=0,
+                )
             )
     return tally.load()
 

@@ -13,6 +13,7 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, done, event, skipped, write_
 from loadsim.analysis.summary import summarise
 from loadsim.cli import main
 from loadsim.errors import LogError
+from loadsim.model.records import TaskRecord
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_log, write_log
@@ -230,7 +231,7 @@ def watched(place: Path, run: str, samples: Sequence[dict[str, Any]], hour: int)
     }
     writer = TimingLogWriter(place / f"{run}.tlog", header, EPOCH_NS)
     for at in range(100):
-        writer.task(**done("READ", 1000 * at, 100))
+        writer.task(TaskRecord(**done("READ", 1000 * at, 100)))
     for one in samples:
         writer.health(one)
     writer.facts(ENDED)
