@@ -379,7 +379,7 @@ def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Mapping
 @given(line=st.binary(max_size=30) | st.sampled_from([b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"]))
 def test_any_bytes_are_a_line_or_refused(line: bytes) -> None:
     """Any bytes are a line of the control protocol or of a link, or a `ValueError`."""
-    for read in (lambda: decode(line, FROM_A_MACHINE), lambda: ReliableChannel(lambda _: None).receive(line)):
+    for read in (lambda: decode(line, FROM_A_MACHINE), lambda: ReliableChannel(lambda _: None).feed(line)):
         with suppress(ValueError):
             read()
 
@@ -396,7 +396,7 @@ def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
     for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"failed": 1}\n', b'1 {"ready": "x"}\n'):
         channel = WorkerChannel()
         with pytest.raises(ValueError, match="control protocol: "):
-            channel.link.receive(line)
+            channel.link.feed(line)
         assert channel.ended is None
 
 

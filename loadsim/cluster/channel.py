@@ -21,7 +21,7 @@ CLOCKS = 60
 class WorkerChannel:
     """To one machine (`engine.channel.Channel`); whoever has a connection to it attaches that to `link`.
 
-    Its monotonic clock is as `clock` says, which was read before, and as `tell_clock` is told later.
+    Its monotonic clock is as `clock` says, which was read before, and as `send_clock` is told later.
     """
 
     def __init__(self, clock: Reading | None = None) -> None:
@@ -37,7 +37,7 @@ class WorkerChannel:
     @property
     def silent_s(self) -> float:
         """By the beats that were missed; it may take its time until the first."""
-        return self.link.unanswered * BEAT_S if self.link.heard_of else 0.0
+        return self.link.silent_beats * BEAT_S if self.link.ever_received else 0.0
 
     def set_clock(self, clock: Reading) -> None:
         """Take a reading made after the preparation; it follows the message with which the load begins."""
@@ -45,33 +45,33 @@ class WorkerChannel:
         self._begun = False
         self._prepared = True
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         """By the link: it arrives when there is a way. What its clock was follows the word with which it begins."""
-        self.link.tell(line)
+        self.link.send(line)
         if not self._begun:
             self._begun = True
-            self._tell_clock()
+            self._send_clock()
 
-    def tell_start(self, start_ns: int) -> None:
+    def send_start(self, start_ns: int) -> None:
         """By its clock, as that has gone until now: since it was first read, users may have logged on for an hour."""
         if self._clocks:
             self._ahead_ns = OtherClock.of(self._clocks).there(start_ns).ahead_ns
-        self.tell(encode(start=start_ns + self._ahead_ns))
-        self._tell_clock()
+        self.send(encode(start=start_ns + self._ahead_ns))
+        self._send_clock()
 
-    def tell_clock(self, clock: Reading) -> None:
+    def send_clock(self, clock: Reading) -> None:
         """What its clock showed at an instant of ours, for its log."""
         self._clocks.append(clock)
-        self._tell_clock()
+        self._send_clock()
 
-    def _tell_clock(self) -> None:
+    def _send_clock(self) -> None:
         """The newest; turned, as it would say it of our clock."""
         if not self._clocks:
             return
         ours = self._clocks[-1].turned()
-        self.link.tell(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
+        self.link.send(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         """Return the next line, to the machine's last one.
 
         Progress of a preparation that is over is left out: it was under way when the machine was told to begin.
@@ -90,8 +90,8 @@ class WorkerChannel:
     def kill(self) -> None:
         """Give it up. It is asked to end at once, in case it is there."""
         if self.ended is None:
-            self.tell(encode(**{"given up": "the station had not heard of its machine any more, and gave it up"}))
-            self.tell(encode(stop=True))
+            self.send(encode(**{"given up": "the station had not heard of its machine any more, and gave it up"}))
+            self.send(encode(stop=True))
             self.end("given up")
 
     def end(self, how: str) -> None:

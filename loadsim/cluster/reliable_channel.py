@@ -46,15 +46,15 @@ class ReliableChannel:
         self._waiting: deque[tuple[bytes, bool]] = deque()  # not said yet, and whether it is passing
         self._write: Callable[[bytes], None] | None = None
         self._welcome = False  # whether the other end has said on this connection what it has heard
-        self.heard_of = False  # whether anything ever came
-        self.unanswered = 0  # how many beats in a row nothing came after
+        self.ever_received = False  # whether anything ever came
+        self.silent_beats = 0  # how many beats in a row nothing came after
 
     @property
-    def all_heard(self) -> bool:
+    def all_acknowledged(self) -> bool:
         """Whether the other end has heard everything."""
         return not self._unheard and not self._waiting
 
-    def tell(self, line: bytes, passing: bool = False) -> None:
+    def send(self, line: bytes, passing: bool = False) -> None:
         """Say a line that ends with a newline. One that is `passing` takes the place of another that still waits."""
         if passing:
             self._waiting = deque(each for each in self._waiting if not each[1])
@@ -73,14 +73,14 @@ class ReliableChannel:
 
     def beat(self) -> None:
         """Say that we are there; once in `BEAT_S`, by both ends, so that each knows of the other."""
-        self.unanswered += 1
+        self.silent_beats += 1
         self._say_heard()
 
     def _say_heard(self) -> None:
         if self._write is not None:
             self._write(b"%s %d\n" % (_HEARD, self._heard))
 
-    def receive(self, line: bytes) -> None:
+    def feed(self, line: bytes) -> None:
         """A whole line came by the connection.
 
         Raises `ValueError` for what the other end of this link cannot have said; the connection is to be cut.
@@ -96,8 +96,8 @@ class ReliableChannel:
                 self._heard = number
                 self._hear(rest)
             self._say_heard()
-        self.heard_of = True
-        self.unanswered = 0
+        self.ever_received = True
+        self.silent_beats = 0
 
     def _note(self, heard: int) -> None:
         """The other end has heard so many lines."""

@@ -216,7 +216,7 @@ class Coordinator:
     async def _begin(self, part: Part) -> _Member:
         member = _Member(part, await self._open_channel(part))
         self._members.append(member)
-        member.channel.tell(part.encode())
+        member.channel.send(part.encode())
         return member
 
     async def _conduct(self) -> None:
@@ -233,7 +233,7 @@ class Coordinator:
         if start_ns is not None:
             self.start_ns = start_ns
             for member in self._alive():
-                member.channel.tell_start(start_ns)
+                member.channel.send_start(start_ns)
         await self._until(lambda member: bool(member.said & {"finished", "over"}))
         await self._control.all_finished()
         self._tell(encode(drain=True))
@@ -249,7 +249,7 @@ class Coordinator:
         """
         members = self._alive()
         for member in members:
-            member.channel.tell(encode(**{"log on": True}))
+            member.channel.send(encode(**{"log on": True}))
             if member is not members[-1]:
                 await asyncio.sleep(HEARTBEAT_S / len(members))
 
@@ -274,13 +274,13 @@ class Coordinator:
 
     def _tell(self, line: bytes) -> None:
         for member in self._alive():
-            member.channel.tell(line)
+            member.channel.send(line)
 
     async def _listen(self, member: _Member) -> None:
         """Hear a member, to the end of its channel."""
         line = b""
         try:
-            while line := await member.channel.hear():
+            while line := await member.channel.receive():
                 self._hear(member, line)
         except ValueError as problem:
             if not line or line.endswith(b"\n"):  # otherwise the member died while it wrote a line
@@ -313,7 +313,7 @@ class Coordinator:
             if kind == "ready":
                 member.part.say_ready(self._events, about)
             if self._stop_line is not None and kind == "ready":  # told before it could hear
-                member.channel.tell(self._stop_line)
+                member.channel.send(self._stop_line)
         self._changed.set()
 
     def _deal_out(self, accepted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -324,7 +324,7 @@ class Coordinator:
             left = [pair for pair in left if pair[1] not in member.part.hand]
             if not member.lost:
                 for begin in range(0, len(mine), ACCEPTED_AT_ONCE):
-                    member.channel.tell(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
+                    member.channel.send(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
                 member.told_accepted += len(mine)
         return left
 

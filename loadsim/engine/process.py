@@ -95,16 +95,16 @@ async def live(from_pool: int, to_pool: int) -> None:
             _, about = decode(line)
             try:
                 await _run(Begin.decode(about), pool, reader)
-                pool.tell(over=True)
+                pool.send(over=True)
             except ConfigError as refusal:
-                pool.tell(refused=str(refusal))
+                pool.send(refused=str(refusal))
 
 
 async def _listen(pool: RemoteControl, reader: asyncio.StreamReader) -> None:
     """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
     try:
         while line := await reader.readline():
-            pool.hear(line)
+            pool.receive(line)
     except ValueError as problem:
         pool.give_up(str(problem))
     else:
@@ -147,7 +147,7 @@ async def _run(begin: Begin, pool: RemoteControl, reader: asyncio.StreamReader) 
                 control=pool,
                 here=part.hand(scenario.users) if part else None,
             )
-            pool.led = engine
+            pool.controlled = engine
             listening = group.create_task(_listen(pool, reader))
             await engine.run()
             listening.cancel()

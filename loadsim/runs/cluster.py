@@ -193,7 +193,7 @@ class ClusterRun:
         channels: dict[str, tuple[Channel, int]] = {}
         for share in shares:
             channel = await open_channel(share)
-            channel.tell(share.encode_to_prepare())
+            channel.send(share.encode_to_prepare())
             channels[f"client {share.name}"] = channel, len(share.hand)
 
         async def agree(_: int) -> None:

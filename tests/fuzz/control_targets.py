@@ -121,7 +121,7 @@ def _control(data: bytes) -> None:
     async def main(_: object) -> None:
         said: list[bytes] = []
         leader = RemoteControl(said.append)
-        leader.led = _Led()
+        leader.controlled = _Led()
         recent, last = Recent(30.0), None
         for line in data.splitlines(keepends=True)[:MOST_LINES]:
             for known in (FROM_A_MEMBER, TO_A_MEMBER, FROM_A_MACHINE, FROM_A_STATION, FROM_A_PREPARER):
@@ -134,7 +134,7 @@ def _control(data: bytes) -> None:
                         if recent.stretch:
                             recent.stretch.about_ms("READ", 95)
                     elif kind in TO_A_MEMBER and known is TO_A_MEMBER:
-                        leader.hear(line)
+                        leader.receive(line)
                 except ValueError as error:
                     _check(error)
 
@@ -155,13 +155,13 @@ def _link(data: bytes) -> None:
     heard: list[bytes] = []
     said: list[bytes] = []
     link = ReliableChannel(heard.append)
-    link.tell(b"a\n")
-    link.tell(b"b\n", passing=True)
+    link.send(b"a\n")
+    link.send(b"b\n", passing=True)
     link.attach(said.append)
     lines = data.splitlines(keepends=True)
     try:
         for line in lines_in(lines):
-            link.receive(line)
+            link.feed(line)
         link.beat()
     except ValueError as error:
         _check(error)
