@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.cluster.reliable_channel import UNHEARD_LINES, ReliableChannel
+from loadsim.cluster.reliable_channel import MOST_UNACKNOWLEDGED, ReliableChannel
 
 
 class Ends:
@@ -49,7 +49,7 @@ class Ends:
 
 
 STEPS = st.one_of(
-    st.tuples(st.just("tell"), st.integers(0, 1), st.integers(1, 2 * UNHEARD_LINES)),
+    st.tuples(st.just("tell"), st.integers(0, 1), st.integers(1, 2 * MOST_UNACKNOWLEDGED)),
     st.tuples(st.just("move"), st.integers(0, 1), st.integers(1, 200)),
     st.tuples(st.just("cut"), st.integers(0, 5), st.integers(0, 5)),
     st.tuples(st.just("connect"), st.integers(0, 5), st.integers(0, 5)),
@@ -103,11 +103,11 @@ def test_of_passing_lines_the_newest_is_said() -> None:
     both = Ends()
     for number in range(10):
         both.ends[0].send(b"lasting %d\n" % number)
-        both.ends[0].send(b"passing %d\n" % number, passing=True)
+        both.ends[0].send(b"passing %d\n" % number, replaceable=True)
     both.connect()
     both.settle()
-    both.ends[0].send(b"passing 10\n", passing=True)
-    both.ends[0].send(b"passing 11\n", passing=True)
+    both.ends[0].send(b"passing 10\n", replaceable=True)
+    both.ends[0].send(b"passing 11\n", replaceable=True)
     both.settle()
     assert both.heard[1] == [
         *(b"lasting %d\n" % number for number in range(10)),
@@ -124,7 +124,7 @@ def test_no_more_is_said_than_the_other_end_keeps_up_with() -> None:
     both.settle()
     for number in range(1000):
         both.ends[0].send(b"%d\n" % number)
-    assert len(both.ways[1]) == UNHEARD_LINES
+    assert len(both.ways[1]) == MOST_UNACKNOWLEDGED
     assert not both.ends[0].all_acknowledged
     both.settle()
     assert both.heard[1] == [b"%d\n" % number for number in range(1000)]

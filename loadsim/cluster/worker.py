@@ -209,7 +209,7 @@ async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteCo
             tell()
 
     def tell() -> None:
-        station.link.send(encode(progress=standing), passing=True)
+        station.link.send(encode(progress=standing), replaceable=True)
 
     async def keep_telling() -> None:
         while True:
@@ -304,7 +304,7 @@ def _clock(value: Any) -> str | None:
 
 _INSTANT = whole(-(2**62), 2**62)
 
-FROM_A_STATION = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
+TO_A_WORKER = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
 """The messages of a station to a machine that makes load, by kind."""
 
 
@@ -313,10 +313,10 @@ async def _listen(station: Controller, leader: RemoteControl, clock: NewestReadi
     while True:
         line = await station.lines.get()
         try:
-            kind, about = decode(line, FROM_A_STATION)
+            kind, about = decode(line, TO_A_WORKER)
             if kind == "clock":
                 at_ns, station_ns, error_ns, ahead_ns = about
-                clock.tell(Reading(at_ns, station_ns, error_ns), ahead_ns)
+                clock.update(Reading(at_ns, station_ns, error_ns), ahead_ns)
             elif kind != "begin":  # `begin` has been handled: it brought this share
                 leader.receive(line)
         except ValueError as problem:
@@ -341,7 +341,7 @@ async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
             if first is not None:
                 kind, about = first
                 share = WorkerAssignment.decode(about)
-                leader = RemoteControl(station.link.send, partial(station.link.send, passing=True))
+                leader = RemoteControl(station.link.send, partial(station.link.send, replaceable=True))
                 try:
                     await (prepare(share, station, leader) if kind == "prepare" else check(share))
                     begun = True
