@@ -22,7 +22,7 @@ from loadsim.engine import coordinator
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import Control, decode, encode
-from loadsim.engine.coordinator import Coordinator, Part, engines_for
+from loadsim.engine.coordinator import Coordinator, MemberAssignment, engines_for
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
@@ -50,7 +50,7 @@ exec(begin["header"]["acts"])
 """An engine that does what its header says, and notes what it hears where its log should be."""
 
 
-async def scripted_engine(_: Part) -> Channel:
+async def scripted_engine(_: MemberAssignment) -> Channel:
     """Start one."""
     return await start_process((sys.executable, "-c", SCRIPTED))
 
@@ -229,7 +229,7 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
     async def live(clock: LoopClock) -> None:
         channels: dict[str, WorkerChannel] = {}
 
-        async def open_channel(part: Part) -> Channel:
+        async def open_channel(part: MemberAssignment) -> Channel:
             channel = channels[part.name] = WorkerChannel()
             channel.link.attach(ways.setdefault(part.name, []).append)
             channel.link.feed(b"heard 0\n")

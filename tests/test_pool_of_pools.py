@@ -17,7 +17,7 @@ from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel
 from loadsim.engine.control import decode, encode
-from loadsim.engine.coordinator import Coordinator, Part
+from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.participant import EventForwarder, RemoteControl
 from loadsim.engine.process import Begin
@@ -34,7 +34,7 @@ class Machine:
     def __init__(self, place: Path, name: str, first: int, users: int, acts: Sequence[str], ahead_ns: int = 0) -> None:
         """Two users for each act, from user `first` on."""
         self.name = name
-        self.hand = Assignment(users, 1, first, first + 2 * len(acts))
+        self.assignment = Assignment(users, 1, first, first + 2 * len(acts))
         self.ahead_ns = ahead_ns
         scenario = scenario_of(place / "scenario", (QUIET, users))
         self.begins = [
@@ -130,7 +130,7 @@ def conduct(
     """A station's run with these machines; its events."""
     out = io.StringIO()
 
-    async def open_channel(part: Part) -> Channel:
+    async def open_channel(part: MemberAssignment) -> Channel:
         assert isinstance(part, Machine)
         return await part.open()
 

@@ -182,9 +182,9 @@ class _Both:
 
 async def check(share: WorkerAssignment) -> None:
     """Whether we can make a share, and make of it what the station does. Raises `ConfigError`."""
-    share.fingerprints.check(await asyncio.to_thread(lambda: fingerprints(Workload(share.scenario), share.hand)))
+    share.fingerprints.check(await asyncio.to_thread(lambda: fingerprints(Workload(share.scenario), share.assignment)))
     check_sources(share.scenario)
-    check_ports(share.scenario, share.hand)
+    check_ports(share.scenario, share.assignment)
     check_drivers(share.scenario, share.services)
     raise_open_file_limit(max(map(len, share.hands)))
 
@@ -199,7 +199,7 @@ async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteCo
     Raises `ConfigError` for what is wrong with any of them, and `Released`.
     """
     change, begin = asyncio.Event(), asyncio.Event()
-    users = len(share.hand)
+    users = len(share.assignment)
     standing = Standing(of=users)
 
     def note(all_of_us: Mapping[str, Standing]) -> None:
@@ -231,7 +231,7 @@ async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteCo
 
     async with background_tasks(listen(), keep_telling()):
         await check(share)
-        await check_submission(Workload(share.scenario), share.services, share.hand)
+        await check_submission(Workload(share.scenario), share.services, share.assignment)
         channels: dict[str, tuple[Channel, int]] = {}
         try:
             for name, errand in share.errands().items():

@@ -12,8 +12,10 @@ from loadsim.engine.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_
 
 
 class Channel(Protocol):
-    """To one member; nothing that it is asked for hangs when the member is gone, except by `receive` and `wait`, which
-    end with it."""
+    """A line channel to one member.
+
+    No call hangs when the member is gone: `receive` and `wait` end with it.
+    """
 
     @property
     def ended(self) -> str | None:

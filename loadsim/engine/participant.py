@@ -1,6 +1,6 @@
 """Whoever keeps us in step, at the other end of a channel: a machine's pool to an engine, the station to a machine.
 
-A `RemoteControl` is the `Control` of who is led: it says what he has to say, and lets him know what he is told.
+A `RemoteControl` is the `Control` of who is controlled: it says what he has to say, and lets him know what he is told.
 """
 
 from __future__ import annotations
