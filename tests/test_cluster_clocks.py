@@ -58,11 +58,11 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
     channel = WorkerChannel(readings[0])
     lines: list[bytes] = []
     channel.link.attach(lines.append)
-    channel.link.receive(b"heard 0\n")
+    channel.link.feed(b"heard 0\n")
     channel.send(encode(begin={}))
     for heard, reading in enumerate(readings[1:], 2):
-        channel.tell_clock(reading)
-        channel.link.receive(b"heard %d\n" % heard)
+        channel.send_clock(reading)
+        channel.link.feed(b"heard %d\n" % heard)
     channel.send_start(600 * 10**9)
     told = [decode(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
     assert [kind for kind, _ in told] == ["begin"] + ["clock"] * 60 + ["start", "clock"]
@@ -82,7 +82,7 @@ def test_progress_that_crossed_the_begin_of_the_load_is_left_out() -> None:
         if number == 3:
             assert asyncio.run(channel.receive()) == progress
             channel.set_clock(reading)
-        channel.link.receive(b"%d %s" % (number, line))
+        channel.link.feed(b"%d %s" % (number, line))
     assert [asyncio.run(channel.receive()) for _ in range(3)] == [encode(ready=1), encode(over=True), b""]
 
 

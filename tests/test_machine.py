@@ -129,7 +129,7 @@ class Client:
             self.channel.link.attach(agent.stdin.write)
             try:
                 while (line := await agent.stdout.readline()).endswith(b"\n"):
-                    self.channel.link.receive(line)
+                    self.channel.link.feed(line)
             finally:
                 self.channel.link.detach()
                 with suppress(ProcessLookupError):

@@ -77,7 +77,7 @@ def write_machine(
     own.facts(facts)
     for reading in readings:
         early_ns = 0 if reading.there_ns > STATION_START_NS else 7_000_000  # another reading, before the start was told
-        newest.tell(reading, machine.start_ns - STATION_START_NS + early_ns)
+        newest.update(reading, machine.start_ns - STATION_START_NS + early_ns)
         for late_ns in (700_000_000, 1_700_000_000):
             own.health({"at_ns": reading.at_ns + late_ns, **SAMPLE, **newest()})
     own.close()

@@ -246,7 +246,7 @@ class Cluster:
         while True:
             await asyncio.sleep(CLOCK_EVERY_S)
             with suppress(OSError, TimeoutError):
-                channel.tell_clock(await self._read_clock(name))
+                channel.send_clock(await self._read_clock(name))
 
     async def _attend(self, name: str, run: str, channel: WorkerChannel) -> None:
         """Keep a channel attached to its machine, by one connection after the other, until it has ended."""
@@ -256,7 +256,7 @@ class Cluster:
             while True:
                 await asyncio.sleep(BEAT_S)
                 channel.link.beat()
-                if channel.link.unanswered > MOST_BEATS:
+                if channel.link.silent_beats > MOST_BEATS:
                     for comm in comms:
                         comm.abort()
 
@@ -322,7 +322,7 @@ async def _speak(comm: Comm, run: str, channel: WorkerChannel) -> None:
                     channel.end(said["gone"])
                     return
                 for line in lines_in(said):
-                    channel.link.receive(line)
+                    channel.link.feed(line)
     except ValueError as problem:
         channel.end(f"another station's machine, or a damaged one: {problem}")
     finally:

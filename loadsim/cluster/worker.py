@@ -80,7 +80,7 @@ class Controller:
                     self.link.attach(write)
                 if self._agent is not writer:
                     break
-                self.link.receive(line)
+                self.link.feed(line)
                 self._stirred.set()
         except ConnectionError:
             pass  # the next agent will come
@@ -107,7 +107,7 @@ class Controller:
 
     async def until_heard(self, beats: int) -> None:
         """Wait until everything is heard, or nothing was heard of the station for so many beats."""
-        while not self.link.all_heard and self.link.unanswered <= beats:
+        while not self.link.all_acknowledged and self.link.silent_beats <= beats:
             self._stirred.clear()
             await self._stirred.wait()
 
@@ -140,7 +140,7 @@ class Watch:
         Nobody tells us then when the tasks of all machines have ended: at the latest, that is when the grace is over.
         Nor when all mail was seen: it is waited for as long as may be.
         """
-        quiet = self._link.unanswered
+        quiet = self._link.silent_beats
         if quiet <= self._most_beats:
             if self._alone:
                 self._alone = False
@@ -209,7 +209,7 @@ async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteCo
             tell()
 
     def tell() -> None:
-        station.link.tell(encode(progress=standing), passing=True)
+        station.link.send(encode(progress=standing), replaceable=True)
 
     async def keep_telling() -> None:
         while True:
@@ -255,7 +255,7 @@ async def _word(station: Controller) -> str:
                 kind, _ = decode(await station.lines.get())
                 return kind
         except TimeoutError:
-            if station.link.unanswered * BEAT_S > BEGIN_LIMIT_S:
+            if station.link.silent_beats * BEAT_S > BEGIN_LIMIT_S:
                 raise Released from None
 
 
@@ -304,19 +304,19 @@ def _clock(value: Any) -> str | None:
 
 _INSTANT = whole(-(2**62), 2**62)
 
-FROM_A_STATION = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
+TO_A_WORKER = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
 """The messages of a station to a machine that makes load, by kind."""
 
 
 async def _listen(station: Controller, leader: RemoteControl, clock: NewestReading) -> None:
-    """Do as the station says, and note what it says of its clock (`WorkerChannel.tell_clock`)."""
+    """Do as the station says, and note what it says of its clock (`WorkerChannel.send_clock`)."""
     while True:
         line = await station.lines.get()
         try:
-            kind, about = decode(line, FROM_A_STATION)
+            kind, about = decode(line, TO_A_WORKER)
             if kind == "clock":
                 at_ns, station_ns, error_ns, ahead_ns = about
-                clock.tell(Reading(at_ns, station_ns, error_ns), ahead_ns)
+                clock.update(Reading(at_ns, station_ns, error_ns), ahead_ns)
             elif kind != "begin":  # `begin` has been handled: it brought this share
                 leader.receive(line)
         except ValueError as problem:
@@ -341,7 +341,7 @@ async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
             if first is not None:
                 kind, about = first
                 share = WorkerAssignment.decode(about)
-                leader = RemoteControl(station.link.tell, partial(station.link.tell, passing=True))
+                leader = RemoteControl(station.link.send, partial(station.link.send, replaceable=True))
                 try:
                     await (prepare(share, station, leader) if kind == "prepare" else check(share))
                     begun = True
