@@ -13,7 +13,7 @@ VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.p
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers docs docs-serve format \
+.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers docs docs-serve architecture format \
   hostile fuzz nightly bench lock audit clean-venv
 
 help: ## list the targets
@@ -58,6 +58,9 @@ docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broke
 
 docs-serve: docs ## show the built documentation at http://127.0.0.1:PORT (8000)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)
+
+architecture: $(VENV)/.installed-dev ## draw docs/explanation/architecture.svg from the imports
+	$(BIN)/python tools/draw_architecture.py
 
 format: $(VENV)/.installed-dev ## format the code, and correct what ruff can
 	$(BIN)/ruff format
