@@ -114,7 +114,7 @@ def long_sentences(path: Path, most: int) -> Iterator[tuple[int, str, str]]:
             text += "\n\n"
         starts.append((len(text), line.number))
         text += bare + ("\n\n" if not bare or line.prose.rstrip().endswith('"""') else "\n")
-    for sentence in re.finditer(r"[^.!?:|\n](?:[^.!?:|\n]|\n(?!\n)|[.!?:](?!\s))*", text):
+    for sentence in re.finditer(r"[^.!?:|\n](?:[^.!?:|\n]|\n(?!\n)|[.!?:](?![\s*)"]))*", text):
         if len(sentence[0].split()) > most:
             number = max(line for begin, line in starts if begin <= sentence.start())
             yield number, f"{len(sentence[0].split())} words", " ".join(sentence[0].split())
