@@ -32,6 +32,7 @@ WORDS = re.compile(rf"\b(?:{PHRASES})\b".replace(" ", r"[\s#]+"), re.IGNORECASE)
 
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 NO_PROSE = re.compile(r"``[^\n]+?``|`[^`]*`|<!--.*?-->|(?<=\])\([^)\s]*\)|\w+://\S+", re.DOTALL)
+SENTENCE = re.compile(r"""[^.!?:|\n](?:[^.!?:|\n]|\n(?!\n)|[.!?:](?![\s*)"]))*""")
 ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
 VALUE = re.compile(r"\{[^{}]*\}")  # of an f-string
 NOTHING = re.compile(r"(?!)")
@@ -114,7 +115,7 @@ def long_sentences(path: Path, most: int) -> Iterator[tuple[int, str, str]]:
             text += "\n\n"
         starts.append((len(text), line.number))
         text += bare + ("\n\n" if not bare or line.prose.rstrip().endswith('"""') else "\n")
-    for sentence in re.finditer(r"[^.!?:|\n](?:[^.!?:|\n]|\n(?!\n)|[.!?:](?![\s*)"]))*", text):
+    for sentence in SENTENCE.finditer(text):
         if len(sentence[0].split()) > most:
             number = max(line for begin, line in starts if begin <= sentence.start())
             yield number, f"{len(sentence[0].split())} words", " ".join(sentence[0].split())
