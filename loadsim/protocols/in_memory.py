@@ -17,11 +17,11 @@ from loadsim.model.content import Contents
 from loadsim.model.draws import draw, exponential
 from loadsim.model.message_tag import INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
+    ALL_TASKS,
     CALENDAR,
     DELETED_ITEMS,
     INBOX,
     SENT_ITEMS,
-    SUPPORT,
     Account,
     Driver,
     Flag,
@@ -110,7 +110,7 @@ class InMemoryDriver:
     pace: Pace | None = None
     limit_s: float = 60.0
     name: str = "fake"
-    supports: frozenset[str] = SUPPORT
+    supported_tasks: frozenset[str] = ALL_TASKS
     post: Post | None = None
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
