@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
-from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
+from virtual_runs import Lived, Tape, chosen, live, quiet, scenario_of
 
 from loadsim.analysis.delivery import delivery
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.engine.event_log import Events
-from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import SUPPORT, Services, Session
+from loadsim.model.ports import ALL_TASKS, Session
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission
-from loadsim.protocols.registry import open_driver, open_drivers
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
 from loadsim.users.user import User
@@ -212,7 +211,7 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
     class Wrapped:
         inner: InMemoryDriver
         name: str = "fake"
-        supports: frozenset[str] = SUPPORT
+        supported_tasks: frozenset[str] = ALL_TASKS
 
         def session(self, account: Any, observer: Any) -> Session:
             session = self.inner.session(account, observer)
@@ -676,41 +675,3 @@ def test_the_collector_never_looks_at_everything_under_load(tmp_path: Path) -> N
     assert 0 < young * middle < 10_000
     assert old >= 1_000_000
     assert gc.get_threshold() == before
-
-
-# --- client modules -----------------------------------------------------------------------------------------------
-
-
-def test_an_unknown_protocol_is_one_line() -> None:
-    """It names what there is."""
-    with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
-        open_driver("pop3", NOWHERE)
-
-
-def test_a_module_that_cannot_do_a_task_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the run, with what is missing and the task that needs it."""
-
-    @dataclass
-    class Lame:
-        name: str = "lame"
-        supports: frozenset[str] = SUPPORT - {"copy"}
-
-    class Point:
-        def load(self) -> Any:
-            return lambda services: Lame()
-
-    class Points(dict[str, Any]):
-        names = frozenset({"lame"})
-
-    monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: Points(lame=Point()))
-    with pytest.raises(ConfigError, match=r"^protocol lame: expected support for copy \(COPY\), found none$"):
-        open_driver("lame", NOWHERE)
-
-
-def test_a_scenario_gets_the_modules_it_names(tmp_path: Path) -> None:
-    """One for each protocol, found by its entry point."""
-    workload = Workload(scenario_of(tmp_path, (quiet(), 2)))
-    services: Services = NOWHERE
-    modules = open_drivers(workload, contents(), services)
-    assert list(modules) == ["fake"]
-    assert isinstance(modules["fake"], InMemoryDriver)

@@ -36,7 +36,7 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
 from loadsim.monitor.cpu_affinity import describe, kept_apart
-from loadsim.monitor.seen import seen_from_here
+from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_protocols, needs_one_engine
 from loadsim.provisioning.preflight import check_ports, check_sources
@@ -271,7 +271,7 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
 def seen_server(services: Services, engines: int, pin: bool, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Facts about the server and this machine, for the machine's log; with `pin`, server and load are kept apart."""
     place = find_server(services.imap, services.smtp)
-    seen = seen_from_here(place, services)
+    seen = environment_facts(place, services)
     if pin and place.here:
         with kept_apart(place, engines) as cores:
             if not quiet:

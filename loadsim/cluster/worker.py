@@ -40,7 +40,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
-from loadsim.monitor.seen import seen_from_here
+from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
@@ -267,7 +267,7 @@ async def make_load(
     Raises `ConfigError` when it cannot begin here, `RunInvalid` when no engine was left to make load.
     """
     place = await asyncio.to_thread(find_server, share.services.imap, share.services.smtp)  # names may take their time
-    seen = await asyncio.to_thread(seen_from_here, place, share.services)
+    seen = await asyncio.to_thread(environment_facts, place, share.services)
     logs = directory / LOGS_NAME
     begins = share.begins(logs)
     try:

@@ -277,17 +277,21 @@ class Driver(Protocol):
     """
 
     name: str
-    supports: frozenset[str]
+    supported_tasks: frozenset[str]
+    """The tasks that its sessions can do, of `ALL_TASKS`; a driver without this attribute supports all."""
 
     def session(self, account: Account, observer: Observer) -> Session:
         """The drivers of one user; nothing is connected yet."""
         ...
 
 
-SUPPORT = frozenset(
-    {"folders", "headers", "parts", "flags", "move", "copy", "append", "expunge", "watch", "send", "calendar"}
+ALL_TASKS = frozenset(
+    (
+        *("LOGON", "SYNC", "READ", "LOAD ATTACHMENT", "SEND", "REPLY", "REPLY ALL", "FORWARD", "SAVE SENT", "MOVE"),
+        *("COPY", "DELETE", "BROWSE", "SCHEDULE", "EVICT", "LOGOFF"),
+    )
 )
-"""What a driver may support and a task may need."""
+"""The names of all tasks, of which a driver may support some."""
 
 
 class Clock(Protocol):
