@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
-from loadsim.model.abort import AbortOn
+from loadsim.model.scenario_sections import AbortOn
 from loadsim.timinglog.records import FAILURES
 
 FEWEST_TASKS = 20

@@ -145,7 +145,7 @@ async def _run(begin: Begin, pool: RemoteControl, reader: asyncio.StreamReader) 
                 writes_aside=True,
                 watch=pool.watch,
                 control=pool,
-                here=part.hand(scenario.users) if part else None,
+                here=part.assignment(scenario.users) if part else None,
             )
             pool.led = engine
             listening = group.create_task(_listen(pool, reader))

@@ -1,8 +1,8 @@
-"""The records of a timing log, as fixed-width numpy types; the one place that defines them.
+"""The records of a timing log as fixed-width numpy types.
 
-Instants are whole microseconds; in a file they count from the log's own epoch, after reading from the common
-start of the run (t = 0; a LOGON lies before it). Names (task, profile, protocol, error, folder, command) are
-indices into the log's string table, whose entry 0 is the empty string. All numbers are little-endian.
+Instants are whole microseconds: in a file from the log's own epoch, after reading from the common start of the run (a
+LOGON lies before it). Names (task, profile, protocol, error, folder, command) are indices into the log's string table,
+whose entry 0 is the empty string. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from loadsim.timinglog import container
 
 Records = NDArray[np.void]
-"""An array of one of the record types below."""
+"""An array of records of one kind."""
 
 NEVER = np.iinfo(np.int64).min
-"""The instant of what did not happen: the start of a skipped task, the end of an unfinished one."""
+"""The start of a skipped task, and the end of an unfinished one."""
 
 GENERATOR = "generator"
-"""The outcome of a task in which the generator itself failed: no result of the server."""
+"""The outcome of a task in which the generator failed; it says nothing about the server."""
 
 OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERATOR)
 """Outcomes of tasks. `unfinished` and `skipped`: the task was running, or had not started, when the run ended."""
 
 FAILURES = ("refused", "lost", "timeout")
-"""The outcomes of tasks that were begun and failed because of the server or the network."""
+"""The outcomes of tasks that began, and failed because of the server or the network."""
 
 WITH_KIND = (*FAILURES, GENERATOR)
 """The outcomes whose records have a kind of error."""
@@ -37,8 +37,8 @@ OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
 
 PROCESS_INBOX, NO_SESSION = "PROCESS INBOX", "NO SESSION"
 SPANS = (PROCESS_INBOX, NO_SESSION)
-"""Names of task records that are no tasks but span several, and are counted among none: a whole processing of the
-Inbox, from its due time to the end of its last task; and a time in which a user had no session."""
+"""Names of task records that are no tasks and count as none: the processing of an Inbox, from its due time to the end
+of its last task; and a time in which a user had no session."""
 
 TASK = np.dtype(
     [
@@ -47,7 +47,7 @@ TASK = np.dtype(
         ("ended_us", "<i8"),  # its last answer
         ("late_busy_s", "<f4"),  # from the due time to the start: the user was still busy (server) ...
         ("late_down_s", "<f4"),  # ... the session was down (server) ...
-        ("late_generator_s", "<f4"),  # ... we were late ourselves
+        ("late_generator_s", "<f4"),  # ... the generator was late
         ("user", "<u4"),
         ("sequence", "<u4"),  # counts the records of one engine, in order of completion
         ("bytes", "<u4"),  # sent and received for this task
@@ -58,14 +58,14 @@ TASK = np.dtype(
         ("outcome", "u1"),
     ]
 )
-"""One task of one user: what somebody waited for."""
+"""One task of one user."""
 
 EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged")
-"""What can happen to a message for one recipient.
+"""Events of a message for one recipient.
 
-accepted: the server took it for this recipient; seen: announced to the recipient's waiting session;
+accepted: the server accepted it for this recipient; seen: the server announced it to the recipient's session;
 found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
-Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
+Items): to `folder`; saved: a copy was stored in `folder`; expunged: removed from `folder`.
 """
 
 EVENT = {name: code for code, name in enumerate(EVENTS)}
@@ -81,7 +81,7 @@ MAIL = np.dtype(
         ("event", "u1"),
     ]
 )
-"""What happened to one message in one mailbox."""
+"""One event of a message in a mailbox."""
 
 COMMAND = np.dtype(
     [
@@ -97,10 +97,10 @@ COMMAND = np.dtype(
 """One protocol command: the sub-timing of a task."""
 
 GIVEN_UP = "given up"
-"""How an engine ended that lived on, and without which the run went on: what it did not do any more is lost."""
+"""The end of an engine that the run went on without: the rest of its users' work is lost."""
 
 MAKERS = ("client", "engine", "run")
-"""Who made a record: the string table has their names. One engine of one run writes one log."""
+"""Fields that identify the maker of a record. Each engine of a run writes one log."""
 
 
 def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
@@ -108,18 +108,18 @@ def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
 
 
 NAMED_TASK, NAMED_MAIL, NAMED_COMMAND = _named(TASK), _named(MAIL), _named(COMMAND)
-"""The records with who made them: indices into the string table like the other names."""
+"""The records with their makers, which are indices into the string table like the other names."""
 
 INSTANTS = ("scheduled_us", "started_us", "ended_us", "at_us")
 NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
-"""The fields that are instants, and those that are indices of names, in whichever record they occur."""
+"""The fields that are instants, and those that are indices of names, in all records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record: the number of its blocks, its type as engines write it (`plain`) and as it is read (`named`).
+    """A kind of record: the number of its blocks, and its type in an engine's file (`plain`) and in memory (`named`).
 
-    `window_us` is the instant by which it belongs to a window, and to which the range in a block's head refers.
+    `window_us` is the field that decides whether a record is in a window; the head of a block has its range.
     """
 
     number: int
@@ -129,7 +129,7 @@ class Kind:
 
     @property
     def halves(self) -> np.dtype[np.void]:
-        """A named record as a plain one and its makers."""
+        """Return the type of a named record as two fields, the plain record and its makers."""
         size, whole = self.plain.itemsize, self.named.itemsize
         formats = [f"V{size}", f"V{whole - size}"]
         return np.dtype({"names": ["plain", "makers"], "formats": formats, "offsets": [0, size], "itemsize": whole})
@@ -140,11 +140,11 @@ KINDS: Mapping[str, Kind] = {
     "mails": Kind(container.MAILS, MAIL, NAMED_MAIL, "at_us"),
     "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND, "started_us"),
 }
-"""All kinds of records, by the name that a log has for them."""
+"""All kinds of records by name."""
 
 
 def block_of(kind: Kind, records: Records) -> tuple[bytes, memoryview]:
-    """The head and the payload of a block of these records, of which there is at least one."""
+    """Return the head and the payload of a block of at least one record."""
     number = kind.number | container.NAMED if records.dtype == kind.named else kind.number
     at_us = records[kind.window_us]
     payload = records.view(np.uint8).data
@@ -152,18 +152,18 @@ def block_of(kind: Kind, records: Records) -> tuple[bytes, memoryview]:
 
 
 def chosen(records: Records, which: NDArray[np.bool_] | NDArray[np.intp]) -> Records:
-    """Those of the records that a mask or an array of places says; copied whole, for numpy copies field by field."""
+    """Return the records that a mask or an array of indices selects. Whole: numpy copies field by field otherwise."""
     places = np.flatnonzero(which) if which.dtype == np.bool_ else which
     return opaque(records).take(places).view(records.dtype)
 
 
 def opaque(records: Records) -> Records:
-    """The same records without their fields: so they are copied whole."""
+    """Return a view of records without fields, for numpy to copy them whole."""
     return records.view(np.dtype((np.void, records.dtype.itemsize)))
 
 
 def placed_us(records: Records) -> NDArray[np.int64]:
-    """The instants by which records stand in time order: their start, or when they were due if they never started."""
+    """Return the instants that order records: the start, or the due time of tasks that never started."""
     fields = records.dtype.names or ()
     placed: NDArray[np.int64] = records["at_us" if "at_us" in fields else "started_us"].copy()
     if "scheduled_us" in fields and (never := placed == NEVER).any():
