@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.server import is_loopback
+from loadsim.model.scenario_sections import is_loopback
 from loadsim.provisioning.export import (
     PUBLIC,
     SECRET,
