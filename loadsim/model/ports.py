@@ -1,9 +1,8 @@
-"""The seams between what users do and how it reaches a server: mail in the words of mail.
+"""The ports between users and servers, in terms of mail: `Mailbox`, `Submission` and `Calendar`.
 
-A *client module* composes drivers for `Mailbox`, `Submission` and `Calendar`. Tasks are written against these;
-they know no protocol and no clock. A driver knows no clock either: it tells its `Observer` what it does, and
-the observer holds the clock. Every call of a driver may raise `TaskFailed` (refused, lost, silent) and nothing
-else; after `ServerLost` or `ServerSilent` the session is gone, until `log_on` makes a new one.
+Tasks are written against these ports; they know no protocol and no clock. A `Driver` implements them for a protocol. It
+has no clock either: it reports its commands to an `Observer`, which has one. Each call of a port may raise `TaskFailed`
+(refused, lost, silent) and nothing else. `ServerLost` and `ServerSilent` end the session; `log_on` makes a new one.
 """
 
 from __future__ import annotations
@@ -209,7 +208,7 @@ class Calendar(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The drivers of one user, as a client module composed them."""
+    """The ports of one user, implemented by a driver."""
 
     mailbox: Mailbox
     submission: Submission
@@ -270,9 +269,9 @@ class Services:
 
 @runtime_checkable
 class Driver(Protocol):
-    """What an entry point of the group `loadsim.protocols` returns when it is called with `Services`.
+    """The result of an entry point of the group `loadsim.protocols`, which is called with `Services`.
 
-    One instance serves all users of an engine; it is where a TLS context or a connection pool lives.
+    One instance serves all users of an engine; it holds shared objects, such as a TLS context.
     """
 
     name: str
@@ -280,7 +279,7 @@ class Driver(Protocol):
     """The tasks that its sessions can do, of `ALL_TASKS`; a driver without this attribute supports all."""
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """The drivers of one user; nothing is connected yet."""
+        """Return a new session of one user; nothing is connected yet."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Every mailbox of a scenario brought to exactly its start state; only loadsim's own mail is ever removed for it.
+"""Brings each mailbox of a scenario to its exact start state, and removes only loadsim's own mail for that.
 
-First all accounts are inspected, and whatever is wrong anywhere is refused before anything is changed anywhere. Then
-those that are not as they should be are changed, each by steps that leave nothing that a second run could not finish.
+All accounts are inspected first: an error at one is raised before any change at others. Then the mailboxes that differ
+are changed, in steps that a second run can finish after an interruption.
 """
 
 from __future__ import annotations
