@@ -771,7 +771,7 @@ def test_the_watch_goes_on_by_itself(services: Services, account: Account, hidde
             network.cut()
             await observer.until(lambda: bool(observer.losses))
             assert mailbox._connection is not None
-            await mailbox._look(mailbox._connection)  # as its timer may, before the user has heard of the loss
+            await mailbox._renew(mailbox._connection)  # as its timer may, before the user has heard of the loss
             mailbox.abandon()
             assert len(observer.losses) == 1
 

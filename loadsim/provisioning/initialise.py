@@ -28,7 +28,7 @@ from loadsim.model.ports import (
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
-from loadsim.provisioning.inspect import MailboxState, look, refuse_foreign
+from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
 from loadsim.provisioning.sessions import AT_ONCE, Progress, accounts_on_server, all_done, name_of, visit
 
 BATCH_MESSAGES = 100
@@ -230,7 +230,7 @@ async def inspect(
     start = StartState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
-        state = await look(account, mailbox, accept_unsigned)
+        state = await inspect_mailbox(account, mailbox, accept_unsigned)
         if state.foreign or mode != "auto":
             return state, mode == "always"
         return state, bool(change_mailbox(state, start, account.number, from_scratch=False))
@@ -330,7 +330,7 @@ async def restore_mailbox(
     put, and those are put in order.
     """
     # Find the changes.
-    state = await look(account, mailbox, accept_unsigned)
+    state = await inspect_mailbox(account, mailbox, accept_unsigned)
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, from_scratch)
 

@@ -74,7 +74,7 @@ class AioimaplibMailbox:
         self._arrivals = NewMailAnnouncements()
         self._unlisted: int | None = None  # at most this many of the open Inbox were not listed; None: unknown
         self._watch: asyncio.TimerHandle | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     # --- the session ---
 
@@ -109,9 +109,9 @@ class AioimaplibMailbox:
     def abandon(self) -> None:
         """Close at once."""
         self._stop_watching()
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -253,13 +253,13 @@ class AioimaplibMailbox:
         self._leave()
         self._count = 0
         answer = await connection.run("SELECT", connection.client.select(_argument(folder)))
-        told = {
+        found = {
             response.code.name: response.code.arguments
             for response in self._read(answer.lines[:-1])
             if isinstance(response, Condition) and response.code is not None
         }
-        validity = self._number(told["UIDVALIDITY"]) if "UIDVALIDITY" in told else 0
-        uid_next = self._number(told["UIDNEXT"]) if "UIDNEXT" in told else None
+        validity = self._number(found["UIDVALIDITY"]) if "UIDVALIDITY" in found else 0
+        uid_next = self._number(found["UIDNEXT"]) if "UIDNEXT" in found else None
         known, self._validity[folder] = self._validity.get(folder), validity
         self._folder = folder
         if folder == INBOX:
@@ -313,9 +313,9 @@ class AioimaplibMailbox:
     async def _ready(self) -> Connection:
         """End the watch, if there is one. Return the connection."""
         self._stop_watching()
-        if self._looking is not None:
-            await asyncio.wait({self._looking})
-            self._looking = None
+        if self._renewing is not None:
+            await asyncio.wait({self._renewing})
+            self._renewing = None
             self._stop_watching()
         connection = self._connection
         if connection is None:
@@ -334,9 +334,9 @@ class AioimaplibMailbox:
         self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch, connection)
 
     def _renew_watch(self, connection: Connection) -> None:
-        self._looking = asyncio.get_running_loop().create_task(self._look(connection))
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(connection))
 
-    async def _look(self, connection: Connection) -> None:
+    async def _renew(self, connection: Connection) -> None:
         """Renew IDLE, or send NOOP. No caller waits, so the observer gets the failure."""
         if connection.lost:
             return  # the observer has got the failure
@@ -418,10 +418,10 @@ class AioimaplibMailbox:
                 news = list(self._read(answer.lines[:-1]))
                 codes += [response.code for response in news if isinstance(response, Condition)]
                 gone += sum(isinstance(response, Expunged) for response in news)
-        told = [code.arguments.split(" ", 3) for code in codes if code is not None and code.name == "COPYUID"]
-        copied = [_ranges(words[1]) for words in told if len(words) == 3]
+        found = [code.arguments.split(" ", 3) for code in codes if code is not None and code.name == "COPYUID"]
+        copied = [_ranges(words[1]) for words in found if len(words) == 3]
         evident = gone >= len(uids) if name == "UID MOVE" else "UIDPLUS" not in connection.capabilities
-        if told:
+        if found:
             evident = all(any(low <= uid <= high for ranges in copied for low, high in ranges) for uid in uids)
         if not evident:
             raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")

@@ -472,7 +472,7 @@ class Connection(asyncio.Protocol):
         if command is None:
             raise ProtocolError("IMAP tag", "an answer to no command under way")
         if command is self._idling:
-            raise ProtocolError("IMAP IDLE", "the server ended it by itself")
+            raise ProtocolError("IMAP IDLE", "the server ended it before DONE")
         done = tagged.status == "OK"
         if command is self._awaiting:
             if done:
@@ -538,8 +538,8 @@ class Connection(asyncio.Protocol):
             self._clean(f"{tagged.status} {code}{tagged.text}"),
         )
 
-    def _clean(self, said: str) -> str:
-        return without_password(said, self._account)
+    def _clean(self, text: str) -> str:
+        return without_password(text, self._account)
 
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: commands under way fail, others are never sent."""

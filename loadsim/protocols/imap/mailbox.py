@@ -369,7 +369,7 @@ class ImapMailbox:
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:
         """Raise `ServerRefused` unless all were copied: OK is also the answer for missing messages (RFC 9051 6.4.9).
 
-        COPYUID tells what was copied (RFC 4315; MOVE says it in an untagged OK). Without it, `evident` decides.
+        COPYUID has the copied messages (RFC 4315; for MOVE in an untagged OK). Without it, `evident` decides.
         """
         copied: list[NumberSet] = []
         for answer in answers:

@@ -313,8 +313,8 @@ class Connection(asyncio.Protocol):
             self._send_due()
         except ProtocolError as error:
             line = self._wire.rejected.decode("utf-8", "replace")
-            said = f"{error.line}: {line}" if line else error.line
-            self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(said, self._account)))
+            text = f"{error.line}: {line}" if line else error.line
+            self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(text, self._account)))
         except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
             self._fail(internal(error))
 
