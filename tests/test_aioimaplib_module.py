@@ -1,4 +1,4 @@
-"""The client module `aioimaplib` on the embedded server, behind a network that breaks, and on servers with a script."""
+"""The driver `aioimaplib` on the embedded server, behind a network that breaks, and on servers with a script."""
 
 from __future__ import annotations
 
