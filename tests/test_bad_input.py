@@ -331,7 +331,9 @@ def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch
         "sys.stdin.read()\n"
     )
     command = (sys.executable, "-c", reluctant)
-    monkeypatch.setattr("loadsim.runs.local.Pool", partial(Coordinator, open_channel=lambda _: start_process(command)))
+    monkeypatch.setattr(
+        "loadsim.runs.local.Coordinator", partial(Coordinator, open_channel=lambda _: start_process(command))
+    )
     assert main(["run", written(), "--out", "runs/first", "--engines", "2"]) == BAD_INPUT
     out, said = capsys.readouterr()
     assert (out, said.splitlines()[-1]) == ("", "loadsim: x.tlog: expected to write a timing log, found: no space")

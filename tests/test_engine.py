@@ -119,9 +119,9 @@ def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:
     assert lived.mails("found")
     engine = lived.engine
     assert engine.outstanding == 0
-    assert engine.sessions_lost >= engine.sessions_restored > 0
-    assert engine.sessions_lost - engine.sessions_restored == lived.tape.told["lost_users"] == 0
-    assert engine.users_on == 0
+    assert engine.counts.sessions_lost >= engine.counts.sessions_restored > 0
+    assert engine.counts.sessions_lost - engine.counts.sessions_restored == lived.tape.told["lost_users"] == 0
+    assert engine.counts.users_on == 0
     at = {(mail["message"], mail["user"]): mail["at_ns"] for mail in lived.mails("accepted")}
     for mail in lived.mails("seen"):
         if (mail["message"], mail["user"]) in at:
@@ -173,11 +173,11 @@ def test_a_task_that_fails_is_an_outcome(tmp_path: Path, task: str, outcome: str
     (counted,) = lived.said("failures")
     assert counted["times"] == 1
     lost = task != "LOGON" and outcome != "refused"
-    assert lived.engine.sessions_lost == lost
-    assert lived.engine.sessions_restored == (lost and task != "LOGOFF")
+    assert lived.engine.counts.sessions_lost == lost
+    assert lived.engine.counts.sessions_restored == (lost and task != "LOGOFF")
     assert len(lived.tasks("LOGON", user=1)) == 1 + (task == "LOGON" or (lost and task != "LOGOFF"))
     assert lived.engine.outstanding == 0
-    assert lived.engine.users_on == 0
+    assert lived.engine.counts.users_on == 0
     assert_one_at_a_time(lived)
     assert_lateness_adds_up(lived)
 
@@ -188,7 +188,7 @@ def test_a_failed_submission_leaves_the_mailbox_session_alone(tmp_path: Path, ou
     fault = chosen({(1, "SMTP DATA", 0): FAULTS[outcome]})
     lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
     assert Counter(lived.outcomes("SEND"))[outcome] == 1
-    assert (lived.engine.sessions_lost, len(lived.tasks("LOGON"))) == (0, 2)
+    assert (lived.engine.counts.sessions_lost, len(lived.tasks("LOGON"))) == (0, 2)
     assert len({mail["message"] for mail in lived.mails("accepted")}) == lived.outcomes("SEND").count("ok")
     assert lived.engine.outstanding == 0
 
@@ -256,7 +256,7 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     lived = live(scenario, tmp_path, during=during)
     first, again = lived.tasks("LOGON", user=1)
     assert again["scheduled_ns"] == again["started_ns"] >= 100 * S
-    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (1, 1)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
     assert first["outcome"] == again["outcome"] == "ok"
     assert [line["task"] for line in lived.said("failure")] == ["IDLE"]
     assert lived.engine.outstanding == 0
@@ -295,7 +295,7 @@ def test_a_session_that_breaks_behind_its_log_on_is_noticed(tmp_path: Path) -> N
     first, again = lived.tasks("LOGON", user=1)
     assert first["outcome"] == again["outcome"] == "ok"
     assert 0.5 * S <= again["scheduled_ns"] - first["ended_ns"] <= 1.5 * S
-    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (1, 1)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
 
 
 def test_log_ons_that_fail_are_tried_with_growing_pauses(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_log_ons_that_fail_are_tried_with_growing_pauses(tmp_path: Path) -> None
         nominal_s = min(LONGEST_BACK_OFF_S, 2.0**number)
         assert 0.5 * nominal_s <= pause_s <= 1.5 * nominal_s
     assert len({round(pause_s / 2**number, 6) for number, pause_s in enumerate(pauses[:6])}) == 6
-    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (0, 0)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (0, 0)
     up_ns = log_ons[-1]["ended_ns"]
     assert lived.engine.start_ns == pytest.approx((1 + LOG_ON_LIMIT_S) * S, abs=S)
     early = [task for task in lived.tasks("SEND", user=1) if task["scheduled_ns"] < up_ns]
@@ -381,7 +381,7 @@ def test_a_task_that_outlasts_the_grace_is_unfinished(tmp_path: Path) -> None:
     assert all(task["started_ns"] is task["ended_ns"] is None for task in skipped)
     assert lived.tape.told["undelivered"] == 0
     assert lived.tape.told["lost_users"] == 0
-    assert (lived.engine.sessions_lost, lived.engine.users_on) == (0, 0)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.users_on) == (0, 0)
     assert lived.tasks("LOGON", user=1)[-1]["outcome"] == lived.tasks("LOGOFF", user=1)[-1]["outcome"] == "ok"
     ends = {task["ended_us"] for task in lived.log.tasks[lived.log.tasks["outcome"] == 4]}
     assert ends == {NEVER}

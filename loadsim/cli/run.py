@@ -42,6 +42,7 @@ from loadsim.protocols.registry import check_protocols, needs_one_engine
 from loadsim.provisioning.preflight import check_ports, check_sources
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.html import FILE_NAME as REPORT_NAME
+from loadsim.report.summary_text import answer_text
 from loadsim.report.verdict_junit import verdict_junit
 from loadsim.runs.directory import discard, new_run_directory, owner_only, part_of_a_path
 from loadsim.runs.local import Run
@@ -75,7 +76,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     """Run, and tell of it; the exit status is the verdict's."""
     with junit_file(args.junit, "run") as write_junit:
         summary, out = answered(args)
-        write_junit(verdict_junit(summary.score))
+        write_junit(verdict_junit(summary))
     tell(summary, out, args)
     return summary.exit_status
 
@@ -176,7 +177,11 @@ def load_of(scenario: Scenario, quiet: bool, start: datetime | None = None) -> P
 def tell(summary: Summary, out: Path, args: argparse.Namespace) -> None:
     """Print the answer and where everything lies, and make the report."""
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
-        print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
+        print(
+            json.dumps(summary.score, indent=2)
+            if args.json
+            else f"{answer_text(summary).rstrip()}\n\nRun directory: {out}"
+        )
         sys.stdout.flush()  # making the report takes a moment
     if not args.no_report:
         told = report_on(out)

@@ -12,7 +12,8 @@ from loadsim.dryrun.plan_process import other_engines
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.errors import ConfigError
 from loadsim.model.profile import Calculated
-from loadsim.model.scenario import CANONICAL, STRESS, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.users.tasks import TASKS
 

@@ -20,7 +20,8 @@ from loadsim.dryrun.plan import engines_for, make_plan
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import read_text
-from loadsim.model.scenario import STRESS, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.terms import STRESS
 from loadsim.timinglog.planned_load import PlannedLoad, read_planned_load
 
 PLANNER = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_cache")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadsim.model.records import SPANS, MailRecord, TaskRecord
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, PlannedLoad
-from loadsim.timinglog.records import SPANS
 from loadsim.users.tasks import TASKS
 
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
@@ -65,24 +65,9 @@ class Tally:
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}
         return PlannedLoad(self.duration_ns / 1e9, due)
 
-    def task(
-        self,
-        *,
-        task: str,
-        user: int,
-        profile: str,
-        protocol: str,
-        scheduled_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
-        late_busy_s: float,
-        late_down_s: float,
-        late_generator_s: float,
-        outcome: str,
-        error: str,
-        moved_bytes: int,
-    ) -> None:
+    def task(self, record: TaskRecord) -> None:
         """Count a task by its user, and by the hour in which it was due. A span is no task."""
+        task, scheduled_ns = record.task, record.scheduled_ns
         if task in SPANS:
             return
         due = self._due.get(task)
@@ -90,15 +75,16 @@ class Tally:
             at = (scheduled_ns - self.start_ns) * BINS // self.duration_ns
             if 0 <= at < BINS:
                 due[at] += 1
-        if outcome != "ok":
-            self.failures[f"{task}: {outcome} {error}".strip()] += 1
+        if record.outcome != "ok":
+            self.failures[f"{task}: {record.outcome} {record.error}".strip()] += 1
             return
-        self.tasks[task][user] += 1
+        self.tasks[task][record.user] += 1
         hour = self._hour if self._begin_ns <= scheduled_ns < self._end_ns else self._hour_of(scheduled_ns)
         hour.tasks[task] += 1
 
-    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
+    def mail(self, record: MailRecord) -> None:
         """Count a delivery."""
+        event, _, user, sender, at_ns, _ = record
         if event != "accepted":
             return
         self.traffic["recipients"][sender] += 1

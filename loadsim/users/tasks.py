@@ -74,7 +74,7 @@ async def log_on(user: User, _: None) -> bool:
     Who gets on for the first time when the others are at work already has mail waiting, perhaps more than a screenful.
     """
     mail = user.mailbox
-    newest = None if user.engine.start_ns else SCREENFUL
+    newest = None if user.host.start_ns else SCREENFUL
     await mail.log_on()
     user.folders_found(await mail.folders())
     await user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, newest)), announced=None)
