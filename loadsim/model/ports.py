@@ -1,9 +1,8 @@
-"""The ports between users and servers, in the terms of mail.
+"""The ports between users and servers, in terms of mail: `Mailbox`, `Submission` and `Calendar`.
 
-A driver implements `Mailbox`, `Submission` and `Calendar`. Tasks use these; they know no protocol and no clock. A
-driver has no clock either: it reports to its `Observer`, which has one. Every call of a driver may raise `TaskFailed`
-(refused, lost, timeout) and nothing else. After `ServerLost` or `ServerSilent` there is no session until `log_on` makes
-one.
+Tasks are written against these ports; they know no protocol and no clock. A `Driver` implements them for a protocol. It
+has no clock either: it reports its commands to an `Observer`, which has one. Each call of a port may raise `TaskFailed`
+(refused, lost, silent) and nothing else. `ServerLost` and `ServerSilent` end the session; `log_on` makes a new one.
 """
 
 from __future__ import annotations
@@ -210,7 +209,7 @@ class Calendar(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The ports of one user, from one driver."""
+    """The ports of one user, implemented by a driver."""
 
     mailbox: Mailbox
     submission: Submission
@@ -270,9 +269,9 @@ class Services:
 
 @runtime_checkable
 class Driver(Protocol):
-    """A driver; the entry points of the group `loadsim.protocols` make one from `Services`.
+    """The result of an entry point of the group `loadsim.protocols`, which is called with `Services`.
 
-    All users of an engine share an instance, which may hold a TLS context or a connection pool.
+    One instance serves all users of an engine; it holds shared objects, such as a TLS context.
     """
 
     name: str
@@ -280,7 +279,7 @@ class Driver(Protocol):
     """The tasks that its sessions can do, of `ALL_TASKS`; a driver without this attribute supports all."""
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """Return the ports of one user, not connected."""
+        """Return a new session of one user; nothing is connected yet."""
         ...
 
 
