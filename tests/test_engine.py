@@ -597,7 +597,7 @@ def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
         events.failed("SEND", user, ServerRefused("550 RCPT", f"550 no user {user}"))
     events.failed("SEND", 1, ServerLost("550 RCPT"))
     events.failed("READ", 1, ServerRefused("550 RCPT"))
-    events.tell_failures()
+    events.report_failures()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["failure"] * 3 + ["failures"] * 3
     assert lines[0] == {

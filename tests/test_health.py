@@ -19,8 +19,7 @@ from virtual_runs import live, quiet, scenario_of
 
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
-from loadsim.engine.lag import TICK_NS, LoopLag
+from loadsim.engine.health import TICK_NS, ClockSteps, CollectorPauses, Health, Lateness, LoopLag, open_files
 from loadsim.model.records import TaskRecord
 from loadsim.timinglog.writer import TimingLogWriter
 

@@ -64,7 +64,7 @@ class Events:
         if self._failures[key] == 1:
             self.say("failure", task=task, outcome=failure.outcome, kind=failure.kind, line=failure.line, user=user)
 
-    def tell_failures(self) -> None:
+    def report_failures(self) -> None:
         """How often each kind of failure came."""
         for (task, outcome, kind), times in self._failures.most_common():
             self.say("failures", task=task, outcome=outcome, kind=kind, times=times)

@@ -21,7 +21,7 @@ from typing import Any, cast
 from loadsim.engine.channel import own_pipes, pipes_to_pool
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import decode, encode
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import EventForwarder, RemoteControl
@@ -133,18 +133,20 @@ async def _run(begin: Begin, coordinator: RemoteControl, reader: asyncio.StreamR
     try:
         async with asyncio.TaskGroup() as group:
             engine = Engine(
-                workload=workload,
+                Dependencies(
+                    workload=workload,
+                    drivers=modules,
+                    contents=contents,
+                    recorder=log,
+                    events=events,
+                    clock=clock,
+                    watch=coordinator.watch,
+                    control=coordinator,
+                ),
                 users=begin.assignment,
-                modules=modules,
-                contents=contents,
-                recorder=log,
-                events=events,
-                clock=clock,
                 run_id=begin.header["run"],
                 wall_clock_us=time.time_ns() // 1000,
                 writes_aside=True,
-                watch=coordinator.watch,
-                control=coordinator,
                 here=part.hand(scenario.users) if part else None,
             )
             coordinator.controlled = engine

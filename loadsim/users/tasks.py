@@ -151,7 +151,7 @@ def _people(user: UserMail, about: Read) -> tuple[int, ...]:
     everyone = dict.fromkeys((about.evidence.sender, *user.individuals(about.header.to)))
     everyone.pop(user.number, None)
     if not everyone:
-        raise ServerRefused("nobody to answer")
+        raise ServerRefused("no addressee to answer")
     return tuple(everyone)
 
 
