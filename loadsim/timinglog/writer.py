@@ -1,8 +1,8 @@
-"""What an engine writes while it measures: its timing log, record by record and block by block.
+"""Write an engine's timing log while it measures, record by record and block by block.
 
-`TimingLogWriter` satisfies `model.ports.Recorder`; adding a record costs about a microsecond and touches no file,
-`flush` writes what has gathered (`gather` and `write`, of which the second may run in a thread). The bytes are
-described in `container`, the records in `records`; `reader` reads the log again.
+`TimingLogWriter` implements `model.ports.Recorder`. Adding a record costs about a microsecond and touches no file.
+`flush` writes the records so far, by `gather` and `write`; the latter may run in a thread. `container` describes the
+bytes, `records` the records; `reader` reads the log.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from loadsim.timinglog.log_schema import LONGEST_NAME
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
 
 MOST_NAMES = 65_535
-"""What 16 bits can number, with one to spare."""
+"""The most names that 16 bits can number, less one."""
 
 OTHER = "other"
-"""The name that stands for every name that found the string table full."""
+"""The name that replaces further names once the string table is full."""
 
 MOST_ERRORS = 1000
 """The most kinds of error in a log: a server may choose their names, and the table must have room for others."""
@@ -38,7 +38,7 @@ _pack_command = struct.Struct("<qIIIIHB").pack
 
 
 class _NameTable(dict[str, int]):
-    """The numbers of names; a new name is given the next number, and `OTHER`'s when there is none left."""
+    """The numbers of names; a new name gets the next number, or that of `OTHER` if none is left."""
 
     def __init__(self) -> None:
         super().__init__({"": 0, OTHER: 1})
@@ -148,7 +148,7 @@ class TimingLogWriter:
         )
 
     def facts(self, facts: Mapping[str, Any]) -> None:
-        """Something about the whole log that was not known when it was begun; a later value of a key replaces it.
+        """Add facts about the whole log that were unknown at its beginning; a later value of a key replaces it.
 
         Keys that are read: `start_ns` (t = 0, the run's common start), `ended` ("completed" or "early"),
         `lost_users` (users without a session at the end). Any other is carried along.
@@ -156,11 +156,11 @@ class TimingLogWriter:
         self._facts.append(dict(facts))
 
     def health(self, sample: Mapping[str, Any]) -> None:
-        """A sample of how the generator is; with `at_ns`, the reader adds `at_s`, seconds from the common start."""
+        """Add a health sample. If it has `at_ns`, the reader adds `at_s`, seconds from the common start."""
         self._health.append(dict(sample))
 
     def flush(self) -> str | None:
-        """Gather, and write; see there."""
+        """Gather and write all records. Return as `write` does."""
         self.gather()
         return self.write()
 
