@@ -26,7 +26,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.dryrun.plan import Plan, make_plan
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import StandaloneControl
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, TaskFailed
 from loadsim.model.content import Contents
@@ -113,17 +113,19 @@ def commit(crime: Crime, plan: Plan, log: Path, contents: Contents) -> None:
         module.post = crime.post and crime.post(module)
         writer = TimingLogWriter(log, {**header, **own, "wall_clock_start": BEGUN}, clock.now_ns())
         scene.engine = engine = Engine(
-            workload=workload,
+            Dependencies(
+                workload=workload,
+                drivers={"fake": module},
+                contents=contents,
+                recorder=writer,
+                events=Events(io.StringIO()),
+                clock=clock,
+                control=scene,
+            ),
             users=range(1, scenario.users + 1),
-            modules={"fake": module},
-            contents=contents,
-            recorder=writer,
-            events=Events(io.StringIO()),
-            clock=clock,
             run_id="run",
             wall_clock_us=0,
             self_observing=False,  # in virtual time, nothing of ours can be late
-            control=scene,
         )
         await engine.run()
         writer.close()

@@ -15,7 +15,7 @@ from timing_samples import EPOCH_NS, HEADER, done
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.records import TaskRecord
 from loadsim.model.workload import Workload
@@ -98,17 +98,19 @@ def test_a_slow_disk_holds_up_no_user(tmp_path: Path) -> None:
     async def run() -> None:
         with (tmp_path / "events.jsonl").open("w") as told:
             engine = Engine(
-                workload=workload,
+                Dependencies(
+                    workload=workload,
+                    drivers={"fake": module},
+                    contents=contents(),
+                    recorder=log,
+                    events=Events(told),
+                    clock=MonotonicClock(),
+                    watch=lambda snapshot: log.shown.set() if snapshot.phase == "work" else None,
+                ),
                 users=range(1, 3),
-                modules={"fake": module},
-                contents=contents(),
-                recorder=log,
-                events=Events(told),
-                clock=MonotonicClock(),
                 run_id="run-1",
                 wall_clock_us=0,
                 writes_aside=True,
-                watch=lambda snapshot: log.shown.set() if snapshot.phase == "work" else None,
             )
             await engine.run()
 

@@ -18,6 +18,7 @@ from loadsim.model.draws import draw
 from loadsim.model.workload import PROCESS_INBOX, Workload
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.users.activities import Step
+from loadsim.users.mail import UserMail
 from loadsim.users.session_state import Late
 from loadsim.users.user import User
 
@@ -112,7 +113,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]
     `listed_ns` is told when the Inbox of a user showed a message.
     """
     found: defaultdict[int, set[str]] = defaultdict(set)
-    perform, skipped, take_in = User._perform, User.skipped, User._take_in
+    perform, skipped, take_in = User._perform, User.skipped, UserMail._take_in
 
     def note(user: User, step: Step) -> None:
         if step.task.name == "READ":
@@ -126,11 +127,11 @@ def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]
         note(self, step)
         skipped(self, step, due)
 
-    def noting_take_in(self: User, event: str, new: Any) -> None:
+    def noting_take_in(self: UserMail, event: str, new: Any) -> None:
         listed_ns.update({(self.number, evidence.id): self.now() for evidence, _ in new})
         take_in(self, event, new)
 
-    monkeypatch.setattr(User, "_take_in", noting_take_in)
+    monkeypatch.setattr(UserMail, "_take_in", noting_take_in)
     monkeypatch.setattr(User, "_perform", noting_perform)
     monkeypatch.setattr(User, "skipped", noting_skipped)
     return found

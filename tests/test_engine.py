@@ -251,7 +251,7 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
             await asyncio.sleep(0.5)
         engine.users[0].arrived(1)  # and before it can be asked for:
         box.break_off(ServerLost("BYE", "shutting down"))
-        assert engine.users[0].inbox.announced == 0
+        assert engine.users[0].mail.inbox.announced == 0
 
     lived = live(scenario, tmp_path, during=during)
     first, again = lived.tasks("LOGON", user=1)
@@ -281,15 +281,15 @@ def test_a_session_that_breaks_behind_its_log_on_is_noticed(tmp_path: Path) -> N
 
     async def during(engine: Engine, _: InMemoryDriver) -> None:
         user = engine.users[0]
-        watch = user.mailbox.watch
+        watch = user.mail.mailbox.watch
 
         async def once() -> None:
             await watch()
-            user.mailbox.watch = watch  # type: ignore[method-assign]
-            user.mailbox.abandon()
+            user.mail.mailbox.watch = watch  # type: ignore[method-assign]
+            user.mail.mailbox.abandon()
             user.lost(ServerLost("reset"))
 
-        user.mailbox.watch = once  # type: ignore[method-assign]
+        user.mail.mailbox.watch = once  # type: ignore[method-assign]
 
     lived = live(scenario_of(tmp_path, (quiet(), 2)), tmp_path, during=during)
     first, again = lived.tasks("LOGON", user=1)
@@ -468,7 +468,7 @@ def test_log_off_deletes_only_what_is_ours(tmp_path: Path) -> None:
     async def during(engine: Engine, module: InMemoryDriver) -> None:
         await asyncio.sleep(30)
         for user in engine.users:
-            await user.mailbox.append("Deleted Items", foreign)
+            await user.mail.mailbox.append("Deleted Items", foreign)
 
     left = {}
     for empty in (True, False):
@@ -596,7 +596,7 @@ def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
         events.failed("SEND", user, ServerRefused("550 RCPT", f"550 no user {user}"))
     events.failed("SEND", 1, ServerLost("550 RCPT"))
     events.failed("READ", 1, ServerRefused("550 RCPT"))
-    events.tell_failures()
+    events.report_failures()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["failure"] * 3 + ["failures"] * 3
     assert lines[0] == {

@@ -19,8 +19,7 @@ from virtual_runs import live, quiet, scenario_of
 
 from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
-from loadsim.engine.lag import TICK_NS, LoopLag
+from loadsim.engine.health import TICK_NS, ClockSteps, CollectorPauses, Health, Lateness, LoopLag, open_files
 from loadsim.model.records import TaskRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -157,7 +156,7 @@ def test_pauses_are_added_up() -> None:
     instants = iter([1_000_000, 3_000_000, 10_000_000, 15_000_000])
     pauses = CollectorPauses(lambda: next(instants))
     for phase in ("stop", "start", "stop", "start", "stop"):  # the first collection had begun before we listened
-        pauses._tell(phase, {})
+        pauses._note(phase, {})
     assert pauses.take() == {"gc_pauses": 2, "gc_ms": 7.0, "gc_max_ms": 5.0}
 
 

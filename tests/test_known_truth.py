@@ -17,7 +17,7 @@ from virtual_runs import contents, live, quiet, scenario_of
 from bench.delay import delayed
 from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.ports import CALENDAR, Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
@@ -130,17 +130,19 @@ async def real_run(scenario: Scenario, services: Services, users: Sequence[int],
     workload, clock = Workload(scenario), MonotonicClock()
     writer = TimingLogWriter(log, HEADER | header(log.stem, len(users), WINDOW_S), clock.now_ns())
     engine = Engine(
-        workload=workload,
+        Dependencies(
+            workload=workload,
+            drivers=open_drivers(workload, contents(), services),
+            contents=contents(),
+            recorder=writer,
+            events=Events(io.StringIO()),
+            clock=clock,
+            watch=lambda _: None,
+            control=None,
+        ),
         users=users,
-        modules=open_drivers(workload, contents(), services),
-        contents=contents(),
-        recorder=writer,
-        events=Events(io.StringIO()),
-        clock=clock,
         run_id=log.stem,
         wall_clock_us=0,
-        watch=lambda _: None,
-        control=None,
     )
     await engine.run()
     writer.close()

@@ -18,7 +18,8 @@ from loadsim.cli import main
 from loadsim.cli.live_view import sentence
 from loadsim.cli.report import document_of
 from loadsim.dryrun.plan_engine import plan_users
-from loadsim.engine.engine import LONGEST_KIND, MOST_KINDS, Engine
+from loadsim.engine.counters import LONGEST_KIND, MOST_KINDS
+from loadsim.engine.engine import Engine
 from loadsim.engine.health import Health
 from loadsim.engine.internal_errors import EVENTS_A_PLACE
 from loadsim.engine.snapshot import LiveSnapshot

@@ -17,7 +17,7 @@ from timing_samples import HEADER
 
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import Control
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content import Contents
@@ -208,17 +208,19 @@ def live(
         tape = Tape(writer)
         prepare(tape)
         engine = Engine(
-            workload=workload,
+            Dependencies(
+                workload=workload,
+                drivers={"fake": wrap(module)},
+                contents=contents(),
+                recorder=tape,
+                events=Events(out),
+                clock=clock,
+                watch=snapshots.append,
+                control=control(clock) if control else None,
+            ),
             users=users or range(1, scenario.users + 1),
-            modules={"fake": wrap(module)},
-            contents=contents(),
-            recorder=tape,
-            events=Events(out),
-            clock=clock,
             run_id="run-1",
             wall_clock_us=0,
-            watch=snapshots.append,
-            control=control(clock) if control else None,
             here=here,
         )
         tapes.append((tape, engine, module, writer))

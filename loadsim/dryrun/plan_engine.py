@@ -13,7 +13,7 @@ from typing import Any, cast
 from loadsim.dryrun.rounds import Peers, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.content import Contents
 from loadsim.model.content.templates import Pool
@@ -96,18 +96,20 @@ def plan_users(scenario: Scenario, index: int, engines: int, peers: Peers | None
             post=rounds.post,
         )
         engine = Engine(
-            workload=workload,
+            Dependencies(
+                workload=workload,
+                drivers={group.protocol: driver for group in scenario.topology},
+                contents=contents,
+                recorder=tally,
+                events=Events(io.StringIO()),
+                clock=clock,
+                control=rounds,
+            ),
             users=users,
-            modules={group.protocol: driver for group in scenario.topology},
-            contents=contents,
-            recorder=tally,
-            events=Events(io.StringIO()),
-            clock=clock,
             run_id="plan",
             wall_clock_us=0,
-            self_observing=False,  # nothing is written, and nothing is late
-            strict=True,  # otherwise the plan could lack users, and be a smaller load than the scenario's
-            control=rounds,
+            self_observing=False,  # there is nothing to write, and nothing can be late
+            strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
         )
         rounds.serve(engine, cast(Any, driver).arrive)
         await engine.run()

@@ -26,7 +26,7 @@ class Hour:
 
 
 class Tally:
-    """Counts what an engine records (`engine.RunLog`), by user and by hour of the profiles' day.
+    """Counts what an engine records (`run_log.RunLog`), by user and by hour of the profiles' day.
 
     Hours count from 0; hour -1 is before the common start, hour `last` after the end. A whole day of many users
     passes through these few lines.

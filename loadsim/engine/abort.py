@@ -1,4 +1,4 @@
-"""Whether a run is hopeless: judged each second by its snapshots, as the scenario's `abort_on` says."""
+"""Abort a hopeless run: judge its snapshots each second by the scenario's `abort_on`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from loadsim.model.records import FAILURES
 from loadsim.model.scenario_sections import AbortOn
 
 FEWEST_TASKS = 20
-"""The share that failed of fewer says nothing."""
+"""The share of failed tasks among fewer is no evidence."""
 
 
 class AbortCheck:
-    """Looks at the snapshots of all engines together; `users` are those of the scenario, started or not."""
+    """Judges the total of all engines' snapshots; `users` counts those of the scenario, also in lost engines."""
 
     def __init__(self, abort_on: AbortOn, users: int) -> None:
         self._abort_on = abort_on
@@ -19,9 +19,9 @@ class AbortCheck:
         self._recent = Recent(abort_on.period_s)
 
     def judge(self, snapshot: LiveSnapshot) -> str | None:
-        """Why the run should end now, with figure and limit; None while there is hope, or too little time was at work.
+        """Return why the run should end now, with figure and limit; None if it should go on.
 
-        What comes before the common start, and after the work, is not judged.
+        Only the work phase is judged, once it has lasted for the whole period.
         """
         if snapshot.phase != "work":
             return None

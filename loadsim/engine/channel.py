@@ -1,4 +1,4 @@
-"""How a pool speaks with its members: a line each way, and word of what became of whoever is at the other end."""
+"""Line channels between a coordinator and its members, with the members' exit statuses."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Channel(Protocol):
 
     @property
     def ended(self) -> str | None:
-        """How the member has ended ("signal 9"); None while it has not."""
+        """The member's end ("signal 9"); None while it runs."""
         ...
 
     @property
     def silent_s(self) -> float:
-        """For how long there has been no sign of life; 0 where there is none to be expected by itself."""
+        """Seconds since the last sign of life; 0 if the channel has none."""
         ...
 
     def send(self, line: bytes) -> None:
-        """Say something, without waiting until it is heard; a dead member is found out by its silence."""
+        """Send a line, without waiting for its delivery; a dead member shows by its silence."""
         ...
 
     def send_start(self, start_ns: int) -> None:
-        """The same of the common start, which is given by our monotonic clock and told by the member's."""
+        """Send the common start, converted from our monotonic clock to the member's."""
         ...
 
     async def receive(self) -> bytes:
@@ -40,69 +40,69 @@ class Channel(Protocol):
         ...
 
     async def wait(self) -> str:
-        """Wait until it has ended; how."""
+        """Wait for the member's end, and return it."""
         ...
 
     def kill(self) -> None:
-        """End it at once, unless it has ended."""
+        """End the member at once, unless it has ended."""
         ...
 
 
 class ProcessChannel:
-    """To a process of ours, over its standard input and output."""
+    """The channel to a child process, over its standard input and output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @property
     def ended(self) -> str | None:
-        """By its exit status."""
-        return None if self._process.returncode is None else _how(self._process.returncode)
+        """The child's exit status or signal; None while it runs."""
+        return None if self._process.returncode is None else _ending(self._process.returncode)
 
     @property
     def silent_s(self) -> float:
-        """A process of ours that ends is seen to."""
+        """0: the end of a child is noticed at once."""
         return 0.0
 
     def send(self, line: bytes) -> None:
-        """Into its standard input."""
+        """Write a line to its standard input."""
         assert self._process.stdin is not None
         with suppress(ConnectionError, RuntimeError):
             self._process.stdin.write(line)
 
     def send_start(self, start_ns: int) -> None:
-        """It is on the same machine, which has one clock."""
+        """Send the common start unconverted: processes of a machine share its clock."""
         self.send(encode(start=start_ns))
 
     async def receive(self) -> bytes:
-        """From its standard output."""
+        """Return the next line of its standard output."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
     async def wait(self) -> str:
-        """As the system tells it."""
-        return _how(await self._process.wait())
+        """Wait for its exit."""
+        return _ending(await self._process.wait())
 
     def kill(self) -> None:
-        """By SIGKILL."""
+        """Send SIGKILL."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
 
-def _how(status: int) -> str:
+def _ending(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"exit status {status}"
 
 
 async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> ProcessChannel:
-    """Start a member as a process of this machine; it has these open files of ours, too, as long as it lives."""
+    """Start a member as a process of this machine; it inherits the files `kept`."""
     return ProcessChannel(
         await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LONGEST_LINE_OF_A_MEMBER_BYTES,
-            start_new_session=True,  # Ctrl-C is for us: we tell them
+            start_new_session=True,  # Ctrl-C is for this process, which stops its members
             pass_fds=kept,
         )
     )
@@ -112,40 +112,40 @@ async def start_process(command: Sequence[str], kept: Sequence[int] = ()) -> Pro
 
 
 def own_pipes() -> tuple[int, int]:
-    """From the pool, and to it: standard input and output, kept for ourselves.
-
-    Whatever else prints, prints to standard error.
-    """
-    from_pool, to_pool = os.dup(0), os.dup(1)
+    """Return copies of standard input and output for the coordinator's lines; redirect stdout to stderr."""
+    from_coordinator, to_coordinator = os.dup(0), os.dup(1)
     os.dup2(2, 1)
-    return from_pool, to_pool
+    return from_coordinator, to_coordinator
 
 
 class _Out(asyncio.BaseProtocol):
-    """The end of our standard output."""
+    """The protocol of our standard output; `closed` is done at its end."""
 
     def __init__(self) -> None:
         self.closed = asyncio.get_running_loop().create_future()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Everything has been said, or nobody hears it any more."""
+        """Note that all lines are written, or that the reader is gone."""
         self.closed.set_result(None)
 
 
 @asynccontextmanager
 async def pipes_to_pool(
-    from_pool: int, to_pool: int
+    from_coordinator: int, to_coordinator: int
 ) -> AsyncIterator[tuple[asyncio.StreamReader, Callable[[bytes], None]]]:
-    """What the pool says by `own_pipes`, and how to say something; at the end of the block all has been said."""
+    """Yield a reader of the coordinator's lines and a function that sends one, over `own_pipes`.
+
+    At the end of the block, all lines are written.
+    """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_pool, "rb", 0))
-    transport, out = await loop.connect_write_pipe(_Out, os.fdopen(to_pool, "wb", 0))
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_coordinator, "rb", 0))
+    transport, out = await loop.connect_write_pipe(_Out, os.fdopen(to_coordinator, "wb", 0))
 
-    def say(line: bytes) -> None:
-        if not transport.is_closing():  # else nobody hears it any more; what was measured is in the log
+    def send(line: bytes) -> None:
+        if not transport.is_closing():  # otherwise the reader is gone; the measurements are in the log
             transport.write(line)
 
-    yield reader, say
+    yield reader, send
     transport.close()
     await out.closed

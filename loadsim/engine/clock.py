@@ -1,7 +1,7 @@
-"""The one clock of a run: real, or a virtual one that jumps to whatever is next.
+"""The one clock of a run: real, or a virtual one that jumps to the next timer.
 
-In production it is `time.monotonic_ns`; uvloop rounds `loop.time()` to a millisecond, so that is never used to
-measure. Under a `VirtualLoop` nothing waits: when all coroutines sleep, the time is at once that of the next timer.
+In production it is `time.monotonic_ns`. `loop.time()` is never used to measure, because uvloop rounds it to a
+millisecond. Under a `VirtualLoop` nothing waits: when all coroutines sleep, the clock jumps to the next timer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MonotonicClock:
     """The machine's monotonic clock."""
 
     def now_ns(self) -> int:
-        """Nanoseconds; only differences mean anything."""
+        """Return nanoseconds; only differences mean anything."""
         return time.monotonic_ns()
 
 
@@ -36,18 +36,18 @@ class LoopClock:
         self._loop = loop
 
     def now_ns(self) -> int:
-        """Nanoseconds since the loop was made."""
+        """Return nanoseconds since the loop was made."""
         return self._loop.now_ns
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time, without input or output: an eight-hour day in seconds.
 
-    Its time is whole nanoseconds: which timers are of one instant depends on no rounding. They stand in a heap of
-    tuples, which compare at the speed of C; asyncio's own compare in Python. What a callback raises ends the run.
+    Its time is in whole nanoseconds, so that rounding does not decide which timers coincide. Timers are in a heap of
+    tuples, which C compares; asyncio's own are compared in Python. An exception of a callback ends the run.
     """
 
-    _ready: deque[asyncio.Handle]  # asyncio's own: what is to be called now
+    _ready: deque[asyncio.Handle]  # asyncio's own: the callbacks that are due
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,19 +56,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._count = itertools.count()
 
     def time(self) -> float:
-        """Seconds of virtual time since the loop was made."""
+        """Return seconds of virtual time since the loop was made."""
         return self.now_ns * 1e-9
 
     def call_at(
         self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As in every loop; timers of the same instant run in the order of the calls."""
+        """Call back at an instant, as in every loop; timers of the same instant run in the order of the calls."""
         return self._call_at_ns(round(when * 1e9), callback, args, context)
 
     def call_later(
         self, delay: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As in every loop."""
+        """Call back after a delay, as in every loop."""
         return self._call_at_ns(self.now_ns + round(delay * 1e9), callback, args, context)
 
     def _call_at_ns(
@@ -81,7 +81,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.Handle:
-        """As in every loop."""
+        """Call back in the next turn, as in every loop."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().call_exception_handler(context)
 
     def _run_once(self) -> None:
-        """What asyncio's loop does over and over, without input and output: when nothing is ready, the clock jumps."""
+        """Run one turn of asyncio's loop, without input and output; if nothing is ready, the clock jumps."""
         ready = self._ready
         if not ready:
             self._jump()
@@ -116,6 +116,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_virtual(main: Callable[[LoopClock], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end in virtual time; it is given the clock."""
+    """Run `main`, called with the clock, to its end in virtual time."""
     loop = VirtualLoop()
     return run(main(LoopClock(loop)), lambda: loop)

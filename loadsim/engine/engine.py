@@ -1,7 +1,7 @@
-"""One engine: its users as coroutines, one common start, one end, and nothing that was measured lost.
+"""One engine: runs its users as coroutines from a common start to a common end.
 
-The phases are those of the run: log-on (staggered over the ramp-up), work (from the common start, t = 0), finish (what
-runs at the end may end, with every engine), drain (mail under way may arrive), log-off.
+The phases are those of the run: log-on (staggered over the ramp-up), work (from the common start, t = 0), finish
+(running tasks may end, on every engine), drain (mail in transit may arrive), log-off.
 """
 
 from __future__ import annotations
@@ -9,214 +9,178 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from loadsim.engine.control import Control, StandaloneControl
+from loadsim.engine.counters import Counters
 from loadsim.engine.event_log import Events
 from loadsim.engine.fair_queue import FairQueue, at_once
-from loadsim.engine.health import Health, Lateness
+from loadsim.engine.health import Health
 from loadsim.engine.internal_errors import InternalErrors
-from loadsim.engine.latency_histogram import LatencyHistogram
+from loadsim.engine.mail_in_transit import MailInTransit
+from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content import Contents
-from loadsim.model.ports import Clock, Driver, Recorder
+from loadsim.model.ports import Clock, Driver
 from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.timinglog.records import GIVEN_UP
-from loadsim.timinglog.writer import OTHER
 from loadsim.users.host import Late_s, SessionCounts
 from loadsim.users.user import IDLE, User
 
 LOG_ON_LIMIT_S = 60.0
-"""How long after the ramp-up the common start waits for one more user to get on."""
+"""The longest time after the ramp-up that the common start waits for one more user to log on."""
 
 LOG_ONS_AT_ONCE = 64
-"""More users than this are never on their way in: a server that is slow at it is asked no faster than it answers."""
+"""The most users that log on at the same time: a slow server gets no more requests than it can answer."""
 
 LOG_OFF_LIMIT_S = 30.0
-"""How long the last log-offs may take, and 10 ms more for each user."""
+"""The longest time of the last log-offs, plus 10 ms for each user."""
 
 LOG_OFFS_AT_ONCE = 50
 
 BEAT_NS = 10**9
-"""How long it is from one look at ourselves to the next."""
+"""The time between two samples of the engine itself."""
 
-LOOK_S = 0.05
-"""How often the end of a phase that has no fixed time is looked for."""
+POLL_S = 0.05
+"""The time between two checks for the end of a phase that has no fixed length."""
 
 COLLECTOR = (50, 2, 1_000_000_000)
-"""Thresholds of Python's garbage collector while users are on: it looks at up to 150 young objects at a time,
-which takes some tenths of a millisecond (with 900 it was up to 4), never at all that was made since the common start.
-Tasks leave no cycles."""
-
-MOST_KINDS, LONGEST_KIND = 100, 64
-"""An engine counts at most this many kinds of failure, and cuts their names to this many characters: a server may
-choose the names. Further kinds are `OTHER`."""
+"""Thresholds of Python's garbage collector while users are on. It scans up to 150 young objects at a time, which takes
+some tenths of a millisecond (up to 4 ms with 900). Objects created since the common start are never scanned. Tasks
+leave no cycles."""
 
 BETWEEN_TASKS = (None, "LOGON", "SYNC")
-"""What a user may be doing while no planned task runs."""
+"""The values of `User.performing` while no planned task runs."""
 
 PLANNED_AT_ONCE = 100
-"""How many users' plans are begun before the loop gets its turn: it must answer and be heard of all the while."""
+"""The number of plans that begin in one turn of the event loop: the engine must answer and send heartbeats."""
 
 
-class RunLog(Recorder, Protocol):
-    """Where an engine's records go: a recorder that also keeps facts, and writes when told to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """The objects that an engine works with.
 
-    def facts(self, facts: Mapping[str, Any]) -> None:
-        """Something about the whole run."""
-        ...
+    `drivers` has one for each protocol of its users. `control` keeps it in step with the other engines of the run; None
+    if there are none. `watch` receives a snapshot each second.
+    """
 
-    def health(self, sample: Mapping[str, Any]) -> None:
-        """How the generator was in the last second."""
-        ...
-
-    def gather(self) -> None:
-        """Prepare to write what was recorded."""
-        ...
-
-    def write(self) -> str | None:
-        """Write what was gathered, in any thread; None, or why that was not possible (it is kept)."""
-        ...
+    workload: Workload
+    drivers: Mapping[str, Driver]
+    contents: Contents
+    recorder: RunLog
+    events: Events
+    clock: Clock
+    control: Control | None = None
+    watch: Callable[[LiveSnapshot], None] = lambda _: None
 
 
 class Engine:
-    """Runs the users with these numbers. `modules` has a client module for every protocol among them.
+    """Runs the users with these numbers, and is their host (`users.host.Host`).
 
-    `control` keeps it in step with the other engines of the run; None if there are none. `here` are the users of this
-    machine, if others make the rest of the load: mail between machines is not reported to them. `writes_aside`: the log
-    is written in a thread, so that a slow disk delays no user; in virtual time nothing may wait for a thread.
-    `strict`: an error in loadsim ends the engine, not only the task or the user in which it occurs.
+    `here` are the users of this machine, if others make the rest of the load: mail between machines is not reported to
+    them. `writes_aside`: a thread writes the log. `strict`: an error in loadsim ends the engine, not only the task or
+    the user in which it occurs. `self_observing`: the engine samples its own health each second.
     """
 
     def __init__(
         self,
+        dependencies: Dependencies,
         *,
-        workload: Workload,
         users: Collection[int],
-        modules: Mapping[str, Driver],
-        contents: Contents,
-        recorder: RunLog,
-        events: Events,
-        clock: Clock,
         run_id: str,
         wall_clock_us: int,
+        here: Container[int] | None = None,
         self_observing: bool = True,
         strict: bool = False,
         writes_aside: bool = False,
-        watch: Callable[[LiveSnapshot], None] = lambda _: None,
-        control: Control | None = None,
-        here: Container[int] | None = None,
     ) -> None:
+        # Dependencies and options.
+        clock, events, workload = dependencies.clock, dependencies.events, dependencies.workload
         self.workload = workload
-        self.contents = contents
-        self.recorder = recorder
-        self.clock = clock
+        self.contents = dependencies.contents
+        self.recorder = dependencies.recorder
         self.now_ns = clock.now_ns
         self.run_id = run_id
-        self.start_ns = 0
-        self.counts = SessionCounts()
+        self._events = events
+        self._watch = dependencies.watch
+        self._control = dependencies.control or StandaloneControl(clock)
+        self._limits = workload.scenario.limits
+        self._epoch_ns, self._epoch_wall_us = clock.now_ns(), wall_clock_us
+        self._self_observing = self_observing
+        self._strict = strict
+        self._own = frozenset(users)
+        self._here = here
+        self._flusher = LogFlusher(self.recorder, events, aside=writes_aside)
         self.log_on_slots = asyncio.Semaphore(LOG_ONS_AT_ONCE)
         self.log_off_slots = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
         self.in_turn = FairQueue().enter if self_observing else at_once
-        self._events = events
-        self._epoch_ns = clock.now_ns()
-        self._epoch_wall_us = wall_clock_us
-        self._self_observing = self_observing
-        self._strict = strict
-        self._lateness = Lateness()
-        self._health = Health(clock, self._lateness)
-        self._watch = watch
-        self._control = control or StandaloneControl(clock)
-        self._own = frozenset(users)
-        self._here = here
-        self._under_way: set[tuple[str, int]] = set()  # messages and users: accepted, and not yet seen by him
-        self._seen_first: set[tuple[str, int]] = set()  # seen by him, and not (yet) accepted
-        self._stopping = asyncio.Event()
-        self._given_up: str | None = None  # why we ended without the others
-        self._cutting = asyncio.Event()
+        # Counters.
+        self.counts = SessionCounts()
+        self._counters = Counters()
+        self._in_transit = MailInTransit()
+        self._internal_errors = InternalErrors(events, self.recorder)
+        self._health = Health(clock, self._counters.lateness)
+        # Phase.
+        self.start_ns = 0
         self._phase = "log-on"
-        self._tasks: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by name and outcome
-        self._service_times: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
-        self._failures: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by task and kind
-        self._kinds: set[str] = set()
-        self.own_faults = InternalErrors(events, recorder)
-        self._disk_complaint: str | None = None
-        self._writes_aside = writes_aside
-        self._writing: asyncio.Future[str | None] | None = None
-        scenario = workload.scenario
-        self._ramp_up_s = scenario.run.ramp_up_s
-        self._limits = scenario.limits
+        self._stopping = asyncio.Event()
+        self._cutting = asyncio.Event()
+        self._given_up: str | None = None  # why the engine ended without the others
+        # Users.
         events.seconds = self._seconds
-        population = workload.population
         self.users = [
-            User(self, scenario.account(number), modules[population.group(number).protocol]) for number in users
+            User(
+                self,
+                workload.scenario.account(number),
+                dependencies.drivers[workload.population.group(number).protocol],
+            )
+            for number in users
         ]
 
-    # What users tell.
+    # --- services for users (users.host.Host) -------------------------------------------------------------------------
 
     def wall_clock_us(self) -> int:
-        """Wall-clock microseconds since 1970: read once, carried on by the run's clock."""
-        return self._epoch_wall_us + (self.clock.now_ns() - self._epoch_ns) // 1000
+        """Return wall-clock microseconds since 1970: read once, then advanced by the run's clock."""
+        return self._epoch_wall_us + (self.now_ns() - self._epoch_ns) // 1000
 
     @property
     def outstanding(self) -> int:
-        """How many messages were accepted for a user, counted once for each, and not yet seen by him."""
-        return len(self._under_way)
+        """The number of messages that were accepted for a user, once for each, and that the user has not seen."""
+        return len(self._in_transit)
 
     def mail_accepted(self, message: str, user: int) -> None:
-        """The server took a message for a user, who may even have seen it before its sender was told."""
-        if user not in self._own:
-            if self._here is None or user in self._here:
-                self._control.accepted_elsewhere(message, user)
-            return
-        key = (message, user)
-        if key in self._seen_first:
-            self._seen_first.remove(key)
-        else:
-            self._under_way.add(key)
+        """Note that the server accepted a message for a user, of this engine or of another."""
+        if user in self._own:
+            self._in_transit.accepted(message, user)
+        elif self._here is None or user in self._here:
+            self._control.accepted_elsewhere(message, user)
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
-        """The server took these messages of users of other engines, each for one of ours."""
+        """Note that the server accepted these messages of other engines' users, each for one of ours."""
         for message, user in messages:
             self.mail_accepted(message, user)
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:
-        """A user has seen a message of this run; one that was never accepted makes up for no other."""
-        if self._here is not None and sender not in self._here:
-            return  # nobody will tell us that it was accepted
-        key = (message, user)
-        if key in self._under_way:
-            self._under_way.remove(key)
-        else:
-            self._seen_first.add(key)
+        """Note that a user has seen a message of this run. Acceptances on other machines are not reported to us."""
+        if self._here is None or sender in self._here:
+            self._in_transit.seen(message, user)
 
     def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
-        """A task has come to an outcome; it began so late because its user was busy, its session down, or we late.
-
-        `service_ns` counts for one that is ok.
-        """
-        self._tasks[task][outcome] += 1
-        if outcome == "ok":
-            self._service_times[task].add(service_ns)
-        self._lateness.add(*late_s)
+        """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
+        self._counters.task(task, outcome, service_ns, late_s)
 
     def failed(self, user: int, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
-        kind = failure.kind[:LONGEST_KIND]
-        own = failure.outcome == GENERATOR
-        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS and not own:
-            kind = OTHER
-        self._kinds.add(kind)
-        self._failures[task][kind] += 1
+        kind = self._counters.failure(task, failure)
         self._events.failed(task, user, type(failure)(kind, failure.line))
-        if own and task == IDLE:
-            self.own_faults.count(GeneratorFailed(kind))
+        if failure.outcome == GENERATOR and task == IDLE:
+            self._internal_errors.count(GeneratorFailed(kind))
         return kind
 
     def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
@@ -224,62 +188,44 @@ class Engine:
         if self._strict:
             raise error
         failure = internal(error)
-        self.own_faults.tell(failure, error, during, user)
+        self._internal_errors.report(failure, error, during, user)
         return failure
 
     def user_given_up(self) -> None:
         """Count a user whose own state is broken."""
-        self.own_faults.user_given_up()
+        self._internal_errors.user_given_up()
 
-    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Record what a callback raised, or a task that is not awaited (`set_exception_handler`)."""
-        error = context.get("exception")
-        if error is None or own_failure(error) is None:
-            loop.default_exception_handler(context)
-        else:
-            self.own_faults.count(self.internal_error(error, "a callback"))
-
-    def _each(self, act: Callable[[User], None]) -> None:
-        for user in self.users:
-            user.guarded(act)
-
-    # The run.
+    # --- the run ------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End the run early: what runs may end within the grace. Told again: cut everything off."""
+        """End the run early; running tasks may end within the grace. A second call cancels them."""
         self._control.stop_waiting()
         if self._stopping.is_set():
             self._cutting.set()
         self._stopping.set()
 
     def give_up(self, why: str) -> None:
-        """The same, when the run does not end: what our users did not do any more is lost."""
+        """Stop although the run goes on: the rest of our users' work is lost."""
         if not self._stopping.is_set():
             self._given_up = why
         self.stop()
 
     def snapshot(self) -> LiveSnapshot:
-        """Where this engine stands now."""
+        """Return the engine's state and counts."""
         return LiveSnapshot(
             phase=self._phase,
             at_s=self._seconds(),
             users=len(self.users),
             users_on=self.counts.users_on,
-            tasks={task: dict(outcomes) for task, outcomes in self._tasks.items()},
-            service_times={task: times.counts for task, times in self._service_times.items()},
-            service_s={task: times.total_s for task, times in self._service_times.items()},
-            failures={task: dict(kinds) for task, kinds in self._failures.items()},
             accepted_undelivered=self.outstanding,
             sessions_lost=self.counts.sessions_lost,
-            generator_late_most_s=self._lateness.generator_most_s,
-            late_busy_s=self._lateness.busy_s,
-            late_down_s=self._lateness.down_s,
-            late_generator_s=self._lateness.generator_s,
+            **self._counters.figures(),
             **self._health.figures(),
         )
 
     async def run(self) -> None:
-        """From the first log-on to the last log-off. Facts and records are flushed however it ends."""
+        """Run from the first log-on to the last log-off. Facts and records are written however it ends."""
+        # Set up the process.
         await self._control.all_ready()
         ended = "early"
         thresholds = gc.get_threshold()
@@ -293,31 +239,46 @@ class Engine:
                 if self._self_observing:
                     self._health.start()
                     beat = group.create_task(self._beat())
-                between_ns = round(self._ramp_up_s * 1e9 / len(self.users))
-                first_ns = self.clock.now_ns()
-                lives = [
-                    group.create_task(user.run(first_ns + place * between_ns)) for place, user in enumerate(self.users)
+                # Start the users, staggered over the ramp-up.
+                between_ns = round(self.workload.scenario.run.ramp_up_s * 1e9 / len(self.users))
+                first_ns = self.now_ns()
+                running = [
+                    group.create_task(user.run(first_ns + at * between_ns)) for at, user in enumerate(self.users)
                 ]
+                # The phases.
                 if await self._log_on_all():
                     ended = await self._work()
                     await self._finish_and_drain(drain=ended == "completed")
-                await self._log_off_all(lives)
+                await self._log_off_all(running)
                 if self._self_observing:
                     beat.cancel()
         finally:
+            # Restore the process, and write the end.
             self._health.stop()
             gc.unfreeze()
             gc.set_threshold(*thresholds)
             loop.set_exception_handler(handler)
             self._conclude(ended)
 
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Record an exception of a callback or of a task that is not awaited (`set_exception_handler`)."""
+        error = context.get("exception")
+        if error is None or own_failure(error) is None:
+            loop.default_exception_handler(context)
+        else:
+            self._internal_errors.count(self.internal_error(error, "a callback"))
+
+    def _each(self, act: Callable[[User], None]) -> None:
+        for user in self.users:
+            user.guarded(act)
+
     async def _log_on_all(self) -> bool:
         self._events.say("log-on", users=len(self.users))
-        ramped_ns = self.clock.now_ns() + round(self._ramp_up_s * 1e9)
+        ramped_ns = self.now_ns() + round(self.workload.scenario.run.ramp_up_s * 1e9)
         on = -1
         while on < self.counts.users_ever_on < len(self.users) and not self._stopping.is_set():
             on = self.counts.users_ever_on
-            left_s = max(0.0, (ramped_ns - self.clock.now_ns()) * 1e-9)
+            left_s = max(0.0, (ramped_ns - self.now_ns()) * 1e-9)
             await self._until(left_s + LOG_ON_LIMIT_S, partial(self._more_than, on), self._stopping)
         return not self._stopping.is_set()
 
@@ -325,37 +286,43 @@ class Engine:
         return self.counts.users_ever_on > users
 
     async def _work(self) -> str:
-        """The simulated days, from the common start; "completed", or "early" when the run was told to stop."""
-        for place, user in enumerate(self.users):
+        """Run from the common start to the end of the last day. Return "completed", or "early" after `stop`."""
+        # Plan.
+        for at, user in enumerate(self.users):
             user.guarded(User.plan_day)
-            if place % PLANNED_AT_ONCE == 0:
+            if at % PLANNED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         gc.collect()
-        gc.freeze()  # what thousands of users have made so far stays: the collector need not look at it again
+        gc.freeze()  # the collector need not scan the state of thousands of users again
+        # Start.
         start_ns = await self._control.common_start()
         if start_ns is None:
             return "early"
-        await self._until((start_ns - self.clock.now_ns()) * 1e-9, None, self._stopping)
+        await self._until((start_ns - self.now_ns()) * 1e-9, None, self._stopping)
         self.start_ns = start_ns
-        self.recorder.facts({"start_ns": self.start_ns, "began_ns": self.clock.now_ns()})
+        self.recorder.facts({"start_ns": self.start_ns, "began_ns": self.now_ns()})
         self._phase = "work"
         self._events.say("start", users_on=self.counts.users_on)
         self._each(User.begin_day)
+        # Work.
         duration_ns = self.workload.duration_us * 1000
-        await self._until((start_ns + duration_ns - self.clock.now_ns()) * 1e-9, None, self._stopping)
+        await self._until((start_ns + duration_ns - self.now_ns()) * 1e-9, None, self._stopping)
         ended = "early" if self._stopping.is_set() else "completed"
+        # End.
         self._phase = "finish"
         self._events.say("end", ended=ended)
-        end_ns = min(self.clock.now_ns(), self.start_ns + duration_ns)
+        end_ns = min(self.now_ns(), self.start_ns + duration_ns)
         self._each(lambda user: user.end_day(end_ns))
         return ended
 
     async def _finish_and_drain(self, *, drain: bool) -> None:
-        """Let running tasks end, cut off those that do not, then wait for the mail that is under way."""
+        """Let running tasks end, cancel the others after the grace, then wait for mail in transit."""
         await self._until(
-            self._limits.grace_s, lambda: all(user.performing in BETWEEN_TASKS for user in self.users), self._cutting
+            self._limits.grace_s,
+            lambda: all(user.performing in BETWEEN_TASKS for user in self.users),
+            self._cutting,
         )
-        # Count first: cutting users off ends their sessions.
+        # Count first: `cut_off` ends sessions.
         lost = sum(not (user.is_on or user.given_up) for user in self.users)
         for user in self.users:
             if user.performing not in BETWEEN_TASKS:
@@ -365,80 +332,64 @@ class Engine:
             self._phase = "drain"
             delivered = self._control.all_delivered
             await self._until(self._limits.drain_s, lambda: delivered(self.outstanding), self._stopping)
-            await self._look_for_mail()
-            self.recorder.facts({"watched_until_ns": self.clock.now_ns(), "drain_s": self._limits.drain_s})
+            await self._poll_inboxes()
+            self.recorder.facts({"watched_until_ns": self.now_ns(), "drain_s": self._limits.drain_s})
         self.recorder.facts({"lost_users": lost, "undelivered": self.outstanding})
         self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
 
-    async def _look_for_mail(self) -> None:
-        """Whoever still waits for mail looks into his Inbox: it may lie there without a word from the server.
+    async def _poll_inboxes(self) -> None:
+        """Let users that still expect mail list their Inbox, in case the server never announced it.
 
-        Where mail comes from machines that we do not hear of, everybody may be waiting for some.
+        If other machines send mail too, every user may expect some: their acceptances are not reported to us.
         """
         before = self.outstanding
-        waiting = self._own if self._here is not None else {user for _, user in self._under_way}
+        waiting = self._own if self._here is not None else self._in_transit.recipients
         looking = [user for user in self.users if user.number in waiting and user.look()]
         await self._until(self._limits.grace_s, lambda: not any(user.looking for user in looking), self._stopping)
         if self.outstanding < before:
             self._events.say("found unannounced", messages=before - self.outstanding)
 
-    async def _log_off_all(self, lives: Sequence[asyncio.Task[None]]) -> None:
+    async def _log_off_all(self, running: Sequence[asyncio.Task[None]]) -> None:
         self._phase = "log-off"
         self._each(User.close)
-        limit_s = LOG_OFF_LIMIT_S + 0.01 * len(lives)
-        await self._until(limit_s, lambda: all(life.done() for life in lives), self._cutting)
-        for life in lives:
-            life.cancel()
+        limit_s = LOG_OFF_LIMIT_S + 0.01 * len(running)
+        await self._until(limit_s, lambda: all(user.done() for user in running), self._cutting)
+        for user in running:
+            user.cancel()
 
     async def _until(self, limit_s: float, done: Callable[[], bool] | None, cut: asyncio.Event) -> None:
-        """Wait until `done()`, until `cut` is set, or for `limit_s`; None is never done."""
-        end_ns = self.clock.now_ns() + round(limit_s * 1e9)
+        """Wait until `done()` is true, `cut` is set, or `limit_s` has passed; None means never done."""
+        end_ns = self.now_ns() + round(limit_s * 1e9)
         while not (done and done()) and not cut.is_set():
-            left_s = (end_ns - self.clock.now_ns()) * 1e-9
+            left_s = (end_ns - self.now_ns()) * 1e-9
             if left_s <= 0:
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s if done is None else min(left_s, LOOK_S)):
+                async with asyncio.timeout(left_s if done is None else min(left_s, POLL_S)):
                     await cut.wait()
 
     async def _beat(self) -> None:
-        """Every second: look at ourselves, write the log, show where the run stands.
+        """Each second, sample the engine's health, write the log and publish a snapshot.
 
-        By the clock, not a second after the last time: else the beats of engines would drift, and fall together.
+        Due times are absolute. If each beat came a second after the last, engines would drift until they beat together.
         """
-        due_ns = self.clock.now_ns()
+        due_ns = self.now_ns()
         while True:
-            due_ns = max(due_ns + BEAT_NS, self.clock.now_ns())
-            await asyncio.sleep((due_ns - self.clock.now_ns()) * 1e-9)
+            due_ns = max(due_ns + BEAT_NS, self.now_ns())
+            await asyncio.sleep((due_ns - self.now_ns()) * 1e-9)
             try:
                 self.recorder.health(self._health.sample())
-                self._flush()
+                self._flusher.flush()
                 self._watch(self.snapshot())
-            except Exception as error:  # noqa: BLE001 - the users go on
-                self.own_faults.count(self.internal_error(error, "the engine's beat"))
-
-    def _flush(self) -> None:
-        """Write the log; aside, where a slow disk would hold up the users. While it does, records gather."""
-        self.recorder.gather()
-        if not self._writes_aside:
-            self._written(self.recorder.write())
-        elif self._writing is None or self._writing.done():
-            writing, self._writing = self._writing, None
-            if writing is not None:
-                self._written(writing.result())
-            self._writing = asyncio.get_running_loop().run_in_executor(None, self.recorder.write)
-
-    def _written(self, complaint: str | None) -> None:
-        if complaint and self._disk_complaint is None:
-            self._events.say("log not written", why=complaint)
-        self._disk_complaint = complaint
+            except Exception as error:  # noqa: BLE001 - users go on
+                self._internal_errors.count(self.internal_error(error, "the engine's beat"))
 
     def _conclude(self, ended: str) -> None:
         self._phase = "over"
         if self._given_up is not None:
             ended = GIVEN_UP
             self.recorder.facts({"given_up_why": self._given_up})
-        self.own_faults.conclude()
+        self._internal_errors.conclude()
         self.recorder.facts(
             {
                 "ended": ended,
@@ -447,9 +398,8 @@ class Engine:
                 "silent_activities": self.counts.silent_activities,
             }
         )
-        self.recorder.gather()
-        self._written(self.recorder.write())
-        self._events.tell_failures()
+        self._flusher.conclude()
+        self._events.report_failures()
         last = self.snapshot()
         self._events.say(
             "over",
@@ -462,4 +412,4 @@ class Engine:
         self._watch(last)
 
     def _seconds(self) -> float | None:
-        return (self.clock.now_ns() - self.start_ns) * 1e-9 if self.start_ns else None
+        return (self.now_ns() - self.start_ns) * 1e-9 if self.start_ns else None

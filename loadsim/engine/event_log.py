@@ -1,7 +1,7 @@
-"""What happened in a run, a JSON object a line: LoadSim's loadsim.out.
+"""The events of a run, one JSON object a line: LoadSim's loadsim.out.
 
-Every kind of error is written when it is met first, with what the server said, and again at the end with how often
-it came. A line is in the file as soon as it is said.
+Each kind of error is written when it first occurs, with the server's text, and again at the end with its count. A line
+is in the file as soon as its event has happened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from loadsim.errors import TaskFailed
 
 @contextmanager
 def closed_at_last(out: TextIO) -> Iterator[TextIO]:
-    """Close it at the end of the block. What a full disk did not take until then was counted (`Events.unwritten`)."""
+    """Close a file at the end of the block, even on a full disk: `Events.unwritten` has counted the lost lines."""
     try:
         yield out
     finally:
@@ -26,9 +26,9 @@ def closed_at_last(out: TextIO) -> Iterator[TextIO]:
 
 
 class Events:
-    """Writes events to a text stream; `seconds` tells the time of the run (from the common start, None before it).
+    """Writes events to a text stream; `seconds` returns the time since the common start, None before it.
 
-    `hear` is told each event, too.
+    `hear` is called with each event, too.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Events:
         self.unwritten = 0
 
     def say(self, event: str, **facts: Any) -> None:
-        """Something happened. A full disk does not end the run: what could not be said is counted in `unwritten`."""
+        """Write an event. A full disk does not end the run: `unwritten` counts the events that it did not take."""
         at_s = self.seconds()
         self.pass_on({"at_s": None if at_s is None else round(at_s, 3), "event": event, **facts})
 
     def pass_on(self, line: Mapping[str, Any]) -> None:
-        """Write what was said by somebody else."""
+        """Write an event of another process."""
         self._hear(line)
         try:
             self._out.write(json.dumps(line) + "\n")
@@ -58,13 +58,13 @@ class Events:
             self.unwritten += 1
 
     def failed(self, task: str, user: int, failure: TaskFailed) -> None:
-        """A task failed: told once for each task, outcome and kind of failure, and counted."""
+        """Count a failure; write an event for the first of each task, outcome and kind."""
         key = (task, failure.outcome, failure.kind)
         self._failures[key] += 1
         if self._failures[key] == 1:
             self.say("failure", task=task, outcome=failure.outcome, kind=failure.kind, line=failure.line, user=user)
 
-    def tell_failures(self) -> None:
-        """How often each kind of failure came."""
+    def report_failures(self) -> None:
+        """Write the count of each kind of failure."""
         for (task, outcome, kind), times in self._failures.most_common():
             self.say("failures", task=task, outcome=outcome, kind=kind, times=times)

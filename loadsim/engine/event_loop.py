@@ -1,4 +1,4 @@
-"""Which event loop a process runs on, and how it leaves it when it is asked to go."""
+"""The event loop of a process, and its orderly end after a signal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from loadsim.engine.signals import heard_by, never_ignored
+from loadsim.engine.signals import handled_by, never_ignored
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 def fastest_loop() -> LoopFactory | None:
-    """What makes uvloop's loop, where it is installed (`loadsim[fast]`); None for asyncio's own."""
+    """Return the factory of uvloop's loops if it is installed (`loadsim[fast]`); None for asyncio's own."""
     if find_spec("uvloop") is None:
         return None
     factory: LoopFactory = import_module("uvloop").new_event_loop
@@ -25,39 +25,39 @@ def fastest_loop() -> LoopFactory | None:
 
 
 def run(main: Coroutine[Any, Any, T], loop_factory: LoopFactory | None = None) -> T:
-    """Run it to its end. Asked to go, it is cancelled, once; `KeyboardInterrupt` when it has let go of everything.
+    """Run a coroutine to its end. A signal cancels it once; after its clean-up, raise `KeyboardInterrupt`.
 
-    asyncio's own way breaks into the clearing up at the second Ctrl-C, and leaves tasks behind that complain.
+    asyncio's own way interrupts the clean-up at the second Ctrl-C, and leaves tasks behind that log errors.
     """
-    asked = False
+    signalled = False
     task: asyncio.Task[T] | None = None
 
-    def hear(first: bool) -> None:
-        nonlocal asked
-        asked |= first
+    def on_signal(first: bool) -> None:
+        nonlocal signalled
+        signalled |= first
         if first and task is not None and not task.done():
             loop.call_soon_threadsafe(task.cancel)
 
-    with heard_by(hear), asyncio.Runner(loop_factory=loop_factory) as runner:
+    with handled_by(on_signal), asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)
-        if asked:
+        if signalled:
             task.cancel()
         try:
             return loop.run_until_complete(task)
         except asyncio.CancelledError:
-            if asked:
+            if signalled:
                 raise KeyboardInterrupt from None
             raise
 
 
 @contextmanager
 def requests_are(act: Callable[[], object]) -> Iterator[None]:
-    """While the block lasts, every request to go (SIGINT, SIGTERM) is a call of `act` by the running loop instead."""
+    """In the block, each SIGINT or SIGTERM makes the running loop call `act` instead of ending the process."""
     loop = asyncio.get_running_loop()
 
-    def hear(_: bool) -> None:
+    def on_signal(_: bool) -> None:
         loop.call_soon_threadsafe(act)
 
-    with heard_by(hear), never_ignored():
+    with handled_by(on_signal), never_ignored():
         yield

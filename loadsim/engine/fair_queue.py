@@ -1,10 +1,11 @@
-"""Letting users go to work one at a time, with the loop's other work in between.
+"""Run queued user callbacks one per event-loop iteration.
 
-A message to a distribution list is announced to dozens of users in one moment, and all of them want to look at once.
-If they did, an answer that comes meanwhile would wait for every one of them, and that time would count as the server's.
-The other engines on the same core have their turn in between, too, where they are pinned (`--pin`): then they go in the
-order in which they come, and none before the one that works has nothing left to do. Elsewhere the system shares out the
-cores, and whoever offers his own may not see it again for a while.
+A server announces a message to a distribution list to dozens of users at the same moment. If all reacted in one
+iteration, an answer that arrives meanwhile would wait for all of them, and that time would count as the server's.
+
+Engines that are pinned to one core (`--pin`, SCHED_RR) run in order of arrival, each until it has nothing left to do. A
+queue there yields the core between two callbacks. Elsewhere it does not: a process that yields may not be rescheduled
+for some time.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from collections.abc import Callable
 
 
 class FairQueue:
-    """Calls what it is given, one in a turn of the loop, in their order: at once where nobody waits.
+    """Calls functions in order, one per iteration of the loop; at once if the queue is empty.
 
-    What one sets off takes about a quarter of a millisecond, and as long again in the turn of its answer; a turn by
-    itself takes a tenth of that.
+    Each callback costs about 0.25 ms, and handling its response costs the same again; an empty iteration costs a tenth.
     """
 
     __slots__ = ("_open", "_waiting")
@@ -28,26 +28,26 @@ class FairQueue:
         self._open = True
         self._waiting: deque[Callable[[], object]] = deque()
 
-    def enter(self, go: Callable[[], object]) -> None:
-        """Call `go`, now or in its turn."""
+    def enter(self, act: Callable[[], object]) -> None:
+        """Call `act`, now or in its turn."""
         if self._open:
-            self._let_go(go)
+            self._call(act)
         else:
-            self._waiting.append(go)
+            self._waiting.append(act)
 
-    def _let_go(self, go: Callable[[], object]) -> None:
+    def _call(self, act: Callable[[], object]) -> None:
         self._open = False
         asyncio.get_running_loop().call_soon(self._turn)
-        go()
+        act()
 
     def _turn(self) -> None:
         self._open = True
         if self._waiting:
             if os.sched_getscheduler(0) == os.SCHED_RR:
                 os.sched_yield()
-            self._let_go(self._waiting.popleft())
+            self._call(self._waiting.popleft())
 
 
-def at_once(go: Callable[[], object]) -> None:
-    """What `FairQueue.enter` does where there is never a crowd."""
-    go()
+def at_once(act: Callable[[], object]) -> None:
+    """Call `act` at once: `FairQueue.enter` for engines that cannot be late."""
+    act()

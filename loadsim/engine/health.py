@@ -1,12 +1,18 @@
-"""How an engine's own process is while it makes load: what would make its times its own rather than the server's.
+"""The health of an engine's process: causes by which measured times would be its own instead of the server's.
 
-One sample a second, for the timing log: the lags of the event loop, the share of a core, memory, open files, pauses of
-the garbage collector, steps of the wall clock, and how late tasks began so far, by cause. A sample costs some tens of
-microseconds, and nothing in it waits: files of /proc stay open.
+One sample each second, for the timing log: lags of the event loop, share of a core, memory, open files, pauses of the
+garbage collector, steps of the wall clock, and lateness of tasks so far, by cause. A sample costs some tens of
+microseconds. None of it waits: files of /proc stay open.
+
+An event loop that returns late reads answers late, and that time counts as the server's. So a kernel timer
+(timerfd_create(2)) becomes readable at fixed instants, as a socket with an answer does. The lag is the time until the
+loop reads it. The loop's own timers would not do: asyncio and uvloop round them to a millisecond.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import fcntl
 import gc
 import os
@@ -19,22 +25,25 @@ from typing import Any
 import numpy as np
 
 from loadsim.analysis.score import percentile
-from loadsim.engine.lag import LoopLag
 from loadsim.model.ports import Clock
 
 STEP_NS = 10_000_000
-"""A larger change of the wall clock against the monotonic one within a sample was a step: a clock that is slewed
-changes by 0.5 ms in a second at most (adjtimex(2))."""
+"""A larger change of the wall clock against the monotonic one between samples is a step: a clock that is slewed changes
+by at most 0.5 ms in a second (adjtimex(2))."""
 
 UNDISTURBED_NS = 100_000
-"""Two clocks are read at the same time when no more than this lies around the reading."""
+"""Two clocks count as read at the same time if the readings around take at most this long."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
+TICK_NS = 10_000_000
+"""The interval of ticks: enough for a 99th percentile in each second, at less than 1 % of a core."""
+
+
 @dataclass(slots=True)
 class Lateness:
-    """How late tasks began since the engine's start, in seconds over all users, by cause."""
+    """Lateness of tasks since the engine's start, in seconds over all users, by cause."""
 
     busy_s: float = 0.0
     down_s: float = 0.0
@@ -42,7 +51,7 @@ class Lateness:
     generator_most_s: float = 0.0
 
     def add(self, busy_s: float, down_s: float, generator_s: float) -> None:
-        """One more task."""
+        """Add a task."""
         self.busy_s += busy_s
         self.down_s += down_s
         self.generator_s += generator_s
@@ -50,8 +59,68 @@ class Lateness:
             self.generator_most_s = generator_s
 
 
+_ABSOLUTE = 1
+"""TFD_TIMER_ABSTIME."""
+
+
+class _TimeSpec(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+class _TimerSpec(ctypes.Structure):
+    _fields_ = [("interval", _TimeSpec), ("first", _TimeSpec)]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def open_timer(first_ns: int, every_ns: int) -> int:
+    """Return a file, readable at `first_ns` of the monotonic clock and each `every_ns` later. Raises `OSError`."""
+    timer = _libc.timerfd_create(1, os.O_NONBLOCK | os.O_CLOEXEC)  # CLOCK_MONOTONIC
+    spec = _TimerSpec(_TimeSpec(*divmod(every_ns, 10**9)), _TimeSpec(*divmod(first_ns, 10**9)))
+    if timer < 0 or _libc.timerfd_settime(timer, _ABSOLUTE, ctypes.byref(spec), None) != 0:
+        raise OSError(ctypes.get_errno(), "no timer")
+    return int(timer)
+
+
+class LoopLag:
+    """Gathers the lags of the running loop, from `start` to `stop`.
+
+    Ticks are due at fixed instants. A loop that was blocked for long is late for each tick that it missed, not for one:
+    an answer at any of them would have waited too. In virtual time nothing arrives, and nothing is late.
+    """
+
+    def __init__(self) -> None:
+        self._due_ns = 0
+        self._lags_us: list[int] = []
+        self._timer = -1
+
+    def start(self) -> None:
+        """Begin; the first tick is due after one interval."""
+        self._due_ns = time.monotonic_ns() + TICK_NS
+        self._timer = open_timer(self._due_ns, TICK_NS)
+        asyncio.get_running_loop().add_reader(self._timer, self._ring)
+
+    def stop(self) -> None:
+        """End; `take` still returns the lags so far."""
+        asyncio.get_running_loop().remove_reader(self._timer)
+        os.close(self._timer)
+
+    def take(self) -> tuple[int, list[int]]:
+        """Return the due time of the first tick since the last call (ns), and the lags of all (µs), one tick apart."""
+        lags_us, self._lags_us = self._lags_us, []
+        return self._due_ns - len(lags_us) * TICK_NS, lags_us
+
+    def _ring(self) -> None:
+        os.read(self._timer, 8)
+        now_ns = time.monotonic_ns()  # after the read: a tick between the two would be lost, and reported 10 ms late
+        while self._due_ns <= now_ns:
+            self._lags_us.append((now_ns - self._due_ns) // 1000)
+            self._due_ns += TICK_NS
+
+
 class CollectorPauses:
-    """How often and how long Python's garbage collector stopped everything, since the last `take`."""
+    """Number and length of the pauses of Python's garbage collector since the last `take`."""
 
     def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._now_ns = now_ns
@@ -59,15 +128,15 @@ class CollectorPauses:
         self._pauses_ns: list[int] = []
 
     def start(self) -> None:
-        """Begin to listen."""
-        gc.callbacks.append(self._tell)
+        """Begin to count."""
+        gc.callbacks.append(self._note)
 
     def stop(self) -> None:
-        """Listen no more."""
-        gc.callbacks.remove(self._tell)
+        """Stop counting."""
+        gc.callbacks.remove(self._note)
 
     def take(self) -> dict[str, Any]:
-        """`gc_pauses` (how many), `gc_ms` (together) and `gc_max_ms` (the longest)."""
+        """Return `gc_pauses` (their number), `gc_ms` (the sum) and `gc_max_ms` (the longest)."""
         pauses_ns, self._pauses_ns = self._pauses_ns, []
         return {
             "gc_pauses": len(pauses_ns),
@@ -75,7 +144,7 @@ class CollectorPauses:
             "gc_max_ms": round(max(pauses_ns, default=0) * 1e-6, 3),
         }
 
-    def _tell(self, phase: str, _: dict[str, int]) -> None:
+    def _note(self, phase: str, _: dict[str, int]) -> None:
         if phase == "start":
             self._began_ns = self._now_ns()
         elif self._began_ns:
@@ -84,7 +153,7 @@ class CollectorPauses:
 
 
 class ClockSteps:
-    """Whether the wall clock was set while the monotonic one ran on; a suspended machine looks like that, too."""
+    """Steps of the wall clock against the monotonic one. A suspended machine looks like a step, too."""
 
     def __init__(
         self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
@@ -94,13 +163,13 @@ class ClockSteps:
         self._apart_ns = self._apart()
 
     def take(self) -> dict[str, Any]:
-        """`clock_step_ms` when the clock was set since the last take: later is positive. Nothing otherwise."""
+        """Return `clock_step_ms` if the clock was set since the last call; forward is positive. Empty otherwise."""
         before_ns, self._apart_ns = self._apart_ns, self._apart()
         step_ns = self._apart_ns - before_ns
         return {"clock_step_ms": round(step_ns * 1e-6, 3)} if abs(step_ns) > STEP_NS else {}
 
     def _apart(self) -> int:
-        """The wall clock less the monotonic one; read again when something came between the two."""
+        """Return the wall clock minus the monotonic one; read both again if something delayed the reading."""
         least_ns, apart_ns = None, 0
         for _ in range(3):
             before_ns, wall_ns, after_ns = self._monotonic_ns(), self._wall_ns(), self._monotonic_ns()
@@ -120,11 +189,11 @@ class OwnProcess:
         self._at_ns, self._spent_ns = clock.now_ns(), time.process_time_ns()
 
     def close(self) -> None:
-        """Take no more."""
+        """Close the file of /proc."""
         os.close(self._memory)
 
     def take(self) -> dict[str, Any]:
-        """`cpu_share` (of a core, since the last take; all threads together), `rss_bytes` and `open_files`."""
+        """Return `cpu_share` (of a core, since the last call, all threads), `rss_bytes` and `open_files`."""
         before_ns, self._at_ns = self._at_ns, self._clock.now_ns()
         spent_before_ns, self._spent_ns = self._spent_ns, time.process_time_ns()
         passed_ns = max(1, self._at_ns - before_ns)
@@ -136,10 +205,10 @@ class OwnProcess:
 
 
 def open_files(descriptor: int) -> int:
-    """How many files this process has open, without going through them all; `descriptor` is any one of them.
+    """Return the number of open files of this process without listing them; `descriptor` is any open one.
 
-    Linux says it from 6.2 on, as the size of the directory. Before that, the next free number stands for it: numbers
-    are given from the lowest.
+    Since Linux 6.2 it is the size of /proc/self/fd. Before, the next free descriptor approximates it: the kernel
+    allocates the lowest.
     """
     if counted := Path("/proc/self/fd").stat().st_size:
         return counted
@@ -149,7 +218,7 @@ def open_files(descriptor: int) -> int:
 
 
 class Health:
-    """All of it, from `start` to `stop`; `start` needs a running loop."""
+    """All samples of a process, from `start` to `stop`; `start` needs a running loop."""
 
     def __init__(self, clock: Clock, lateness: Lateness) -> None:
         self._clock = clock
@@ -161,13 +230,13 @@ class Health:
         self._latest: Mapping[str, Any] = {}
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to sample."""
         self._process = OwnProcess(self._clock)
         self._collector.start()
         self._lag.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         if self._process is not None:
             self._lag.stop()
             self._collector.stop()
@@ -175,7 +244,7 @@ class Health:
             self._process = None
 
     def sample(self) -> Mapping[str, Any]:
-        """How it was since the last sample; its keys are documented with the timing log."""
+        """Return the health since the last sample; docs/reference has the keys, with the timing log."""
         assert self._process is not None, "not started"
         lags_from_ns, lags_us = self._lag.take()
         self._latest = {
@@ -192,7 +261,7 @@ class Health:
         return self._latest
 
     def figures(self) -> dict[str, Any]:
-        """What a live view shows of the last sample: `lag_p99_ms`, `lag_max_ms`, `cpu_share`, `rss_bytes`, if any."""
+        """Return `lag_p99_ms`, `lag_max_ms`, `cpu_share` and `rss_bytes` of the last sample, as far as it has them."""
         if not self._latest:
             return {}
         figures = {name: self._latest[name] for name in ("cpu_share", "rss_bytes")}

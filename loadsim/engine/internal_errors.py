@@ -1,41 +1,32 @@
-"""Failures of the generator itself in an engine: events, counts, and facts of its log that make the run invalid.
+"""Failures of the generator itself: events, counts, and facts of the log that make the run invalid.
 
-A task in which the generator failed has a record of its own; the facts count the other failures.
+A task in which the generator failed has its own record; the facts count the other failures.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Protocol
 
 from loadsim.engine.event_log import Events
+from loadsim.engine.run_log import RunLog
 from loadsim.errors import GeneratorFailed
 from loadsim.protocols.error_mapping import place_of
 
 EVENTS_A_PLACE = 10
-"""An engine writes at most this many events for one place in the code: all users may meet the same error."""
-
-
-class KeepsFacts(Protocol):
-    """The part of an engine's log that is used here."""
-
-    def facts(self, facts: Mapping[str, Any]) -> None:
-        """Write facts about the whole run."""
-        ...
+"""An engine writes at most this many events for one line of code: all users may meet the same error."""
 
 
 class InternalErrors:
     """Writes the generator's failures in one engine to `events`, and counts them in facts of its `log`."""
 
-    def __init__(self, events: Events, log: KeepsFacts) -> None:
+    def __init__(self, events: Events, log: RunLog) -> None:
         self._events = events
         self._log = log
         self._places: Counter[str] = Counter()
         self._outside: Counter[str] = Counter()  # by kind
         self._users_given_up = 0
 
-    def tell(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
+    def report(self, failure: GeneratorFailed, error: BaseException, during: str, user: int | None) -> None:
         """Write an event with the failure's place in the code; `during` names the task or another activity."""
         place = place_of(error)
         self._places[place] += 1

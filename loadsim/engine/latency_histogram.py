@@ -1,7 +1,7 @@
-"""Service times counted in buckets that add up over engines: for whoever watches a run. No score is made of them.
+"""Histograms of service times for the live view; no score uses them.
 
-The bounds of the buckets are the same everywhere, ten to a factor of ten. So a percentile of them is known to a few
-per cent, and of the counts at two instants the difference tells of the time between.
+The bounds of the buckets are the same everywhere, ten to a factor of ten. So counts of several engines add up, and the
+difference of the counts at two instants describes the time between. Percentiles are exact to a few per cent.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from itertools import accumulate
 PER_DECADE = 10
 
 BOUNDS_MS = tuple(float(f"{10 ** (-1 + step / PER_DECADE):.3g}") for step in range(6 * PER_DECADE + 1))
-"""The upper bounds of the buckets, which belong to them: 0.1 ms to 100 s, rounded to three digits."""
+"""The inclusive upper bounds of the buckets: 0.1 ms to 100 s, rounded to three digits."""
 
 LABELS = (*(f"{bound_ms:g}" for bound_ms in BOUNDS_MS), "inf")
-"""What the buckets are called in a snapshot: by their bounds; the last one has none."""
+"""The names of the buckets in a snapshot: their bounds; the last one has none."""
 
 _BOUNDS_NS = tuple(round(bound_ms * 1_000_000) for bound_ms in BOUNDS_MS)
 
 
 class LatencyHistogram:
-    """How long tasks of one name took, since the engine's start."""
+    """Service times of the tasks of one name, since the engine's start."""
 
     __slots__ = ("_counts", "_total_ns")
 
@@ -32,25 +32,25 @@ class LatencyHistogram:
         self._total_ns = 0
 
     def add(self, service_ns: int) -> None:
-        """One more; it costs a fraction of a microsecond, and takes no memory."""
+        """Add a service time; this costs a fraction of a microsecond, and no memory."""
         self._counts[bisect_left(_BOUNDS_NS, service_ns)] += 1
         self._total_ns += service_ns
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many fell into each bucket, by its label; buckets without any are left out."""
+        """The counts of the buckets that have any, by label."""
         return {label: count for label, count in zip(LABELS, self._counts, strict=True) if count}
 
     @property
     def total_s(self) -> float:
-        """All of them together."""
+        """The sum of the service times."""
         return self._total_ns * 1e-9
 
 
 def about_ms(counts: Mapping[str, int], percentile: float) -> float | None:
-    """About where a percentile (nearest rank) lies: amid the bucket that it fell into, so 13 % beside it at most.
+    """Estimate a percentile (nearest rank) by the middle of its bucket; the error is at most 13 %.
 
-    None without any counts; 100 s, in ms, for all that took longer, and 0.1 ms for what took less.
+    None without counts. The estimate is at most 100 s, in ms, and at least 0.1 ms.
     """
     ranks = list(accumulate(counts.get(label, 0) for label in LABELS))
     if not ranks[-1]:

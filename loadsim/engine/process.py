@@ -1,7 +1,7 @@
-"""One engine in a process of its own: `python -m loadsim.engine.process`, started by the coordinator of its machine.
+"""One engine in its own process: `python -m loadsim.engine.process`, started by the coordinator of its machine.
 
-It speaks the control protocol (`control`) on its standard input and output, and writes the timing log by itself: what
-it has measured is in the file, whatever becomes of the others.
+It uses the control protocol (`control`) on standard input and output, and writes its own timing log: its measurements
+survive a failure of the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, cast
 from loadsim.engine.channel import own_pipes, pipes_to_pool
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import decode, encode
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import EventForwarder, RemoteControl
@@ -36,24 +36,23 @@ from loadsim.timinglog.writer import TimingLogWriter
 
 
 def packed(scenario: Scenario, services: Services) -> str:
-    """Both as they go to whoever begins.
+    """Return a scenario and services as text, for `begin`.
 
-    They go as values, not as files: nothing can have changed, and nothing is read twice. It is safe to read them, for
-    an engine hears nobody but the process that started it, and a machine nobody but its station. Passwords go this way,
-    and no other.
+    Values travel instead of files, which might change between two reads. Unpickling them is safe: an engine receives
+    only from the process that started it, and a worker only from its controller. Passwords travel only this way.
     """
     return b64encode(pickle.dumps((scenario, services))).decode()
 
 
 def unpacked(values: str) -> tuple[Scenario, Services]:
-    """The inverse."""
+    """Return the inverse of `packed`."""
     scenario, services = pickle.loads(b64decode(values))  # noqa: S301 - see packed
     return scenario, services
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """What an engine needs to know. `header` is that of its timing log, a new file at `log`."""
+    """All that an engine needs. `header` is that of its timing log, a new file at `log`."""
 
     scenario: Scenario
     services: Services
@@ -63,45 +62,45 @@ class Begin:
 
     @property
     def name(self) -> str:
-        """What the engine is called."""
+        """The engine's name."""
         engine: str = self.header["engine"]
         return engine
 
     def say_ready(self, events: Events, process: int) -> None:
-        """Tell that it is ready, in a process of this number."""
+        """Write the event that the engine is ready, in the process with this id."""
         events.say("engine ready", engine=self.name, pid=process, users=len(self.assignment))
 
     def say_lost(self, events: Events, why: str) -> None:
-        """Tell that it is lost."""
+        """Write the event that the engine is lost."""
         events.say("engine lost", engine=self.name, users=len(self.assignment), why=why)
 
     def encode(self) -> bytes:
-        """The line that begins an engine."""
+        """Return the line that begins an engine."""
         about = {"hand": asdict(self.assignment), "log": self.log, "header": self.header}
         return encode(begin={"values": packed(self.scenario, self.services), **about})
 
     @classmethod
     def decode(cls, about: Mapping[str, Any]) -> Begin:
-        """The inverse."""
+        """Return the inverse of `encode`."""
         scenario, services = unpacked(about["values"])
         return cls(scenario, services, Assignment(**about["hand"]), about["log"], about["header"])
 
 
-async def run(from_pool: int, to_pool: int) -> None:
-    """The life of an engine process; the file descriptors are its ends of the two pipes."""
-    async with pipes_to_pool(from_pool, to_pool) as (reader, say):
-        coordinator = RemoteControl(say)
+async def run(from_coordinator: int, to_coordinator: int) -> None:
+    """Run an engine process; the file descriptors are its ends of the two pipes."""
+    async with pipes_to_pool(from_coordinator, to_coordinator) as (reader, send):
+        coordinator = RemoteControl(send)
         if line := await reader.readline():
             _, about = decode(line)
             try:
-                await _run(Begin.decode(about), coordinator, reader)
+                await _run_engine(Begin.decode(about), coordinator, reader)
                 coordinator.send(over=True)
             except ConfigError as refusal:
                 coordinator.send(refused=str(refusal))
 
 
 async def _listen(coordinator: RemoteControl, reader: asyncio.StreamReader) -> None:
-    """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
+    """Receive messages to the end of the pipe; then give the run up, because the coordinator is gone."""
     try:
         while line := await reader.readline():
             coordinator.receive(line)
@@ -111,11 +110,12 @@ async def _listen(coordinator: RemoteControl, reader: asyncio.StreamReader) -> N
         coordinator.give_up("the process that kept it in step is gone")
 
 
-async def _run(begin: Begin, coordinator: RemoteControl, reader: asyncio.StreamReader) -> None:
+async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.StreamReader) -> None:
+    # Prepare.
     scenario = begin.scenario
     workload = Workload(scenario)
     contents = Contents(workload.seed)
-    modules = open_drivers(workload, contents, begin.services)
+    drivers = open_drivers(workload, contents, begin.services)
     contents.prepare()
     clock = MonotonicClock()
     epoch_ns, epoch = clock.now_ns(), datetime.now(UTC)
@@ -124,27 +124,31 @@ async def _run(begin: Begin, coordinator: RemoteControl, reader: asyncio.StreamR
         "event_loop": type(asyncio.get_running_loop()).__module__,
         "wall_clock_start": epoch.isoformat(),
     }
+    # Open the log.
     try:
         log = TimingLogWriter(Path(begin.log), header, epoch_ns)
     except OSError as failure:
         raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
+    # Run.
     part = slice_of(begin.header)
     events = Events(cast(Any, EventForwarder(coordinator, engine=begin.name)))
     try:
         async with asyncio.TaskGroup() as group:
             engine = Engine(
-                workload=workload,
+                Dependencies(
+                    workload=workload,
+                    drivers=drivers,
+                    contents=contents,
+                    recorder=log,
+                    events=events,
+                    clock=clock,
+                    watch=coordinator.watch,
+                    control=coordinator,
+                ),
                 users=begin.assignment,
-                modules=modules,
-                contents=contents,
-                recorder=log,
-                events=events,
-                clock=clock,
                 run_id=begin.header["run"],
                 wall_clock_us=time.time_ns() // 1000,
                 writes_aside=True,
-                watch=coordinator.watch,
-                control=coordinator,
                 here=part.assignment(scenario.users) if part else None,
             )
             coordinator.controlled = engine
@@ -156,7 +160,7 @@ async def _run(begin: Begin, coordinator: RemoteControl, reader: asyncio.StreamR
 
 
 def _close(log: TimingLogWriter, events: Events) -> None:
-    """Close the log. What a full disk did not take is lost now, and is said; the answer finds that it has no end."""
+    """Close the log. If the disk is full, report that records are lost; analysis finds a log without an end."""
     try:
         log.close()
     except OSError as failure:
@@ -166,10 +170,10 @@ def _close(log: TimingLogWriter, events: Events) -> None:
 
 
 def main() -> None:
-    """On the fastest loop that there is."""
-    from_pool, to_pool = own_pipes()
+    """Run an engine on the fastest event loop."""
+    from_coordinator, to_coordinator = own_pipes()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        runner.run(run(from_pool, to_pool))
+        runner.run(run(from_coordinator, to_coordinator))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many files an engine may have open: it needs some for each user, and finds the limit too late by itself."""
+"""The limit of open files: an engine needs some for each user, and would meet the limit in the middle of a run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import resource
 from loadsim.errors import ConfigError
 
 FILES_PER_USER = 2
-"""A mailbox session, and the connection of a message under way."""
+"""A mailbox session, and the connection of a message in submission."""
 
 OTHER_FILES = 64
 
 
 def raise_open_file_limit(users: int) -> None:
-    """See to it that an engine may open as many files as its users need; the engines inherit what we may.
+    """Raise the soft limit of open files to the need of an engine's users; engines inherit it.
 
-    Raises `ConfigError` where the hard limit is in the way, which only root can raise.
+    Raises `ConfigError` if the hard limit is too low; only root can raise that.
     """
     needed = FILES_PER_USER * users + OTHER_FILES
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,7 +1,7 @@
-"""Requests to go, by Ctrl-C, SIGTERM or a closed terminal: the first one ends a command, the others find it leaving.
+"""Signals that end a command: Ctrl-C, SIGTERM, a closed terminal. The first ends it, further ones have no effect.
 
-Whoever is impatient asks twice, and `timeout` signals a process and its group. A second request that broke into the
-clearing up would leave behind what the first one had it take away: so it is without effect, unless somebody hears it.
+Users often press Ctrl-C twice, and `timeout` signals a process and its group. A second signal must not interrupt the
+clean-up that the first one began: it is ignored, unless there is a handler for it.
 """
 
 from __future__ import annotations
@@ -12,63 +12,63 @@ from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
 
-Hearer = Callable[[bool], None]
-"""Told of a request, in the middle of anything, and whether it is the first."""
+Handler = Callable[[bool], None]
+"""Called at a signal, at any point of the program; the argument is true for the first signal."""
 
 
-class _Requests:
-    """Of this process; a handler of signals."""
+class _Signals:
+    """The signals of this process so far, and their handler."""
 
     def __init__(self) -> None:
         self.any = False
-        self.hearer: Hearer | None = None
+        self.handler: Handler | None = None
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         first, self.any = not self.any, True
-        if self.hearer is not None:
-            self.hearer(first)
+        if self.handler is not None:
+            self.handler(first)
         elif first:
             raise KeyboardInterrupt
 
 
-_requests = _Requests()
+_signals = _Signals()
 
 
 @contextmanager
 def requests_end_it() -> Iterator[None]:
-    """While the block lasts, the first request raises `KeyboardInterrupt`, or is for whoever hears it.
+    """In the block, the first signal raises `KeyboardInterrupt`, or goes to the handler of `handled_by`.
 
-    Once there was one, all are ignored afterwards: the process is on its way out, and Python with it.
+    After a signal, all are ignored at the end of the block: the process is exiting.
     """
-    _requests.any = False
+    _signals.any = False
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
     taken = {number: handler for number, handler in usual.items() if signal.getsignal(number) is handler}  # not nohup's
     for number in taken:
-        signal.signal(number, _requests)
+        signal.signal(number, _signals)
     try:
         yield
     finally:
-        for number, handler in taken.items():
-            signal.signal(number, signal.SIG_IGN if _requests.any else handler)
+        for number, usual_handler in taken.items():
+            signal.signal(number, signal.SIG_IGN if _signals.any else usual_handler)
 
 
 @contextmanager
-def heard_by(hearer: Hearer) -> Iterator[None]:
-    """While the block lasts, every request is for `hearer`, and raises nothing. Requests come to the main thread."""
+def handled_by(handler: Handler) -> Iterator[None]:
+    """In the block, each signal calls `handler` and raises nothing. Signals arrive in the main thread only."""
     if current_thread() is not main_thread():
         yield
         return
-    before, _requests.hearer = _requests.hearer, hearer
+    before, _signals.handler = _signals.handler, handler
     try:
         yield
     finally:
-        _requests.hearer = before
+        _signals.handler = before
 
 
 @contextmanager
 def never_ignored() -> Iterator[None]:
-    """While the block lasts, SIGINT and SIGTERM are requests, also where they were ignored (a script's `&` does)."""
-    before = {number: signal.signal(number, _requests) for number in (signal.SIGINT, signal.SIGTERM)}
+    """In the block, handle SIGINT and SIGTERM even if the process ignored them, as after `&` in a script."""
+    before = {number: signal.signal(number, _signals) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Where a run stands: what an engine says of itself once a second, how several add up, and what came in between."""
+"""Snapshots of engines, once a second: their totals, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.timinglog.json_checks import Check, each_in, having, number, or_none, whole, word
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
-"""The phases of an engine's life, in their order."""
+"""The phases of an engine, in order."""
 
 Counts = Mapping[str, Mapping[str, int]]
-"""How many, by the name of the task and then by something else."""
+"""Counts by the name of the task and a second key."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSnapshot:
-    """Where an engine stands. All counts are cumulative, so that snapshots of engines add up and none is missed.
+    """The state of an engine. Counts are cumulative, so that snapshots add up and a lost one does no harm.
 
-    Lags, share of a core and memory are of the last second; None before there was one.
+    Lags, share of a core and memory are of the last second; None before the first.
     """
 
     phase: str
@@ -33,29 +33,29 @@ class LiveSnapshot:
     accepted_undelivered: int
     sessions_lost: int
     generator_late_most_s: float
-    service_times: Counts = field(default_factory=dict)  # of those that are ok, by name and bucket
-    service_s: Mapping[str, float] = field(default_factory=dict)  # the same together, by name
+    service_times: Counts = field(default_factory=dict)  # of ok tasks, by name and bucket
+    service_s: Mapping[str, float] = field(default_factory=dict)  # the sum of service times, by name
     failures: Counts = field(default_factory=dict)  # by task (IDLE: between tasks) and kind
-    late_busy_s: float = 0.0  # how late tasks began because their user was still busy, all together
+    late_busy_s: float = 0.0  # total lateness of tasks because their user was still busy
     late_down_s: float = 0.0  # ... because the session was down
-    late_generator_s: float = 0.0  # ... because we were late
+    late_generator_s: float = 0.0  # ... because the generator was late
     lag_p99_ms: float | None = None
     lag_max_ms: float | None = None
     cpu_share: float | None = None
     rss_bytes: int | None = None
 
     def ended(self, *outcomes: str) -> int:
-        """How many tasks came to one of these outcomes."""
+        """Return the number of tasks with one of these outcomes."""
         return sum(by_outcome.get(outcome, 0) for by_outcome in self.tasks.values() for outcome in outcomes)
 
     @property
     def done(self) -> int:
-        """How many tasks succeeded."""
+        """The number of ok tasks."""
         return self.ended("ok")
 
     @property
     def failed(self) -> int:
-        """How many were refused, lost or timed out."""
+        """The number of tasks that were refused, lost or timed out."""
         return self.ended(*FAILURES)
 
     @property
@@ -65,13 +65,13 @@ class LiveSnapshot:
 
     @property
     def skipped(self) -> int:
-        """How many had not begun when the run ended."""
+        """The number of tasks that had not begun at the end of the run."""
         return self.ended("skipped")
 
 
 def read_snapshot(about: Mapping[str, Any]) -> tuple[LiveSnapshot, int]:
-    """Return a member's snapshot and its count of `heard` messages (`Leader.watch`). Raises `ValueError`."""
-    wrong = _told(about) or next((f"no key {key[:40]!r}" for key in about if key not in _KEYS), None)
+    """Return a member's snapshot and its count of received messages (`heard`). Raises `ValueError`."""
+    wrong = _values(about) or next((f"no key {key[:40]!r}" for key in about if key not in _KEYS), None)
     if wrong:
         raise ValueError(f"control protocol: snapshot: expected {wrong}")
     return LiveSnapshot(**{key: value for key, value in about.items() if key != "heard"}), about["heard"]
@@ -98,14 +98,14 @@ _KEYS: Mapping[str, Check] = {
     "rss_bytes": or_none(_COUNT),
 }
 
-_told = having(_NEEDED, _KEYS)
+_values = having(_NEEDED, _KEYS)
 
 
 # --- of several engines -------------------------------------------------------------------------------------------
 
 
 def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
-    """Where a run stands: its engines' snapshots together, each key as `TOTALS` says; all others are sums."""
+    """Return the total of engines' snapshots: each key by `TOTALS`, all others as sums."""
     return LiveSnapshot(
         **{
             each.name: TOTALS.get(each.name, sum)([getattr(snapshot, each.name) for snapshot in snapshots])
@@ -115,7 +115,7 @@ def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
 
 
 def of_a_lost_engine(last: LiveSnapshot) -> LiveSnapshot:
-    """What remains of an engine that is gone: what it had counted, and users of whom nobody is on."""
+    """Return the snapshot of an engine after its loss: its counts remain, and no user is on."""
     return replace(
         last,
         phase="over",
@@ -129,7 +129,7 @@ def of_a_lost_engine(last: LiveSnapshot) -> LiveSnapshot:
     )
 
 
-def _least_far(phases: Sequence[str]) -> str:
+def _earliest_phase(phases: Sequence[str]) -> str:
     return min(phases, key=PHASES.index)
 
 
@@ -147,7 +147,7 @@ def _by_both(counts: Sequence[Counts]) -> Counts:
 
 
 def _known(choose: Callable[[Sequence[float]], float]) -> Callable[[Sequence[float | None]], float | None]:
-    """The same of those values that there are; None when there is none."""
+    """Apply it to the values that are not None; return None if there are none."""
 
     def chosen(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
@@ -157,7 +157,7 @@ def _known(choose: Callable[[Sequence[float]], float]) -> Callable[[Sequence[flo
 
 
 TOTALS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
-    "phase": _least_far,
+    "phase": _earliest_phase,
     "at_s": _known(min),
     "tasks": _by_both,
     "service_times": _by_both,
@@ -169,7 +169,7 @@ TOTALS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
     "cpu_share": _known(max),
     "rss_bytes": _known(sum),
 }
-"""Of several engines: the phase and the time of the one that has come least far; the worst lag, the busiest core."""
+"""The totals that are no sums: earliest phase and time, worst lags and lateness, busiest core."""
 
 
 # --- of some time -------------------------------------------------------------------------------------------------
@@ -177,26 +177,26 @@ TOTALS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What came between two snapshots of a run; both are from after the common start."""
+    """The difference between two snapshots of a run, both after the common start."""
 
     before: LiveSnapshot
     after: LiveSnapshot
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return (self.after.at_s or 0.0) - (self.before.at_s or 0.0)
 
     def ended(self, *outcomes: str) -> int:
-        """How many tasks came to one of these outcomes."""
+        """Return the number of tasks with one of these outcomes."""
         return self.after.ended(*outcomes) - self.before.ended(*outcomes)
 
     def done(self, task: str) -> int:
-        """How many of one name succeeded."""
+        """Return the number of ok tasks of one name."""
         return sum(self._times(task).values())
 
     def about_ms(self, task: str, percentile: float) -> float | None:
-        """About a percentile of the service times of one name; None when none succeeded."""
+        """Estimate a percentile of the service times of one name; None without ok tasks."""
         return about_ms(self._times(task), percentile)
 
     def _times(self, task: str) -> Mapping[str, int]:
@@ -205,14 +205,14 @@ class Stretch:
 
 
 class Recent:
-    """The snapshots of the last `span_s` seconds, and the one before them."""
+    """The snapshots of the last `span_s` seconds, and the last one before them."""
 
     def __init__(self, span_s: float) -> None:
         self._span_s = span_s
         self._snapshots: deque[LiveSnapshot] = deque()
 
     def add(self, snapshot: LiveSnapshot) -> None:
-        """One more; what was before the common start is none."""
+        """Add a snapshot, unless it is from before the common start."""
         if snapshot.at_s is None or snapshot.at_s < 0:
             return
         self._snapshots.append(snapshot)
@@ -221,10 +221,10 @@ class Recent:
 
     @property
     def stretch(self) -> Stretch | None:
-        """As long as the span, once there is so much; None before there are two snapshots."""
+        """The stretch between the oldest and the newest snapshot; None before there are two."""
         return Stretch(self._snapshots[0], self._snapshots[-1]) if len(self._snapshots) > 1 else None
 
     @property
     def most_users_on(self) -> int:
-        """Of any of them."""
+        """The most users on in any of these snapshots."""
         return max((snapshot.users_on for snapshot in self._snapshots), default=0)

@@ -296,7 +296,7 @@ class Clock(Protocol):
     """The one clock of a run."""
 
     def now_ns(self) -> int:
-        """Monotonic nanoseconds; only differences mean anything."""
+        """Return monotonic nanoseconds; only differences mean anything."""
         ...
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from loadsim.engine.engine import RunLog
+from loadsim.engine.run_log import RunLog
 from loadsim.model.ports import Clock
 from loadsim.monitor.filesystems import run_storage
 from loadsim.timinglog.writer import TimingLogWriter

@@ -148,7 +148,7 @@ class TimingLogWriter:
         )
 
     def facts(self, facts: Mapping[str, Any]) -> None:
-        """Something about the whole log that was not known when it was begun; a later value of a key replaces it.
+        """Add facts about the whole log that were unknown at its beginning; a later value of a key replaces it.
 
         Keys that are read: `start_ns` (t = 0, the run's common start), `ended` ("completed" or "early"),
         `lost_users` (users without a session at the end). Any other is carried along.
@@ -156,11 +156,11 @@ class TimingLogWriter:
         self._facts.append(dict(facts))
 
     def health(self, sample: Mapping[str, Any]) -> None:
-        """A sample of how the generator is; with `at_ns`, the reader adds `at_s`, seconds from the common start."""
+        """Add a health sample. If it has `at_ns`, the reader adds `at_s`, seconds from the common start."""
         self._health.append(dict(sample))
 
     def flush(self) -> str | None:
-        """Gather and write."""
+        """Gather and write all records. Return as `write` does."""
         self.gather()
         return self.write()
 

@@ -1,30 +1,28 @@
-"""What follows from what: each activity of a user as a generator of steps, with no clock in sight.
+"""Activities: generators of steps, without a clock.
 
-A step may begin when the one before it has ended, plus its own delay; the generator is sent what the task returned, or
-None when it failed. `pending` says when it is due.
+A step may begin once the one before it has ended and its own delay is over. The generator receives the result of each
+task, or None if it failed. `pending` computes when steps are due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from loadsim.model import workload
 from loadsim.model.ports import Header, Structure
 from loadsim.model.profile import Outcomes
 from loadsim.users import tasks
 from loadsim.users.inbox import Unread
+from loadsim.users.mail import UserMail
 from loadsim.users.tasks import Read, Task
-
-if TYPE_CHECKING:
-    from loadsim.users.user import User
 
 
 class Step(NamedTuple):
-    """A task to be done, what it is about, and how long (ms of the profile's day) to wait after the last step.
+    """A task to do, its subject, and the delay after the last step, in ms of the profile's day.
 
-    `since_ns` is the instant since when it could be done at all, on the run's clock; 0: always.
+    `since_ns` is the instant of the run's clock before which it was impossible; 0 if it never was.
     """
 
     task: Task
@@ -38,9 +36,9 @@ Steps = Generator[Step, Any, None]
 
 @dataclass(slots=True)
 class UnderWay:
-    """A planned activity that has come on the agenda.
+    """A planned activity that is among the pending ones or has begun.
 
-    `started_ns` is when its first task began, None before; `outcome` that of the first of its tasks that failed.
+    `started_ns` is the start of its first task, None before; `outcome` is that of its first failed task, or ok.
     """
 
     kind: str
@@ -50,12 +48,12 @@ class UnderWay:
     outcome: str = "ok"
 
 
-def begin(user: User, activity: workload.Activity, due_ns: int) -> UnderWay:
-    """Take up a planned activity, which is due at this instant."""
+def begin(user: UserMail, activity: workload.Activity, due_ns: int) -> UnderWay:
+    """Return a planned activity that is due at this instant, ready to begin."""
     return UnderWay(activity.kind, _steps(user, activity), due_ns)
 
 
-def _steps(user: User, activity: workload.Activity) -> Steps:
+def _steps(user: UserMail, activity: workload.Activity) -> Steps:
     match activity.kind:
         case workload.NEW_MAIL:
             return _send(tasks.SEND, activity.number, user)
@@ -69,21 +67,21 @@ def _steps(user: User, activity: workload.Activity) -> Steps:
 
 
 def only(step: Step) -> Steps:
-    """An activity of one step."""
+    """Yield one step."""
     yield step
 
 
-def _send(task: Task, about: Any, user: User) -> Steps:
+def _send(task: Task, about: Any, user: UserMail) -> Steps:
     outgoing = yield Step(task, about)
     if outgoing is not None and user.profile.new_mail.save_sent:
         yield Step(tasks.SAVE_SENT, outgoing)
 
 
-def process_inbox(user: User) -> Steps:
-    """Read every unread message of the Inbox, and do with each what the profile says.
+def process_inbox(user: UserMail) -> Steps:
+    """Read every unread message of the Inbox, and treat each as the profile says.
 
-    Source: BORES 4.0: "reading new mail = opening the Inbox and reading every piece of new mail". What arrives
-    meanwhile is read too. A message that could not be read waits for the next time.
+    Source: BORES 4.0: "reading new mail = opening the Inbox and reading every piece of new mail". Mail that arrives
+    meanwhile is included. A message whose READ fails stays unread until the next processing.
     """
     inbox = user.inbox
     if inbox.processing:
@@ -111,17 +109,17 @@ def process_inbox(user: User) -> Steps:
         inbox.processing = False
 
 
-def browse(user: User, index: int) -> Steps:
-    """Look into a folder and read one message of it; what follows is a row of the profile of its own."""
+def browse(user: UserMail, index: int) -> Steps:
+    """Browse a folder and read one message of it; the profile's `after_browsing` says what follows."""
     shown = yield Step(tasks.BROWSE, index)
     if shown is not None:
         header, structure = shown
         yield from _after_reading(user, header, structure, f"after browsing {index}", user.profile.after_browsing)
 
 
-def _after_reading(user: User, header: Header, structure: Structure, stream: str, outcomes: Outcomes) -> Steps:
+def _after_reading(user: UserMail, header: Header, structure: Structure, stream: str, outcomes: Outcomes) -> Steps:
     evidence = header.evidence
-    if evidence is None:  # not ours to act upon
+    if evidence is None:  # foreign mail is left alone
         return
     load = user.workload
     if structure.attachments and load.chance(user.number, "load", evidence.id, user.profile.load_attachment):

@@ -1,39 +1,39 @@
-"""What a user is to do next: activities in the order of their due times, each done one step at a time.
+"""A user's pending activities in order of due time, each done one step at a time.
 
-`PendingActivities` serves the open model: due times are absolute and do not move when the server is slow. `ClosedLoop`
-serves stress mode: the plan's next activity is due when the last one, and all that follows from it, is done.
+`PendingActivities` is the open model: due times are absolute, and a slow server does not move them. `ClosedLoop` is
+stress mode: the plan's next activity is due when the last one, with all that follows from it, is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from loadsim.model.workload import PROCESS_INBOX, Activity
 from loadsim.users import activities, tasks
 from loadsim.users.activities import Step, Steps, UnderWay
 from loadsim.users.inbox import Unread
+from loadsim.users.mail import UserMail
 from loadsim.users.session_state import ON_TIME, Late
-
-if TYPE_CHECKING:
-    from loadsim.users.user import User
 
 PAUSE_AFTER = 16
 PAUSE_NS = 100_000_000
-"""In a closed loop, after so many activities in a row in which nothing was said to the server, the user waits so long,
-or until there is mail: the loop must not spin."""
+"""In a closed loop, a user pauses after this many activities in a row without a command to the server.
+
+New mail ends the pause. Without it, the loop would spin.
+"""
 
 
 UNPLANNED: Iterator[Activity] = iter(())
-"""The plan of a user who has none yet."""
+"""The plan before it is made."""
 
 
 class PendingActivity(NamedTuple):
-    """A step that a user still has to do.
+    """A step to do.
 
-    It may begin at `ready_ns` and was due at `due_ns`; `late_ns` is the difference by cause. Of what is ready together,
-    the lower `order` goes first. `step` is None until the activity is taken up.
+    It may begin at `ready_ns` and was due at `due_ns`; `late_ns` is the difference by cause. Of steps that are ready at
+    the same instant, the one of lower `order` goes first. `step` is None until the activity begins.
     """
 
     ready_ns: int
@@ -45,7 +45,7 @@ class PendingActivity(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a step: when, how, by which causes so much later than it was due, and whether the server was asked."""
+    """The end of a step: instant, outcome, lateness by cause, and True if the server received a command."""
 
     at_ns: int
     outcome: str
@@ -53,8 +53,20 @@ class Ended(NamedTuple):
     talked: bool
 
 
+class ActivityLog(Protocol):
+    """Records steps and activities; a user does."""
+
+    def skipped(self, step: Step, due_ns: int) -> None:
+        """Record a step that the end of the run left undone."""
+        ...
+
+    def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
+        """Record an activity; None if it did not reach its end."""
+        ...
+
+
 class Pace(Protocol):
-    """When a user does what his plan has. `next_ns` is when the next step may begin; None while there is none."""
+    """The order and time of a user's steps. `next_ns` is the instant of the next step; None while there is none."""
 
     next_ns: int | None
 
@@ -63,66 +75,67 @@ class Pace(Protocol):
         ...
 
     def begin(self) -> None:
-        """Take up the plan: the common start has come."""
+        """Begin the plan, at the common start."""
         ...
 
     def take(self) -> PendingActivity:
-        """Take the next step off the agenda; its `step` is None where there is nothing to be done.
+        """Remove and return the next step; its `step` is None if the activity has nothing to do.
 
-        The caller answers with `go_on`, or with `done` where there was nothing.
+        The caller then calls `go_on`, or `done` if there was nothing to do.
         """
         ...
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
-        """Put what follows from a step that ended with this result on the agenda."""
+        """Add the step that follows from one that ended with this result."""
         ...
 
     def done(self) -> None:
-        """Go on where there was nothing to do."""
+        """Go on after an activity that had nothing to do."""
         ...
 
     def mail_shown(self, at_ns: int) -> None:
-        """Note that there may be something new to read."""
+        """Note that there may be new mail to read."""
         ...
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """Note what was listed as new in the Inbox; after the end of the run it is read no more."""
+        """Note messages that were listed as new in the Inbox; after the end of the run they stay unread."""
         ...
 
     def end(self, end_ns: int) -> None:
-        """Take up nothing any more; record the steps that were due before `end_ns` as skipped."""
+        """Begin no more activities; record the steps that were due before `end_ns` as skipped."""
         ...
 
 
 class PendingActivities:
-    """The agenda of a user who does what is due when it is due, and late what he could not do before (`Pace`).
+    """The open model (`Pace`): users do steps when they are due, or as soon afterwards as they can.
 
-    A step that follows another is due when it would have been, had the one before taken no time: at the activity's due
-    time plus the delays in between. So due times show all the waiting. It may begin once the one
-    before has really ended and its delay is over; a message is not due to be read before it was in sight.
+    A following step is due as if the ones before had taken no time: at the activity's due time plus the delays in
+    between. So lateness includes all waiting. The step may begin once the one before has ended and its delay is over. A
+    message is not due to be read before it was visible.
     """
 
-    __slots__ = ("_begun", "_end_ns", "_pending", "_plan", "_processing_ns", "_user", "next_ns")
+    __slots__ = ("_begun", "_end_ns", "_log", "_pending", "_plan", "_processing_ns", "_user", "next_ns")
 
-    def __init__(self, user: User) -> None:
+    def __init__(self, user: UserMail, log: ActivityLog) -> None:
         self.next_ns: int | None = None
         self._user = user
-        self._plan = UNPLANNED  # what has not come on the agenda yet
+        self._log = log
+        self._plan = UNPLANNED  # activities that are not pending yet
         self._pending: list[PendingActivity] = []
-        self._begun = 0  # how many have come on the agenda: of what may begin together, the first is done first
+        self._begun = 0  # activities and steps so far: of those that are ready together, the first goes first
         self._end_ns: int | None = None  # the end of the run, once it has come
         self._processing_ns = -1  # when the last processing of the Inbox was due
 
     def plan(self) -> None:
-        """To the end of the run."""
+        """Make the plan, to the end of the run."""
         self._plan = self._user.workload.activities(self._user.number)
 
     def begin(self) -> None:
-        """The plan's due times count from now."""
+        """Begin the plan; its due times count from the common start."""
         self._plan_next()
 
     def take(self) -> PendingActivity:
-        """The activity that takes the place of a planned one comes on the agenda at once."""
+        """Remove and return the next step. When an activity begins, the next of the plan becomes pending."""
         pending = heappop(self._pending)
         if pending.step is None:
             step = self._take_up(pending.activity)
@@ -132,13 +145,13 @@ class PendingActivities:
         return pending
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
-        """Put what follows from a step in its place on the agenda; after the end of the run, record it as skipped."""
+        """Add the step that follows, or record it as skipped after the end of the run."""
         activity = pending.activity
         if ended.outcome != "ok" and activity.outcome == "ok":
             activity.outcome = ended.outcome
         following = step_after(activity.steps, result)
         if following is None:
-            self._user.activity_done(activity, ended.at_ns)
+            self._log.activity_done(activity, ended.at_ns)
             return
         due_ns = max(pending.due_ns + self._delay_ns(following), following.since_ns)
         if self._end_ns is not None:
@@ -148,19 +161,19 @@ class PendingActivities:
         self._put(ready_ns, due_ns, activity, following, _within(ended.late_ns, ready_ns - due_ns))
 
     def done(self) -> None:
-        """The next activity is on the agenda already."""
+        """Do nothing: the next activity is pending already."""
 
     def mail_shown(self, at_ns: int) -> None:
-        """Nothing is due any sooner for it."""
+        """Do nothing: new mail does not move due times."""
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """Record as skipped what was announced before the last processing was due, and is listed after the end only."""
+        """Record as skipped READs of messages listed after the end that were visible to the last processing."""
         for each in unread if self._end_ns is not None else ():
             if each.since_ns <= self._processing_ns:
-                self._user.skipped(Step(tasks.READ, each.header), self._processing_ns)
+                self._log.skipped(Step(tasks.READ, each.header), self._processing_ns)
 
     def end(self, end_ns: int) -> None:
-        """With all that would have followed from it, had it failed."""
+        """Record pending steps as skipped, with those that would follow if each failed."""
         self._end_ns = end_ns
         while self._pending:
             _, _, due_ns, activity, step, _ = heappop(self._pending)
@@ -171,20 +184,20 @@ class PendingActivities:
         self.next_ns = None
 
     def _skip(self, activity: UnderWay, due_ns: int, step: Step | None, end_ns: int) -> None:
-        """Record this step and those that follow from it as skipped, as far as they were due before the end."""
+        """Record this step and its followers as skipped, up to the end of the run."""
         remains = step is not None
         while step is not None and due_ns < end_ns:
-            self._user.skipped(step, due_ns)
+            self._log.skipped(step, due_ns)
             step = step_after(activity.steps, None)
             if step is not None:
                 due_ns = max(due_ns + self._delay_ns(step), step.since_ns)
         activity.steps.close()
         if remains:
             activity.outcome = "skipped" if activity.started_ns is None else "unfinished"
-            self._user.activity_done(activity, None)
+            self._log.activity_done(activity, None)
 
     def _take_up(self, activity: UnderWay) -> Step | None:
-        """Return the first step of an activity, whose place on the agenda the next one takes."""
+        """Return the first step of an activity, and make the next one of the plan pending."""
         self._plan_next()
         if activity.kind == PROCESS_INBOX:
             self._processing_ns = activity.due_ns
@@ -206,29 +219,30 @@ class PendingActivities:
 
 
 class ClosedLoop:
-    """The agenda of a user in stress mode (`Pace`): one activity at a time, with no time to look at a message."""
+    """Stress mode (`Pace`): one activity after the other, without delays between steps."""
 
-    __slots__ = ("_over", "_plan", "_silent", "_talked", "_user", "_waiting", "next_ns")
+    __slots__ = ("_log", "_over", "_plan", "_silent", "_talked", "_user", "_waiting", "next_ns")
 
-    def __init__(self, user: User) -> None:
+    def __init__(self, user: UserMail, log: ActivityLog) -> None:
         self.next_ns: int | None = None
         self._user = user
+        self._log = log
         self._plan = UNPLANNED
         self._waiting: PendingActivity | None = None
-        self._talked = True  # to the server, in the activity that is under way
-        self._silent = 0  # activities in a row that did not
+        self._talked = True  # the current activity has sent a command
+        self._silent = 0  # activities in a row without a command
         self._over = False
 
     def plan(self) -> None:
-        """Without an end: how far he comes, the server decides."""
+        """Make an endless plan: the server decides how much of it users do."""
         self._plan = self._user.workload.activities(self._user.number, endless=True)
 
     def begin(self) -> None:
-        """The first activity is due at once."""
+        """Make the first activity due at once."""
         self.done()
 
     def take(self) -> PendingActivity:
-        """Nothing is on the agenda until this has ended."""
+        """Remove and return the step that is due; no other is pending until it has ended."""
         pending, at_ns = self._waiting, self.next_ns
         assert pending is not None and at_ns is not None, "nothing is due"
         self.next_ns = self._waiting = None
@@ -236,7 +250,7 @@ class ClosedLoop:
         return PendingActivity(at_ns, pending.order, at_ns, pending.activity, step, pending.late_ns)
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
-        """What follows from a step is due at once; when nothing does, the next activity is."""
+        """Make the following step due at once, or the next activity if none follows."""
         self._talked = self._talked or ended.talked
         following = step_after(pending.activity.steps, result)
         if following is None:
@@ -247,7 +261,7 @@ class ClosedLoop:
             self._wait(ended.at_ns, pending.activity, following)
 
     def done(self) -> None:
-        """The next activity is due now, unless those before it had nothing to do."""
+        """Make the next activity due now, or after a pause if `PAUSE_AFTER` in a row sent no command."""
         if self._over:
             return
         self._silent = 0 if self._talked else self._silent + 1
@@ -260,15 +274,15 @@ class ClosedLoop:
             self._wait(at_ns, activities.begin(self._user, activity, at_ns), None)
 
     def mail_shown(self, at_ns: int) -> None:
-        """It ends a pause."""
+        """End a pause."""
         if self.next_ns is not None and self.next_ns > at_ns:
             self.next_ns = at_ns
 
     def shown(self, unread: Sequence[Unread]) -> None:
-        """Nothing is due."""
+        """Do nothing: the next processing of the Inbox reads them."""
 
     def end(self, end_ns: int) -> None:
-        """Nothing is skipped: what a closed loop could not do any more was never due."""
+        """Skip nothing: in a closed loop, activities that did not begin were never due."""
         self._over = True
         self.next_ns = self._waiting = None
 
@@ -278,7 +292,7 @@ class ClosedLoop:
 
 
 def step_after(steps: Steps, result: Any) -> Step | None:
-    """Return the next step of an activity, which is sent the result of the last one; None when it has none."""
+    """Send an activity the result of its last step. Return its next step, or None at its end."""
     try:
         return steps.send(result)
     except StopIteration:
@@ -288,7 +302,7 @@ def step_after(steps: Steps, result: Any) -> Step | None:
 def _within(late_ns: Late, waited_ns: int) -> Late:
     """Scale lateness by cause to the time that a step has waited since it was due.
 
-    They differ for a message that came into sight while the one before was read: it was not waiting until then.
+    The two differ for a message that became visible while the user read another: it did not wait before.
     """
     whole_ns = sum(late_ns)
     if whole_ns <= waited_ns:

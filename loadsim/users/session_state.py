@@ -1,4 +1,4 @@
-"""When a user has had a session and when not: how long until the next log-on, and why a task of his is late."""
+"""Times with and without a session: the pause before the next log-on, and the causes of a task's lateness."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 60.0
 
 STEADY_NS = 10_000_000_000
-"""A session that breaks sooner counts like a failed log-on: the next one is made after a pause."""
+"""A session that breaks sooner counts as a failed log-on: a pause precedes the next one."""
 
 LAST_DOWNS = 8
-"""How many times without a session are remembered, to tell why a task is late."""
+"""The number of times without a session that are kept to explain lateness."""
 
 Late = tuple[int, int, int]
-"""By how many nanoseconds a task began later than it was due: as its user was busy (server), as the session was down
-(server), and as the generator was late."""
+"""Nanoseconds by which a task began late, by cause: user busy (server), session down (server), generator late."""
 
 ON_TIME: Late = (0, 0, 0)
 
 
 class SessionState:
-    """The session's life, as a user of the simulation sees it.
+    """The state of a user's session.
 
-    `failed_log_ons`: so many in a row. `down_since_ns`: since when there was no session, the last time.
+    `failed_log_ons` counts failures in a row. `down_since_ns` is the last instant at which the session ended.
     """
 
     __slots__ = ("_downs", "_up_since_ns", "down_since_ns", "failed_log_ons")
@@ -33,21 +32,21 @@ class SessionState:
         self._up_since_ns = 0
 
     def down(self, now_ns: int) -> None:
-        """There is no session from now on."""
+        """Note that the session has ended."""
         self.down_since_ns = now_ns
 
     def up(self, now_ns: int) -> None:
-        """There is one from now on."""
+        """Note that a session has begun."""
         self._up_since_ns = now_ns
         self._downs = (*self._downs[1 - LAST_DOWNS :], (self.down_since_ns, now_ns))
 
     def broke(self, now_ns: int) -> None:
-        """The session was lost."""
+        """Note that the server lost the session."""
         steady = now_ns - self._up_since_ns >= STEADY_NS
         self.failed_log_ons = 0 if steady else self.failed_log_ons + 1
 
     def back_off_ns(self, jitter: float) -> int:
-        """1, 2, 4, ... 60 s, each shortened or lengthened by up to a half, so that users do not come all at once.
+        """Return the pause before the next log-on: 1, 2, 4, ... 60 s, times 0.5 to 1.5 to spread the users.
 
         `jitter` is drawn from [0, 1).
         """
@@ -55,9 +54,9 @@ class SessionState:
         return round(pause_s * (0.5 + jitter) * 1e9)
 
     def lateness_ns(self, ready_ns: int, began_ns: int, free_ns: int) -> Late:
-        """Return by cause how long a task that was ready waited until it began.
+        """Return by cause the time that a ready task waited until it began.
 
-        `free_ns` is when the task before it ended, or the session was up again.
+        `free_ns` is the end of the task before it, or of the time without a session.
         """
         down_ns = 0
         for down, up in self._downs:

@@ -1,51 +1,49 @@
-"""What each task does, in the words of mail; none of them measures or sees a clock.
+"""The tasks of users, in the words of mail; none of them measures or sees a clock.
 
-A task's time covers `fetch` and `act`: all that the server is asked for. Between the two, `compose` makes what is to be
-submitted, which is our own work and in no time. The commands that each task turns into are in docs/reference/tasks.md.
+A task's time covers `fetch` and `act`, which talk to the server. Between the two, `compose` makes the message: work of
+the generator, which is in no task's time. docs/reference/tasks.md has the commands of each task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loadsim.errors import ServerRefused
 from loadsim.model.content import Answered, Attachment
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
-
-if TYPE_CHECKING:
-    from loadsim.users.user import User
+from loadsim.users.mail import UserMail
 
 AFTER_READING = "after reading"
-"""When a user decides about new mail; browsed mail has occasions of its own."""
+"""The occasion on which a user decides about new mail; browsed mail has occasions of its own."""
 
 SCREENFUL = 50
-"""How many headers a message list shows at once."""
+"""The number of headers that a message list shows at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One kind of task.
 
-    `fetch` brings what `compose` needs, whose result is what `act` is about. `submits` says that `act` talks to the
-    submission service, so that its failure leaves the mailbox as it is.
+    `compose` takes the result of `fetch`, and `act` that of `compose`. If `submits`, `act` talks to the submission
+    service, and its failure leaves the mailbox session alone.
     """
 
     name: str
-    act: Callable[[User, Any], Awaitable[Any]]
-    compose: Callable[[User, Any], Any] | None = None
-    fetch: Callable[[User, Any], Awaitable[Any]] | None = None
+    act: Callable[[UserMail, Any], Awaitable[Any]]
+    compose: Callable[[UserMail, Any], Any] | None = None
+    fetch: Callable[[UserMail, Any], Awaitable[Any]] | None = None
     submits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A message that was read: what the list showed of it, its evidence, and what it consists of.
+    """A message that a user has read: its header, evidence and structure.
 
-    The occasion tells answers apart: a message is read once when it is new, and may be browsed any number of times.
+    The occasion distinguishes answers: a user reads a message once when it is new, and may browse it many times.
     """
 
     header: Header
@@ -56,9 +54,9 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message about to be submitted: its bytes, its id, the addresses to name, the users it will reach.
+    """A message to submit: its bytes, its id, the addresses to name, the users it will reach.
 
-    `answers` is the message that it replies to or forwards, and the flag that says so.
+    `answers` is the message that it replies to or forwards, and the flag that the server keeps for this.
     """
 
     message: bytes
@@ -68,96 +66,96 @@ class Outgoing:
     answers: tuple[Header, Flag] | None = None
 
 
-async def log_on(user: User, _: None) -> bool:
-    """Open the mailbox and show the newest screenful; after a lost session, what came meanwhile. Returns True.
+async def log_on(user: UserMail, _: None) -> bool:
+    """Open the mailbox and list the newest screenful; after a lost session, list all new mail. Return True.
 
-    Who gets on for the first time when the others are at work already has mail waiting, perhaps more than a screenful.
+    A user whose first log-on comes after the common start lists the whole Inbox: more than a screenful may be new.
     """
     mail = user.mailbox
     newest = None if user.host.start_ns else SCREENFUL
     await mail.log_on()
-    user.folders_found(await mail.folders())
+    user.find_folders(await mail.folders())
     await user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, newest)), announced=None)
     await user.watch()
     return True
 
 
-async def sync(user: User, unannounced: bool) -> None:
-    """Show what the server has announced; or, for a user who looks by himself, what it has not."""
+async def sync(user: UserMail, unannounced: bool) -> None:
+    """List the messages that the server has announced; if `unannounced`, those that it has not announced."""
     announced = None if unannounced else user.inbox.announced
     await user.take_in(await user.mailbox.arrived(), announced=announced)
     await user.watch()
 
 
-async def read(user: User, header: Header) -> Structure:
-    """Read a message of the Inbox: its structure, its text; then it counts as seen."""
+async def read(user: UserMail, header: Header) -> Structure:
+    """Fetch the structure and the text of a message of the Inbox, and flag it as seen."""
     structure = await _show(user, header)
     await user.mailbox.flag([header.ref], Flag.SEEN)
-    user.note("read", header, INBOX)
+    user.record_received("read", header, INBOX)
     return structure
 
 
-async def _show(user: User, header: Header) -> Structure:
+async def _show(user: UserMail, header: Header) -> Structure:
     structure = await user.mailbox.structure(header.ref)
     if structure.text is not None:
         await _part(user, header, structure.text)
     return structure
 
 
-async def _part(user: User, header: Header, part: Part) -> bytes | bytearray:
-    """Fetch a part. Raises `ServerRefused` when it is empty and should not be: its contents are gone."""
+async def _part(user: UserMail, header: Header, part: Part) -> bytes | bytearray:
+    """Fetch a part. Raises `ServerRefused` if the server has lost its contents: it is empty and should not be."""
     data = await user.mailbox.part(header.ref, part)
     if part.size_bytes and not data:
         raise ServerRefused("FETCH of an empty part")
     return data
 
 
-async def load_attachment(user: User, wanted: tuple[Header, Part]) -> None:
-    """Open the attachment of a message that was read."""
+async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
+    """Fetch the attachment of a message that the user has read."""
     header, part = wanted
     await _part(user, header, part)
     await _back(user)
 
 
-async def _back(user: User) -> None:
-    """To the Inbox, where every task begins: the way from another folder belongs to what was done there."""
+async def _back(user: UserMail) -> None:
+    """Open the Inbox, where every task begins. The task that left it pays for the way back."""
     await user.mailbox.open(INBOX)
 
 
-def compose_new(user: User, index: int) -> Outgoing:
-    """The user's `index`th new message."""
+def compose_new(user: UserMail, index: int) -> Outgoing:
+    """Return the user's `index`th new message."""
     to = user.workload.addressing(user.number, user.profile, NEW_MAIL, index)
     kind = user.workload.message_kind(user.number, user.profile, "new.kind", index)
     return _compose(user, new_mail_id(user.number, index), kind, to)
 
 
-def compose_reply(user: User, about: Read) -> Outgoing:
-    """An answer to the sender; to own mail, which comes back over a list, an answer to its first addressee."""
+def compose_reply(user: UserMail, about: Read) -> Outgoing:
+    """Return a reply to the sender; to one's own mail, which came back over a list, a reply to its first addressee."""
     return _compose_answer(user, about, "reply", Addressing(_people(user, about)[:1], None))
 
 
-def compose_reply_all(user: User, about: Read) -> Outgoing:
-    """An answer to the sender and the individual recipients; never again to a list.
+def compose_reply_all(user: UserMail, about: Read) -> Outgoing:
+    """Return a reply to the sender and the individual recipients, but never to a list.
 
-    With lists addressed again the population is supercritical, and mail explodes within a day.
+    If replies went to lists, each would cause more than one other, and mail would explode within a day.
     """
     return _compose_answer(user, about, "reply_all", Addressing(_people(user, about), None))
 
 
-def _people(user: User, about: Read) -> tuple[int, ...]:
-    """The sender and the individual recipients of a message, once each, without the user himself.
+def _people(user: UserMail, about: Read) -> tuple[int, ...]:
+    """Return the sender and the individual recipients of a message, once each, without the user.
 
-    Raises `ServerRefused` when that is nobody: what a message says of itself came from the server.
+    Raises `ServerRefused` if there are none: the server may have changed the headers.
     """
     everyone = dict.fromkeys((about.evidence.sender, *user.individuals(about.header.to)))
     everyone.pop(user.number, None)
     if not everyone:
-        raise ServerRefused("nobody to answer")
+        raise ServerRefused("no addressee to answer")
     return tuple(everyone)
 
 
-async def fetch_attachment(user: User, about: Read) -> tuple[Read, Attachment | None]:
-    """Fetch the attachment of a message that is to be forwarded, as a mail program does before it can send it on."""
+async def fetch_attachment(user: UserMail, about: Read) -> tuple[Read, Attachment | None]:
+    """Fetch the attachment of a message to forward, as a mail program must before it can send it."""
     if not about.structure.attachments:
         return about, None
     part = about.structure.attachments[0]
@@ -165,17 +163,17 @@ async def fetch_attachment(user: User, about: Read) -> tuple[Read, Attachment | 
     return about, Attachment(part.content_type, part.filename, part.encoding, encoded)
 
 
-def compose_forward(user: User, fetched: tuple[Read, Attachment | None]) -> Outgoing:
-    """The message and its attachment to others, chosen as for new mail."""
+def compose_forward(user: UserMail, fetched: tuple[Read, Attachment | None]) -> Outgoing:
+    """Return the message with its attachment, addressed as new mail is."""
     about, carried = fetched
     to = user.workload.addressing(user.number, user.profile, "forward", about.evidence.id)
     return _compose_answer(user, about, "forward", to, carried)
 
 
 def _compose_answer(
-    user: User, about: Read, how: str, to: Addressing, attachment: Attachment | None = None
+    user: UserMail, about: Read, how: str, to: Addressing, attachment: Attachment | None = None
 ) -> Outgoing:
-    """An answer. Raises `ServerRefused` when the message has a header that no answer can quote."""
+    """Return an answer. Raises `ServerRefused` if the message has a header that no answer can quote."""
     occasion = "" if about.occasion == AFTER_READING else f" {about.occasion}"
     message_id = answer_id(user.number, about.evidence.id, how + occasion)
     header = about.header
@@ -185,12 +183,12 @@ def _compose_answer(
     try:
         return _compose(user, message_id, kind, to, answered, attachment, (header, flag))
     except ValueError as unfit:
-        what = str(unfit).partition(",")[0]  # what follows is the value: contents of a message
+        what = str(unfit).partition(",")[0]  # the rest is the value: contents of a message
         raise ServerRefused("cannot be answered", what) from None
 
 
 def _compose(
-    user: User,
+    user: UserMail,
     message_id: str,
     kind: str,
     to: Addressing,
@@ -207,7 +205,7 @@ def _compose(
         to=addresses,
         id=message_id,
         kind=kind,
-        sent_us=user.wall_clock_us(),
+        sent_us=user.host.wall_clock_us(),
         domain=user.domain,
         answers=answered,
         attachment=attachment,
@@ -215,49 +213,49 @@ def _compose(
     return Outgoing(message, message_id, addresses, user.workload.recipients(to), answers)
 
 
-async def submit(user: User, outgoing: Outgoing) -> Outgoing:
-    """Hand a message to the server, which accepts it for every recipient."""
+async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
+    """Submit a message; the server accepts it for every recipient."""
     await user.submission.send(user.account.address, outgoing.addresses, outgoing.message)
-    user.accepted(outgoing.id, outgoing.reached)
+    user.record_accepted(outgoing.id, outgoing.reached)
     return outgoing
 
 
-async def save_sent(user: User, outgoing: Outgoing) -> None:
-    """Keep a copy of what was sent, and mark the message that it answers."""
+async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
+    """Append a copy to Sent Items, and flag the message that it answers."""
     await user.mailbox.append(SENT_ITEMS, outgoing.message, [Flag.SEEN])
-    user.note_sent("saved", outgoing.id, SENT_ITEMS)
+    user.record_sent("saved", outgoing.id, SENT_ITEMS)
     if outgoing.answers is not None:
         header, flag = outgoing.answers
         await user.mailbox.flag([header.ref], flag)
         await _back(user)
 
 
-async def move(user: User, header: Header) -> None:
-    """Put a message into a folder at random."""
+async def move(user: UserMail, header: Header) -> None:
+    """Move a message to a random folder."""
     folder = user.random_folder("move", header)
     await user.mailbox.move([header.ref], folder)
     user.inbox.gone([header])
-    user.note("moved", header, folder)
+    user.record_received("moved", header, folder)
     await _back(user)
 
 
-async def copy(user: User, header: Header) -> None:
-    """Put a copy of a message into a folder at random."""
+async def copy(user: UserMail, header: Header) -> None:
+    """Copy a message to a random folder."""
     folder = user.random_folder("copy", header)
     await user.mailbox.copy([header.ref], folder)
-    user.note("copied", header, folder)
+    user.record_received("copied", header, folder)
     await _back(user)
 
 
-async def delete(user: User, header: Header) -> None:
+async def delete(user: UserMail, header: Header) -> None:
     """Move a message to Deleted Items."""
     await _discard(user, [header])
 
 
-async def evict(user: User, headers: list[Header]) -> None:
-    """Move what the Inbox may not hold any longer to Deleted Items.
+async def evict(user: UserMail, headers: list[Header]) -> None:
+    """Move the messages above the Inbox limit to Deleted Items.
 
-    What the server refuses to move is left where it is: tried again, it would take the others with it every time.
+    If the server refuses, they no longer count: a second try would fail for all of them again.
     """
     try:
         await _discard(user, headers)
@@ -266,16 +264,16 @@ async def evict(user: User, headers: list[Header]) -> None:
         raise
 
 
-async def _discard(user: User, headers: list[Header]) -> None:
+async def _discard(user: UserMail, headers: list[Header]) -> None:
     await user.mailbox.move([header.ref for header in headers], DELETED_ITEMS)
     user.inbox.gone(headers)
     for header in headers:
-        user.note("deleted", header, DELETED_ITEMS)
+        user.record_received("deleted", header, DELETED_ITEMS)
     await _back(user)
 
 
-async def browse(user: User, index: int) -> tuple[Header, Structure] | None:
-    """Open a folder at random, look at its newest screenful, read one message of it, go back to the Inbox.
+async def browse(user: UserMail, index: int) -> tuple[Header, Structure] | None:
+    """Open a random folder, list its newest screenful, read one message of it, and open the Inbox again.
 
     Source: BORES 4.0: "select one folder at random and read one message".
     """
@@ -285,39 +283,39 @@ async def browse(user: User, index: int) -> tuple[Header, Structure] | None:
     shown = await user.mailbox.headers(folder, SCREENFUL)
     first = user.workload.choose(user.number, "browse.message", index, len(shown))
     candidates = (shown[(first + further) % len(shown)] for further in range(len(shown)))
-    header = next(filter(user.inbox.knows, candidates), None)  # foreign mail is passed over
+    header = next(filter(user.inbox.knows, candidates), None)  # skips foreign mail
     read_one = None if header is None else (header, await _show(user, header))
     await _back(user)
     return read_one
 
 
-def make_schedule(user: User, index: int) -> bytes:
-    """The schedule file as it is after the user's `index`th change."""
+def make_schedule(user: UserMail, index: int) -> bytes:
+    """Return the schedule file after the user's `index`th change."""
     return user.contents.schedule(
         run=user.run_id,
         user=user.number,
         address=user.account.address,
         id=f"s{user.number}.{index}",
         size_bytes=user.workload.schedule_bytes(user.number, user.profile, index),
-        sent_us=user.wall_clock_us(),
+        sent_us=user.host.wall_clock_us(),
         domain=user.domain,
     )
 
 
-async def schedule(user: User, file: bytes) -> None:
-    """Put the changed schedule in place of the old one."""
+async def schedule(user: UserMail, file: bytes) -> None:
+    """Replace the old schedule by the changed one."""
     await user.calendar.replace(file)
 
 
-async def log_off(user: User, _: None) -> None:
-    """Empty Deleted Items where the profile says so (of what loadsim put there), and leave."""
+async def log_off(user: UserMail, _: None) -> None:
+    """Delete loadsim's messages in Deleted Items if the profile says so, and log off."""
     mail = user.mailbox
     if user.profile.empty_deleted_items_on_log_off:
         own = [header for header in await mail.headers(DELETED_ITEMS, None) if header.evidence]
         if own:
             await mail.expunge([header.ref for header in own])
             for header in own:
-                user.note("expunged", header, DELETED_ITEMS)
+                user.record_received("expunged", header, DELETED_ITEMS)
     await user.submission.close()
     await mail.log_off()
 

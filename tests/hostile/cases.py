@@ -26,7 +26,7 @@ from imap_script import certificate
 from timing_samples import HEADER
 from virtual_runs import Tape, contents, quiet, scenario_of
 
-from loadsim.engine.engine import Engine
+from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Driver, Endpoint, Observer, Services, Session
@@ -242,13 +242,15 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
         log = TimingLogWriter(place / "run.tlog", HEADER, loop.now_ns())
         tape = Tape(log)
         engine = Engine(
-            workload=workload,
+            Dependencies(
+                workload=workload,
+                drivers={"fake": Shared(others, open_driver(driver, bad))},
+                contents=contents(),
+                recorder=tape,
+                events=Events(said),
+                clock=loop,
+            ),
             users=range(1, USERS + 1),
-            modules={"fake": Shared(others, open_driver(driver, bad))},
-            contents=contents(),
-            recorder=tape,
-            events=Events(said),
-            clock=loop,
             run_id="run-1",
             wall_clock_us=0,
             self_observing=False,

@@ -1,0 +1,37 @@
+"""Messages that the server has accepted for users, and that these have not seen yet."""
+
+from __future__ import annotations
+
+
+class MailInTransit:
+    """Messages and users, each pair once. A user may see a message before its sender learns of the acceptance."""
+
+    __slots__ = ("_accepted", "_seen_first")
+
+    def __init__(self) -> None:
+        self._accepted: set[tuple[str, int]] = set()  # not seen yet
+        self._seen_first: set[tuple[str, int]] = set()  # not accepted yet, or never
+
+    def __len__(self) -> int:
+        return len(self._accepted)
+
+    @property
+    def recipients(self) -> set[int]:
+        """The users that have not seen all of their mail."""
+        return {user for _, user in self._accepted}
+
+    def accepted(self, message: str, user: int) -> None:
+        """Add a message that the server accepted."""
+        key = (message, user)
+        if key in self._seen_first:
+            self._seen_first.remove(key)
+        else:
+            self._accepted.add(key)
+
+    def seen(self, message: str, user: int) -> None:
+        """Remove a message that a user has seen. One that was never accepted compensates for no other."""
+        key = (message, user)
+        if key in self._accepted:
+            self._accepted.remove(key)
+        else:
+            self._seen_first.add(key)

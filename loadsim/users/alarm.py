@@ -1,0 +1,45 @@
+"""A user's sleep until an instant, which anything may end before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Alarm:
+    """Wakes one sleeper at an instant of the clock `now`, in nanoseconds, or when `wake` is called."""
+
+    __slots__ = ("_at_ns", "_now", "_timer", "_waiter")
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_ns: int | None = None
+
+    def until(self, at_ns: int | None) -> asyncio.Future[None]:
+        """Return a future that is done at this instant (None: never), or when `wake` is called."""
+        loop = asyncio.get_running_loop()
+        if at_ns != self._at_ns:  # a user whom mail wakes usually sleeps on until the same instant
+            self.cancel()
+            self._at_ns = at_ns
+            if at_ns is not None:
+                left_ns = max(0, at_ns - self._now())
+                self._timer = loop.call_later(left_ns * 1e-9, self._ring)
+        self._waiter = waiter = loop.create_future()
+        return waiter
+
+    def wake(self) -> None:
+        """End the sleep, if there is one."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def cancel(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._at_ns = None
+
+    def _ring(self) -> None:
+        self._timer = self._at_ns = None
+        self.wake()

@@ -1,0 +1,145 @@
+"""A user's mail as tasks and activities see it: drivers, Inbox and folders, and the records of messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from loadsim.errors import ServerRefused
+from loadsim.model.draws import draw
+from loadsim.model.message_tag import MessageTag
+from loadsim.model.ports import INBOX, Account, Driver, Header, Observer
+from loadsim.model.records import MailRecord
+from loadsim.model.workload import own_folders
+from loadsim.users.host import Host
+from loadsim.users.inbox import Inbox, Unread
+
+new_record = tuple.__new__
+"""Makes a named tuple in half the time of a call of its class."""
+
+HEADERS_A_TURN = 500
+"""The most headers of a list that are processed in one turn of the event loop; this takes about a millisecond."""
+
+
+class UserMail:
+    """The mail of one user, through the drivers of their protocol.
+
+    `observer` receives the drivers' callbacks. `listed` is called with unread messages that were listed in the Inbox.
+    """
+
+    __slots__ = (
+        "_listed",
+        "_recorder",
+        "account",
+        "calendar",
+        "contents",
+        "domain",
+        "folders",
+        "host",
+        "inbox",
+        "mailbox",
+        "now",
+        "number",
+        "profile",
+        "run_id",
+        "submission",
+        "was_on",
+        "watching",
+        "workload",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        account: Account,
+        driver: Driver,
+        observer: Observer,
+        listed: Callable[[Sequence[Unread]], object],
+    ) -> None:
+        self.host = host
+        self.account = account
+        self.number = account.number
+        self.workload = host.workload
+        self.contents = host.contents
+        self.run_id = host.run_id
+        self.domain = host.workload.scenario.domain
+        self.now = host.now_ns
+        self.profile = host.workload.population.group(account.number).profile
+        session = driver.session(account, observer)
+        self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
+        self.folders: Sequence[str] = ()
+        self.inbox = Inbox(self.run_id, len(host.workload.population), self.profile.inbox_limit)
+        self.was_on = False  # the user has had a session
+        self.watching = False  # the server was asked to announce new mail
+        self._recorder = host.recorder
+        self._listed = listed
+
+    def find_folders(self, names: Iterable[str]) -> None:
+        """Keep those of the profile's folders that are among the mailbox's; users browse them and move mail to them."""
+        existing = set(names)
+        own = own_folders(self.profile)
+        self.folders = own if existing.issuperset(own) else tuple(name for name in own if name in existing)
+
+    def random_folder(self, stream: str, header: Header) -> str:
+        """Return the folder that a message goes to: a function of the message. Raises `ServerRefused` without any."""
+        if not self.folders:
+            raise ServerRefused("no folder to put mail into")
+        name = header.evidence.id if header.evidence else ""
+        return self.folders[self.workload.choose(self.number, stream + ".folder", name, len(self.folders))]
+
+    def individuals(self, addresses: Iterable[str]) -> list[int]:
+        """Return the users among the addressees of a message, without lists and strangers."""
+        found = (self.workload.population.number(address) for address in addresses)
+        return [user for user in found if user is not None]
+
+    def read_note_delay_ms(self, header: Header) -> float:
+        """Return the time for which the user looks at a message before they open the next."""
+        delay_ms = self.profile.process_inbox.read_note_delay_ms
+        if delay_ms.min == delay_ms.max:
+            return delay_ms.min
+        name = header.evidence.id if header.evidence else ""
+        return delay_ms.at(draw(self.workload.seed, self.number, "read note delay", name))
+
+    async def watch(self) -> None:
+        """Ask the server to announce new mail until the next task."""
+        await self.mailbox.watch()
+        self.watching = True
+
+    async def take_in(self, headers: Sequence[Header], *, announced: int | None) -> None:
+        """Take in listed messages of the Inbox, and yield to the event loop between portions.
+
+        `announced` is as for `Inbox.stamps`.
+        """
+        event = "found" if announced is None else "seen"
+        stamps = self.inbox.stamps(len(headers), announced, self.now())
+        for at in range(0, len(headers), HEADERS_A_TURN):
+            if at:
+                await asyncio.sleep(0)
+            portion, unread = slice(at, at + HEADERS_A_TURN), len(self.inbox.unread)
+            self._take_in(event, self.inbox.take_in(headers[portion], stamps[portion]))
+            self._listed(self.inbox.unread[unread:])
+
+    def _take_in(self, event: str, new: Iterable[tuple[MessageTag, int]]) -> None:
+        for evidence, at_ns in new:
+            self._record(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
+            self.host.mail_seen(evidence.id, self.number, evidence.sender)
+
+    def record_received(self, event: str, header: Header, folder: str) -> None:
+        """Record an event of a message that this user received."""
+        evidence = header.evidence
+        if evidence is not None:
+            self._record(event, evidence.id, self.number, evidence.sender, folder, self.now())
+
+    def record_sent(self, event: str, message_id: str, folder: str) -> None:
+        """Record an event of a message that this user made."""
+        self._record(event, message_id, self.number, self.number, folder, self.now())
+
+    def record_accepted(self, message_id: str, reached: Iterable[int]) -> None:
+        """Record that the server accepted a message for these users."""
+        at_ns = self.now()
+        for user in reached:
+            self._record("accepted", message_id, user, self.number, INBOX, at_ns)
+            self.host.mail_accepted(message_id, user)
+
+    def _record(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
+        self._recorder.mail(new_record(MailRecord, (event, message_id, user, sender, at_ns, folder)))
