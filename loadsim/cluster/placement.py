@@ -18,7 +18,8 @@ from loadsim.errors import ConfigError
 from loadsim.model.losses import OnLoss
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.model.scenario import STRESS, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
 from loadsim.provisioning.sessions import AT_ONCE

@@ -39,7 +39,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
-from loadsim.monitor.seen import seen_from_here
+from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
@@ -181,7 +181,7 @@ async def make_load(
     """
     # Find the server, if it runs on this machine; names may take some time to resolve.
     server = await asyncio.to_thread(find_server, assigned.services.imap, assigned.services.smtp)
-    seen = await asyncio.to_thread(seen_from_here, server, assigned.services)
+    environment = await asyncio.to_thread(environment_facts, server, assigned.services)
 
     # Open the logs.
     logs = directory / LOGS_NAME
@@ -205,7 +205,9 @@ async def make_load(
             with requests_are(coordinator.stop):
                 storage = partial(server_storage, assigned.services)
                 async with (
-                    watched_machine(machine_log, MonotonicClock(), lambda: coordinator.start_ns, seen, storage, clock),
+                    watched_machine(
+                        machine_log, MonotonicClock(), lambda: coordinator.start_ns, environment, storage, clock
+                    ),
                     background_tasks(loss_watch.keep(), _listen(controller, control, clock)),
                 ):
                     await coordinator.run()
