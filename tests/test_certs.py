@@ -36,7 +36,7 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, check_transport, control_address
 from loadsim.cluster.agent import serve
-from loadsim.cluster.certs import load_bundle
+from loadsim.cluster.bundle import load_bundle
 from loadsim.cluster.scheduler import scheduler_at
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, mutual_tls, way_to
 from loadsim.errors import ConfigError
@@ -193,7 +193,7 @@ def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
         case "dangling":
             directory.symlink_to(tmp_path / "nowhere")
     before = files(tmp_path)
-    with pytest.raises(ConfigError, match=r"cluster: expected a directory that is not there yet"):
+    with pytest.raises(ConfigError, match=r"cluster: expected a directory that does not exist yet"):
         made(directory, "first")
     assert files(tmp_path) == before
     assert list(tmp_path.iterdir()) == [directory]
@@ -231,7 +231,7 @@ def test_all_are_added_or_none(tmp_path: Path) -> None:
     """One of two bundles is there: the other is not made either."""
     directory = made(tmp_path / "cluster", "first")
     before = files(directory)
-    with pytest.raises(ConfigError, match="clients/first: expected a directory that is not there yet"):
+    with pytest.raises(ConfigError, match="clients/first: expected a directory that does not exist yet"):
         certs.add(directory, [certs.client("late"), certs.client("first")], 30)
     assert files(directory) == before
 
@@ -258,7 +258,7 @@ def test_what_no_client_is_called(text: str) -> None:
 def test_what_no_host_is(host: str) -> None:
     """Neither a name nor an address; wildcards are none that a cluster needs."""
     for refused in (lambda: certs.station([host]), lambda: certs.client(f"first={host}")):
-        with pytest.raises(ConfigError, match="expected a host's name or an IP address"):
+        with pytest.raises(ConfigError, match="expected a host name or an IP address"):
             refused()
 
 
@@ -320,10 +320,10 @@ def resigned(
     [
         (break_mode, r"key\.pem: expected a key that only its owner can read, found mode 0640; chmod 600 it"),
         (break_certificate, r"cert\.pem: expected a certificate in PEM, found something else"),
-        (break_key, r"key\.pem: expected the key to the certificate beside it, found another"),
+        (break_key, r"key\.pem: expected the key to the certificate in this directory, found another"),
         (encrypt_key, r"key\.pem: expected an unencrypted private key in PEM"),
         (lose_authority, r"ca\.pem: expected a file of the cluster's certificates, found: No such file"),
-        (swap_authority, r"cert\.pem: expected a certificate of the authority beside it, found one of another"),
+        (swap_authority, r"cert\.pem: expected a certificate of the authority in this directory, found one of another"),
         (expire, r"cert\.pem: expected a certificate that is valid now"),
     ],
 )
@@ -621,7 +621,7 @@ def test_the_command_makes_adds_and_shows(tmp_path: Path, capsys: Capture) -> No
         f"{directory}/clients/first: to copy to first, and nowhere else, for first, 10.9.8.2" in capsys.readouterr().out
     )
     assert main(made) == BAD_INPUT
-    assert "it is left as it is" in capsys.readouterr().err
+    assert "it was not changed" in capsys.readouterr().err
     assert main(["cluster", "certs", "add", str(directory)]) == BAD_INPUT
     assert main(["cluster", "certs", "add", str(directory), "--client", "late", "--days", "60"]) == 0
     capsys.readouterr()

@@ -29,11 +29,12 @@ from virtual_runs import NOWHERE
 
 from bench.hosts import Host, hosts
 from loadsim.analysis.clock_correction import station_clock
-from loadsim.cluster.agent import QUIET
+from loadsim.cluster.agent import DASK_SETTINGS
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
+from loadsim.cluster.worker_channels import worker_channels
 from loadsim.cluster.worker_directory import start_worker
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl
@@ -119,7 +120,7 @@ async def cluster(
 ) -> AsyncIterator[tuple[Cluster, Agents]]:
     """A scheduler here, agents of these names, and the station's view of them."""
     security = Security()
-    with dask.config.set(QUIET):
+    with dask.config.set(DASK_SETTINGS):
         async with (
             asyncio.timeout(PATIENCE_S),
             Scheduler(protocol="tcp", host=address, port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
@@ -153,7 +154,7 @@ def conduct(
         async with cluster(place, *names, address=address, lab=lab) as (station, agents):
             agents.prepare(*spare)
             shown = partial(watch_with, watch, agents)
-            async with station.machines(RUN) as open_channel:
+            async with worker_channels(station, RUN) as open_channel:
                 await Coordinator(
                     shares, Events(told), shown, StandaloneControl(MonotonicClock(), 0.5), open_channel, MISSES
                 ).run()
@@ -239,7 +240,7 @@ def test_a_frozen_agent_and_a_killed_machine_process(tmp_path: Path) -> None:
     events = conduct(tmp_path, clients, watch)
     lost = {event["client"]: event for event in events if event["event"] == "client lost"}
     assert set(lost) == {"frozen", "killed"}
-    assert lost["killed"]["why"].startswith("no machine process: ")
+    assert lost["killed"]["why"].startswith("no worker process: ")
     assert lost["frozen"]["why"].startswith("not heard of for ")
     assert lost["killed"]["at_s"] < lost["frozen"]["at_s"]
     (process,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "frozen"]
@@ -264,7 +265,7 @@ def test_who_is_there(tmp_path: Path) -> None:
             agents.signal("two", signal.SIGKILL)
             (share,) = [client.share for client in shared(tmp_path / "shares", "three")]
             with pytest.raises(ConfigError, match=r"^client three: expected an agent, found: no client three$"):
-                async with station.machines(RUN) as open_channel:
+                async with worker_channels(station, RUN) as open_channel:
                     await open_channel(share)
 
     (tmp_path / "shares").mkdir()
@@ -331,12 +332,12 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     process = start_worker(tmp_path / "one" / "run-0")
 
     async def work() -> str:
-        async with cluster(tmp_path, "one") as (station, _), station.machines(RUN) as open_channel:
+        async with cluster(tmp_path, "one") as (station, _), worker_channels(station, RUN) as open_channel:
             return await (await open_channel(clients[0].share)).wait()
 
     try:
         assert asyncio.run(work()) == (
-            f"no machine process: run {RUN}: expected nothing else at work here, found run run-0"
+            f"no worker process: run {RUN}: expected nothing else at work here, found run run-0"
         )
     finally:
         process.kill()

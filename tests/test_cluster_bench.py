@@ -24,7 +24,7 @@ from bench.cluster_same import Done, compare, done
 from bench.hosts import hosts
 from bench.nullserver import Shape, started
 from bench.runs import loadsim, on_null_server, written
-from loadsim.cluster.agent import QUIET
+from loadsim.cluster.agent import DASK_SETTINGS
 from loadsim.cluster.security import PAGES_ADDRESS
 from loadsim.timinglog.merge import read_logs
 
@@ -99,7 +99,7 @@ def test_dask_is_at_rest_beside_engines() -> None:
         ):
             return [each.callback_time for of in (scheduler, worker) for each in of.periodic_callbacks.values()]
 
-    with dask.config.set(QUIET):
+    with dask.config.set(DASK_SETTINGS):
         assert min(asyncio.run(periods_ms())) >= 250
 
 

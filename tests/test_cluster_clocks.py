@@ -12,7 +12,7 @@ from test_cluster import conduct, quiet_dask, shared
 
 from loadsim.analysis.clock_correction import station_clock
 from loadsim.analysis.clock_model import Reading
-from loadsim.cluster import controller
+from loadsim.cluster import worker_channels
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.engine.control import decode, encode
 from loadsim.timinglog.merge import read_logs
@@ -30,7 +30,7 @@ def test_a_runs_logs_know_the_stations_clock(tmp_path: Path, monkeypatch: pytest
 
     The agents and machines are processes of their own; what they are told comes from round trips over sockets.
     """
-    monkeypatch.setattr(controller, "CLOCK_EVERY_S", 0.5)
+    monkeypatch.setattr(worker_channels, "CLOCK_EVERY_S", 0.5)
     conduct(tmp_path, shared(tmp_path, "one", "two"))
     log = read_logs(sorted(tmp_path.rglob("*.tlog")))
     clock = station_clock(log)

@@ -50,7 +50,7 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
         with running(tmp_path, "client", "--cluster", address, "--name", "one", "--runs", tmp_path / "x") as other:
             other.until(f"waiting for {address}, found: another client one")
             assert up.end() == 0
-            one.until(f"the station at {address} is gone; waiting for it$")
+            one.until(f"the controller at {address} is gone; waiting for it$")
             assert other.end() == 0
         with station(tmp_path, address) as (again, back):
             assert again == address
@@ -78,7 +78,7 @@ def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypat
 
     with (
         station(tmp_path) as (address, up),
-        pytest.raises(ConfigError, match="expected a control station there, found one that fell silent"),
+        pytest.raises(ConfigError, match="expected a controller there, found one that stopped answering"),
     ):
         asyncio.run(asyncio.wait_for(use(address, up.process.pid), PATIENCE_S))
 
@@ -105,7 +105,7 @@ def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Pa
         ("cluster up", "tls://0.0.0.0:8786: expected --certs DIR, this machine's bundle"),
         ("cluster up --listen tcp://0.0.0.0:8786", "expected tls://"),
         ("cluster up --listen tcp://127.0.0.1", "--listen: expected tls://HOST:PORT"),
-        ("client --cluster tcp://10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp takes it"),
+        ("client --cluster tcp://10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp permits it"),
         ("client --cluster tcp://127.0.0.1:1", "--name: expected what this client is called, found nothing"),
         ("client --cluster tcp://127.0.0.1:1 --name a/b", "expected letters, digits and hyphens"),
         ("client --cluster tcp://127.0.0.1:1 --name a=b", "--name: expected letters, digits and hyphens"),
@@ -117,7 +117,7 @@ def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Pa
         ("run small --certs x", "--certs: expected --cluster, too"),
         ("run small --insecure-plain-tcp", "--insecure-plain-tcp: expected --cluster, too"),
         ("cluster collect --cluster tcp://127.0.0.1:1 --out x", "--out x: expected RUN, too"),
-        ("cluster collect --cluster tcp://127.0.0.1:1", "expected a control station there, found: "),
+        ("cluster collect --cluster tcp://127.0.0.1:1", "expected a controller there, found: "),
     ],
 )
 def test_what_is_refused(

@@ -16,7 +16,7 @@ from test_machine import wait_for_end
 from test_run import loadsim
 
 from loadsim.cli import INVALID
-from loadsim.cluster.worker_directory import lives
+from loadsim.cluster.worker_directory import in_use
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
 
@@ -87,7 +87,7 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
             ("both", "not heard of for"),
             ("engine, engine 1,", "signal 9"),
             ("frozen", "not heard of for"),
-            ("orphan", "no machine process"),
+            ("orphan", "no worker process"),
         ):
             assert f" s: client {name} is lost, with 1 of 6 users: {why}" in said
         assert sorted(event["client"] for event in events(out) if event["event"] == "client lost") == [
@@ -102,7 +102,7 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
         )
 
         (left,) = (tmp_path / "orphan").iterdir()
-        assert lives(left)
+        assert in_use(left)
         for number in (1, 2):  # asking does no harm
             again = loadsim("cluster", "collect", "--cluster", address, left.name, "--out", out)
             assert again.returncode == INVALID, number
@@ -147,7 +147,7 @@ def test_a_run_does_without_the_control_port(embedded_server: StartEmbedded, tmp
         with running(tmp_path, "run", path, "--cluster", address, "--out", out, "--no-report", error=True) as whole:
             whole.until("^work: ")
             up.end(signal.SIGKILL)
-            one.until(f"the station at {address} is gone; waiting for it$")
+            one.until(f"the controller at {address} is gone; waiting for it$")
             assert whole.process.wait() == 0
         score = json.loads((out / "score.json").read_text())
         assert lost_by_client(score) == {"one": 0, "two": 0}

@@ -27,14 +27,14 @@ import asyncio, json, logging, sys
 from pathlib import Path
 import dask
 from distributed import Client, Scheduler
-from loadsim.cluster.agent import QUIET
-from loadsim.cluster.certs import load_bundle
+from loadsim.cluster.agent import DASK_SETTINGS
+from loadsim.cluster.bundle import load_bundle
 from loadsim.cluster.security import PAGES_ADDRESS, mutual_tls
 from loadsim.cluster.controller import Cluster
 
 async def main():
     security = mutual_tls(load_bundle(Path(sys.argv[1])))
-    with dask.config.set(QUIET):
+    with dask.config.set(DASK_SETTINGS):
         async with Scheduler(
             protocol="tls", host=sys.argv[2], port=0, dashboard_address=PAGES_ADDRESS, security=security
         ) as scheduler, Client(scheduler.address, security=security, asynchronous=True) as control:
@@ -52,7 +52,7 @@ AGENT = """
 import asyncio, logging, sys
 from pathlib import Path
 from loadsim.cluster.agent import serve
-from loadsim.cluster.certs import load_bundle
+from loadsim.cluster.bundle import load_bundle
 from loadsim.cluster.security import mutual_tls
 
 logging.getLogger("distributed").setLevel(logging.CRITICAL)

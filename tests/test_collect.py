@@ -21,8 +21,8 @@ from patience import PATIENCE_S
 from timing_samples import write_sample
 
 from loadsim.cluster import collect as collecting
-from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES, QUIET, READ_FILE, Agent
-from loadsim.cluster.collect import CLIENTS_NAME, COMING, collect
+from loadsim.cluster.agent import DASK_SETTINGS, DISCARD_RUN, LIST_FILES, READ_FILE, Agent
+from loadsim.cluster.collect import CLIENTS_NAME, PARTIAL, collect
 from loadsim.cluster.controller import Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
 from loadsim.cluster.worker_directory import start_worker
@@ -66,7 +66,7 @@ class Telling(Agent):
 @asynccontextmanager
 async def a_client(agent: Agent) -> AsyncIterator[Cluster]:
     """A cluster of one client, `one`, whose agent this is."""
-    with dask.config.set(QUIET):
+    with dask.config.set(DASK_SETTINGS):
         async with (
             asyncio.timeout(PATIENCE_S),
             Scheduler(protocol="tcp", host="127.0.0.1", port=0, dashboard_address=PAGES_ADDRESS) as scheduler,
@@ -175,8 +175,8 @@ def test_what_had_come_is_checked_before_it_is_gone_on_with(tmp_path: Path) -> N
     runs, out = places(tmp_path)
     left_by_a_run(runs)
     (out / "logs").mkdir()
-    (out / f"logs/one.1.tlog{COMING}").write_bytes(os.urandom(2 * PIECE_BYTES))
-    (out / f"logs/one.machine.tlog{COMING}").write_bytes(FILES["logs/one.machine.tlog"] + b"more")
+    (out / f"logs/one.1.tlog{PARTIAL}").write_bytes(os.urandom(2 * PIECE_BYTES))
+    (out / f"logs/one.machine.tlog{PARTIAL}").write_bytes(FILES["logs/one.machine.tlog"] + b"more")
     agent = Telling(runs)
 
     async def work() -> list[Path]:
@@ -266,7 +266,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             assert (runs / RUN).exists()
             assert await refused(cluster, "../runs") == "run: expected letters, digits and hyphens, found '../runs'"
             assert await refused(cluster, "run-2") == (
-                "client one: expected files of a machine process, found 'logs/other.1.tlog'"
+                "client one: expected files of a worker, found 'logs/other.1.tlog'"
             )
             for file in ("../run-2/logs/other.1.tlog", "/etc/passwd", "logs"):
                 with pytest.raises(ConfigError, match="expected a file that is listed"):
@@ -316,9 +316,9 @@ def test_two_that_collect_into_one_place_do_not_mix(tmp_path: Path) -> None:
     runs, out = places(tmp_path)
     left = left_by_a_run(runs)
     (out / "logs").mkdir()
-    with (out / f"logs/one.1.tlog{COMING}").open("ab") as theirs:
+    with (out / f"logs/one.1.tlog{PARTIAL}").open("ab") as theirs:
         fcntl.flock(theirs, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match=r"expected that nobody else brings it, found that somebody does$"):
+        with pytest.raises(ConfigError, match=r"expected to be its only writer, found another process$"):
             asyncio.run(collected_by(Agent(runs), out))
         assert not theirs.tell()
     assert {file: (left / file).read_bytes() for file in FILES} == FILES
@@ -346,8 +346,8 @@ def test_a_client_keeps_everything_until_it_is_on_the_stations_disk(
 
     monkeypatch.setattr(os, "fsync", fsync)
     files = asyncio.run(collected_by(Asked(runs), out))
-    assert {f"{path}{COMING}" for path in files} <= set(map(str, at_discard))
-    last = max(index for index, path in enumerate(at_discard) if path.name.endswith(COMING))
+    assert {f"{path}{PARTIAL}" for path in files} <= set(map(str, at_discard))
+    last = max(index for index, path in enumerate(at_discard) if path.name.endswith(PARTIAL))
     assert set(at_discard[last:]) >= {tmp_path, out, out / "logs", out / CLIENTS_NAME, out / CLIENTS_NAME / "one"}
 
 
@@ -355,7 +355,7 @@ def test_a_station_that_cannot_write_loses_nothing(tmp_path: Path) -> None:
     """It says so in one line."""
     runs, out = places(tmp_path)
     left = left_by_a_run(runs)
-    (out / f"logs/one.1.tlog{COMING}").mkdir(parents=True)
+    (out / f"logs/one.1.tlog{PARTIAL}").mkdir(parents=True)
     with pytest.raises(RunInvalid, match=r"^client one: its logs were not collected, and are kept there: .*directory"):
         asyncio.run(collected_by(Agent(runs), out))
     assert {file: (left / file).read_bytes() for file in FILES} == FILES

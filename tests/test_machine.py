@@ -26,15 +26,15 @@ from timing_samples import HEADER
 from virtual_runs import NOWHERE, quiet, scenario_of
 
 from loadsim.cluster.channel import WorkerChannel
+from loadsim.cluster.placement import WorkerAssignment, fingerprints
 from loadsim.cluster.reliable_channel import BEAT_S
-from loadsim.cluster.share import WorkerAssignment, fingerprints
 from loadsim.cluster.worker_directory import (
     COMPLAINTS_NAME,
     EVENTS_NAME,
     LOGS_NAME,
-    MACHINE,
     SOCKET_NAME,
-    lives,
+    WORKER,
+    in_use,
     start_worker,
 )
 from loadsim.engine.channel import Channel
@@ -263,7 +263,7 @@ def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) 
     )
     assert accepted
     assert accepted <= seen
-    of_two = {user for hand in two.share.hands for user in hand}
+    of_two = {user for hand in two.share.per_engine for user in hand}
     ways = {(mail["sender"] in of_two, mail["user"] in of_two) for mail in log.mails}
     assert ways == set(product((True, False), repeat=2))
     assert command_lines
@@ -333,7 +333,7 @@ def test_a_machine_that_understands_something_else_is_refused(tmp_path: Path) ->
     scenario = scenario_of(tmp_path / "s", (quiet(), 4))
     _, two = clients = Agreed(tmp_path, scenario, NOWHERE, {"one": 1, "two": 1}).clients
     two.share = replace(two.share, fingerprints=replace(two.share.fingerprints, plan="other"))
-    with pytest.raises(ConfigError, match=r"^client two: digest of the plan: expected the station's, other, found"):
+    with pytest.raises(ConfigError, match=r"^client two: digest of the plan: expected the controller's, other, found"):
         station(clients)
     assert not two.place.exists()
 
@@ -346,17 +346,17 @@ def test_a_machine_process_lives_where_nobody_else_gets_in(tmp_path: Path) -> No
     try:
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (place, place / SOCKET_NAME)]
         assert modes == [0o700, 0o600]
-        assert lives(place)
-        with pytest.raises(ConfigError, match=r"expected a place for a machine process, found: .*exists"):
+        assert in_use(place)
+        with pytest.raises(ConfigError, match=r"expected to make a directory for a worker, found: .*exists"):
             start_worker(place)
     finally:
         process.kill()
         process.wait()
-    assert not lives(place)
+    assert not in_use(place)
     place.chmod(0o750)
-    refused = subprocess.run([*MACHINE, place], capture_output=True, text=True, check=False)
+    refused = subprocess.run([*WORKER, place], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert refused.stderr.endswith("expected a directory that nobody else gets into, found drwxr-x---\n")
+    assert refused.stderr.endswith("expected a directory that only its owner can access, found drwxr-x---\n")
 
 
 def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
     assert WorkerAssignment.decode(decode(one.encode())[1]) == one
-    assert set(one.assignment) == {user for hand in one.hands for user in hand}
+    assert set(one.assignment) == {user for hand in one.per_engine for user in hand}
     assert sorted([*one.assignment, *two.assignment]) == list(range(1, 101))
     assert PASSWORD not in repr(one)
     assert [begin.name for begin in one.begins(tmp_path)] == ["1", "2", "3"]
@@ -384,8 +384,8 @@ def test_whether_a_frozen_machine_lives_is_known_at_once(tmp_path: Path) -> None
     process = start_worker(tmp_path / "run-1")
     try:
         process.send_signal(signal.SIGSTOP)
-        assert [lives(tmp_path / "run-1") for _ in range(200)] == [True] * 200
+        assert [in_use(tmp_path / "run-1") for _ in range(200)] == [True] * 200
     finally:
         process.kill()
         process.wait()
-    assert not lives(tmp_path / "run-1")
+    assert not in_use(tmp_path / "run-1")

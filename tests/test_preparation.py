@@ -23,9 +23,9 @@ from test_run import loadsim, on, population_of, written
 import loadsim as package
 from loadsim.cli import BAD_INPUT
 from loadsim.cluster.build_fingerprint import build_fingerprint, sources_digest
-from loadsim.cluster.prepare import INITIALISE, INSPECT, Preparation, Standing, together
+from loadsim.cluster.placement import Fingerprints, fingerprints
+from loadsim.cluster.prepare import INITIALISE, INSPECT, PhaseProgress, Preparation, combine
 from loadsim.cluster.prepare_process import PREPARER, PrepareRequest
-from loadsim.cluster.share import Fingerprints, fingerprints
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import encode
@@ -168,9 +168,10 @@ def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float,
 
 def test_where_all_stand_together() -> None:
     """Who has not begun counts as having all before him; who has nothing to change is not counted in that phase."""
-    assert together({}) == Standing()
-    assert together({"a": Standing(INSPECT, 3, 10), "b": Standing(of=5)}) == Standing(INSPECT, 3, 15)
-    assert together({"a": Standing(INITIALISE, 1, 4), "b": Standing(INSPECT, 5, 5)}) == Standing(INITIALISE, 1, 4)
+    assert combine({}) == PhaseProgress()
+    assert combine({"a": PhaseProgress(INSPECT, 3, 10), "b": PhaseProgress(of=5)}) == PhaseProgress(INSPECT, 3, 15)
+    changing = PhaseProgress(INITIALISE, 1, 4)
+    assert combine({"a": changing, "b": PhaseProgress(INSPECT, 5, 5)}) == changing
 
 
 def test_what_both_must_understand_is_compared_field_by_field() -> None:
@@ -184,11 +185,11 @@ def test_what_both_must_understand_is_compared_field_by_field() -> None:
     for changes, said in (
         (
             {"software": "loadsim 0"},
-            rf"^software: expected the station's, {build_fingerprint()[:8]}.*, found loadsim 0: is",
+            rf"^software: expected the controller's, {build_fingerprint()[:8]}.*, found loadsim 0: is",
         ),
-        ({"scenario": "x"}, "^digest of the scenario: expected the station's, .*, found x: is the software the same"),
+        ({"scenario": "x"}, "^digest of the scenario: expected the controller's, .*, found x: is the software"),
         ({"start_state": None}, "^digest of the start state: expected .*, found None"),
-        ({"plan": fingerprints(workload, [2, 5]).plan}, "^digest of the plan: expected the station's"),
+        ({"plan": fingerprints(workload, [2, 5]).plan}, "^digest of the plan: expected the controller's"),
     ):
         with pytest.raises(ConfigError, match=said):
             ours.check(replace(ours, **changes))
@@ -241,7 +242,7 @@ def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
     """The same messages, flags and folders, byte by byte as imaplib sees them, and the same digest."""
     alone, many = labs
     expected = asyncio.run(initialise(alone.workload, alone.services, "auto", lambda *_: None))
-    standings: list[Mapping[str, Standing]] = []
+    standings: list[Mapping[str, PhaseProgress]] = []
 
     async def agree(to_change: int) -> None:
         assert to_change == 3
@@ -264,7 +265,7 @@ def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
     prepared = asyncio.run(live())
     assert total(list(prepared.values())) == expected
     assert {each.accounts for each in prepared.values()} == {1, 2}
-    assert together(standings[-1]) == Standing(INITIALISE, 3, 3)
+    assert combine(standings[-1]) == PhaseProgress(INITIALISE, 3, 3)
     for one, other in zip(alone.snapshots(), many.snapshots(), strict=True):
         assert one.keys() == other.keys()
         for folder in one:

@@ -52,7 +52,7 @@ def weight(text: str) -> int:
 def run_client(args: argparse.Namespace) -> int:
     """Join, until Ctrl-C; what a machine process does goes on without us."""
     needs_dask()
-    from loadsim.cluster.quiet import silence_dask
+    from loadsim.cluster.scheduler import silence_dask
     from loadsim.cluster.security import way_to
 
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
@@ -66,7 +66,8 @@ def run_client(args: argparse.Namespace) -> int:
 
 def _name(given: str | None, certs: Path | None) -> str:
     """Raises `ConfigError` for none, or for what cannot be one."""
-    from loadsim.cluster.certs import client, load_bundle
+    from loadsim.cluster.bundle import load_bundle
+    from loadsim.cluster.certs import client
 
     if given is None:
         if certs is None:
@@ -112,8 +113,8 @@ async def _until_asked(way: Way, name: str, runs: Path, share: int | None) -> No
 
 def _tell_what_goes_on(runs: Path) -> None:
     from loadsim.cluster.agent import run_directories
-    from loadsim.cluster.worker_directory import lives
+    from loadsim.cluster.worker_directory import in_use
 
     for directory in run_directories(runs):
-        if lives(directory):
+        if in_use(directory):
             say(f"run {directory.name} goes on, and is reached again when this client joins again")

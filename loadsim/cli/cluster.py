@@ -63,7 +63,7 @@ def run_collect(args: argparse.Namespace) -> int:
     """`loadsim cluster collect`; with a run, its exit status is that of the answer."""
     needs_dask()
     from loadsim.cli.cluster_collect import collected, listed
-    from loadsim.cluster.quiet import silence_dask
+    from loadsim.cluster.scheduler import silence_dask
     from loadsim.cluster.security import way_to
 
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
@@ -91,7 +91,7 @@ def run_collect(args: argparse.Namespace) -> int:
 def run_up(args: argparse.Namespace) -> int:
     """`loadsim cluster up`; says where it listens, and then who joins and who is gone."""
     needs_dask()
-    from loadsim.cluster.quiet import silence_dask
+    from loadsim.cluster.scheduler import silence_dask
     from loadsim.cluster.security import way_to
 
     way = way_to(control_address(args.listen, "--listen", any_port=True), args.certs, args.insecure_plain_tcp)
@@ -119,7 +119,7 @@ def _reached_at(host: str, certs: Path | None) -> str:
         return host
     if certs is None:
         return socket.gethostname()
-    from loadsim.cluster.certs import load_bundle
+    from loadsim.cluster.bundle import load_bundle
 
     return load_bundle(certs).hosts[0]
 
@@ -181,10 +181,11 @@ def days(text: str) -> int:
 def run_make(args: argparse.Namespace) -> int:
     """`loadsim cluster certs make`; prints what was made, and what to do with it."""
     from loadsim.cluster import certs
+    from loadsim.cluster.bundle import AUTHORITY
 
     members = [certs.station(args.station), *map(certs.client, args.client)]
     certs.make(args.directory, members, args.days, args.authority_days)
-    print(f"{args.directory / certs.AUTHORITY}: the authority; keep it here, and to yourself")
+    print(f"{args.directory / AUTHORITY}: the authority; keep it here, and to yourself")
     _tell_places(args.directory, members)
     return 0
 
@@ -204,14 +205,14 @@ def run_add(args: argparse.Namespace) -> int:
 def _tell_places(directory: Path, members: Sequence[Member]) -> None:
     for member in members:
         whose = "the station's" if member.role == "station" else f"to copy to {member.name}, and nowhere else"
-        print(f"{directory / member.place}: {whose}, for {', '.join(member.hosts)}")
+        print(f"{directory / member.directory}: {whose}, for {', '.join(member.hosts)}")
 
 
 def run_show(args: argparse.Namespace) -> int:
     """`loadsim cluster certs show`; exit status 0 when all can be used, 1 when not."""
-    from loadsim.cluster import certs
+    from loadsim.cluster.bundle import certificates_in
 
-    shown = certs.show(args.directory)
+    shown = certificates_in(args.directory)
     now = datetime.now(UTC)
     rows = [("Who", "Valid until (UTC)", "Days left", "Serial", "Hosts")]
     for each in shown:

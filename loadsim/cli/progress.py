@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from loadsim.cluster.prepare import Standing, together
+from loadsim.cluster.prepare import PhaseProgress, combine
 from loadsim.provisioning.sessions import Progress as Tell
 
 
@@ -45,13 +45,13 @@ def shown_progress(unit: str = "accounts", *, quiet: bool = False) -> Iterator[T
 
 
 @contextmanager
-def shown_preparation(*, quiet: bool = False) -> Iterator[Callable[[Mapping[str, Standing]], None]]:
+def shown_preparation(*, quiet: bool = False) -> Iterator[Callable[[Mapping[str, PhaseProgress]], None]]:
     """What to tell where those stand who prepare mailboxes: what all have done, and on a terminal what each has."""
     rows = watched_terminal() is not None
     with shown_progress(quiet=quiet) as tell:
 
-        def show(standings: Mapping[str, Standing]) -> None:
-            tell(*together(standings))
+        def show(standings: Mapping[str, PhaseProgress]) -> None:
+            tell(*combine(standings))
             for name, (phase, done, of) in standings.items() if rows else ():
                 tell(f"{phase}, {name}", done, of)
 

@@ -1,7 +1,7 @@
-"""A client's agent, a plugin of a Dask worker: it starts machine processes, and relays what they and the station say.
+"""A client's agent, a plugin of a Dask worker. It starts workers, and relays lines between them and the controller.
 
-It has nothing that could be lost with it. A machine process is in a session of its own and needs no agent to go on;
-whoever is agent next, on the same machine and with the same place for runs, finds it there.
+It keeps no state that could be lost with it. A worker runs in a session of its own and outlives the agent. The next
+agent on the same machine, with the same directory for runs, finds the worker there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.identifiers import RUN_NAME
 from loadsim.cluster.reliable_channel import lines_in
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
-from loadsim.cluster.worker_directory import connect, digest_of, left_files, lives, start_worker
+from loadsim.cluster.worker_directory import connect, digest_of, in_use, left_files, start_worker
 from loadsim.errors import ConfigError
 
 ATTEND = "loadsim_attend"
@@ -37,28 +37,30 @@ LIST_FILES = "loadsim_list_files"
 READ_FILE = "loadsim_read_file"
 DIGEST_FILE = "loadsim_digest_file"
 DISCARD_RUN = "loadsim_discard_run"
-"""What a station may ask for, beside what Dask's workers can do anyway."""
+"""The requests of a controller, in addition to those of Dask's own protocol."""
 
 
 def run_directories(runs: Path) -> list[Path]:
-    """Those of machine processes, which live or have lived there."""
-    return [place for place in sorted(runs.iterdir()) if RUN_NAME.fullmatch(place.name) and place.is_dir()]
+    """Return the directories of workers, running or ended, in the directory for runs."""
+    return [
+        directory for directory in sorted(runs.iterdir()) if RUN_NAME.fullmatch(directory.name) and directory.is_dir()
+    ]
 
 
 class Agent(WorkerPlugin):
-    """Lets stations have machine processes in directories of `runs`."""
+    """Answers the requests of controllers. Its workers have their directories in `runs`."""
 
     name = "loadsim"
 
     def __init__(self, runs: Path, weight: int | None = None) -> None:
-        """`weight` is how much of the load the machine is to have beside others; None: as much as it has cores."""
+        """`weight` is the machine's share of the load, relative to other clients'; None: its number of cores."""
         self._runs = runs
         self._weight = weight
         self._starting = asyncio.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
 
     def setup(self, worker: Worker) -> None:
-        """As Dask calls it: from now on the worker answers to these."""
+        """Register the requests; Dask calls this."""
         worker.handlers.update(
             {
                 ATTEND: self.attend,
@@ -72,25 +74,27 @@ class Agent(WorkerPlugin):
         )
 
     def describe(self) -> dict[str, Any]:
-        """What the station wants to know before it takes us; by name, the runs that are here, and which still go on."""
+        """Return what the controller needs to know before it assigns users (`placement.ConnectedClient`).
+
+        `runs` has the runs with a directory here, by name, and if a process still works on each.
+        """
         cores = len(os.sched_getaffinity(0))
         return {
             "software": build_fingerprint(),
             "cores": cores,
             "weight": self._weight or cores,
             "free_bytes": shutil.disk_usage(self._runs).free,
-            "runs": {directory.name: lives(directory) for directory in run_directories(self._runs)},
+            "runs": {directory.name: in_use(directory) for directory in run_directories(self._runs)},
         }
 
     def read_clock(self) -> int:
-        """The monotonic clock, by which engines start and measure."""
+        """Return the monotonic clock in ns: engines start and measure by it."""
         return time.monotonic_ns()
 
     async def attend(self, comm: Comm, run: str) -> Status:
-        """Relay what is said between the station, by this connection, and the machine process of a run.
+        """Relay lines between this connection to the controller and the worker of a run, until either end closes.
 
-        There is one if there was none before. When it is gone, that is said; then, or when either end has closed, this
-        ends.
+        Starts the worker if the run has no directory yet. If it cannot be reached, the controller gets `gone`.
         """
         try:
             async with self._starting:
@@ -98,8 +102,8 @@ class Agent(WorkerPlugin):
                 reader, writer = await connect(self._runs / run)
         except (ConfigError, OSError) as failure:
             with suppress(OSError):
-                await comm.write({"gone": f"no machine process: {failure}"})
-                while True:  # until the station has heard that, and closes: Dask would take what it says for questions
+                await comm.write({"gone": f"no worker process: {failure}"})
+                while True:  # until the controller closes: Dask would take its lines for requests
                     await comm.read()
             return Status.dont_reply
         async with asyncio.TaskGroup() as group:
@@ -108,39 +112,39 @@ class Agent(WorkerPlugin):
         return Status.dont_reply
 
     def _start_once(self, run: str) -> None:
-        """Raises `ConfigError` where that is not possible."""
+        """Start the worker unless the run has a directory. Raises `ConfigError` if that fails."""
         self._started = [process for process in self._started if process.poll() is None]
         directory = self._directory(run)
         if not directory.exists():
             for other in run_directories(self._runs):
-                if lives(other):
+                if in_use(other):
                     raise ConfigError(f"run {run}: expected nothing else at work here, found run {other.name}")
             self._started.append(start_worker(directory))
 
     def _directory(self, run: str) -> Path:
-        """Of a run. Raises `ConfigError` for what cannot be one."""
+        """Return the directory of a run. Raises `ConfigError` for an invalid name."""
         if not RUN_NAME.fullmatch(run):
             raise ConfigError(f"run: expected letters, digits and hyphens, found {run!r}")
         return self._runs / run
 
     def _file(self, run: str, file: str) -> Path:
-        """One of those that are listed. Raises `ConfigError` for any other."""
+        """Return the path of a listed file. Raises `ConfigError` for any other."""
         directory = self._directory(run)
         if file not in left_files(directory):
             raise ConfigError(f"run {run}: expected a file that is listed, found {file!r}")
         return directory / file
 
     async def list_files(self, run: str) -> dict[str, Any] | None:
-        """What is left of a run: its files with their lengths, and whether its machine process lives. None: nothing."""
-        return await asyncio.to_thread(self._listed, self._directory(run))
+        """Return the files of a run with their lengths, and if a process still works on it. None: no directory."""
+        return await asyncio.to_thread(self._list_files, self._directory(run))
 
-    def _listed(self, directory: Path) -> dict[str, Any] | None:
+    def _list_files(self, directory: Path) -> dict[str, Any] | None:
         if not directory.exists():
             return None
-        return {"files": left_files(directory), "lives": lives(directory)}
+        return {"files": left_files(directory), "in_use": in_use(directory)}
 
     async def read_file(self, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
-        """A piece of a file, with its digest."""
+        """Return a piece of a file, with its SHA-256."""
         return await asyncio.to_thread(self._read, run, file, offset, length)
 
     def _read(self, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
@@ -150,13 +154,14 @@ class Agent(WorkerPlugin):
         return {"piece": piece, "sha256": hashlib.sha256(piece).hexdigest()}
 
     async def digest_file(self, run: str, file: str, length: int) -> str:
-        """The digest of a file's beginning."""
+        """Return the SHA-256 of a file's first `length` bytes."""
         return await asyncio.to_thread(lambda: digest_of(self._file(run, file), length))
 
     async def discard_run(self, run: str, collected: dict[str, int]) -> None:
-        """The station has these files, so long. Raises `ConfigError` if that is not all, or more may come.
+        """Remove a run's directory, as the controller has these files of these lengths.
 
-        More may come from a machine process that lives, and from engines that outlive one that was killed.
+        Raises `ConfigError` if that is not all, or files may still grow: a worker may write, or an engine that
+        outlives a killed worker.
         """
         await asyncio.to_thread(self._discard, run, collected)
 
@@ -164,7 +169,7 @@ class Agent(WorkerPlugin):
         directory = self._directory(run)
         if not directory.exists():
             return
-        if lives(directory):
+        if in_use(directory):
             raise ConfigError(f"run {run}: expected that it has ended, found processes of it at work")
         if left_files(directory) != collected:
             raise ConfigError(
@@ -174,7 +179,7 @@ class Agent(WorkerPlugin):
 
 
 async def _relay_up(reader: asyncio.StreamReader, comm: Comm) -> None:
-    """To the station, until the machine or the connection is gone; then there is no connection."""
+    """Relay lines to the controller until the worker or the connection is gone, then close the connection."""
     with suppress(OSError):
         while (line := await reader.readline()).endswith(b"\n"):
             await comm.write([line])
@@ -183,7 +188,7 @@ async def _relay_up(reader: asyncio.StreamReader, comm: Comm) -> None:
 
 
 async def _relay_down(comm: Comm, writer: asyncio.StreamWriter) -> None:
-    """To the machine, until either is gone; then the machine knows."""
+    """Relay lines to the worker until either end is gone, then close the worker's socket."""
     with suppress(OSError, ValueError):
         while True:
             writer.writelines(lines_in(await comm.read()))
@@ -191,20 +196,20 @@ async def _relay_down(comm: Comm, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
-QUIET = {
+DASK_SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.admin.tick.interval": "1s",  # by itself 50 times a second, beside engines that measure
-    "distributed.admin.system-monitor.interval": "10s",  # twice a second
-    "distributed.client.scheduler-info-interval": "60s",  # all about all clients, every two seconds
+    "distributed.admin.tick.interval": "1s",  # Dask's default is 50 times a second, on machines that measure
+    "distributed.admin.system-monitor.interval": "10s",  # default: twice a second
+    "distributed.client.scheduler-info-interval": "60s",  # default: all about all clients, every two seconds
     **NO_PAGES,
 }
-"""Of all that Dask does beside, nothing."""
+"""Settings that turn off Dask's periodic work as far as possible."""
 
 
-class _Lasting(Worker):
-    """A worker that goes on without its scheduler, which it has lost when `left` is set: runs do without it, too."""
+class _LastingWorker(Worker):
+    """A Dask worker that survives the loss of its scheduler, as runs do. `left` is set when that happens."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -215,7 +220,7 @@ class _Lasting(Worker):
         self.left.set()
 
     async def handle_scheduler(self, comm: Comm) -> None:
-        """As Dask calls it, to the end of the connection; its own would then close the worker."""
+        """Handle the connection to its end; Dask calls this. Dask's own method would then close the worker."""
         try:
             await self.handle_stream(comm)
         finally:
@@ -232,13 +237,13 @@ async def serve(
     joined: Callable[[], None] = lambda: None,
     until_back: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Be an agent, as a worker of the scheduler at this address, until it ends us or is lost.
+    """Run an agent, as a Dask worker of the scheduler at this address, until the scheduler ends it or is lost.
 
-    `joined` is called when it has taken us, and `until_back` when it is lost: until that returns, we still answer to
-    those who know our address. Raises `RuntimeError`, Dask's, when it does not take us.
+    `joined` is called on registration, and `until_back` when the scheduler is lost: until it returns, the agent still
+    answers those who know its address. Raises `RuntimeError`, Dask's, if the registration fails.
     """
-    with dask.config.set(QUIET):
-        async with _Lasting(
+    with dask.config.set(DASK_SETTINGS):
+        async with _LastingWorker(
             scheduler,
             name=name,
             host=host,

@@ -1,4 +1,4 @@
-"""A client machine in a cluster: it joins as an agent, and does so again whenever the station is back."""
+"""Keep a client machine joined to a cluster: run an agent, and join again when the controller is back."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from loadsim.cluster.agent import serve
 from loadsim.cluster.controller import deepest, reach
 from loadsim.cluster.security import Way
 
-AGAIN_S = 1.0
-"""How long after one attempt to join there is another."""
+RETRY_S = 1.0
+"""Seconds between two attempts to join."""
 
 
-async def join_forever(way: Way, name: str, runs: Path, weight: int | None, tell: Callable[[str], None]) -> None:
-    """Be a client of this name, again and again, and never end; each thing that happens is told in a line, once.
+async def join_forever(way: Way, name: str, runs: Path, weight: int | None, report: Callable[[str], None]) -> None:
+    """Join the cluster as a client of this name, reconnect, and never return.
 
-    It listens only at the address by which it reaches the station: on loopback, if the station is there.
-    `runs` is a directory for machine processes, `weight` how much of the load the machine is to have (None: by cores).
+    `report` gets a line for each change. The agent listens only at the address by which it reaches the controller: on
+    loopback, if the controller is there. `runs` is the directory for workers. `weight` is the machine's share of the
+    load, relative to other clients' (None: its number of cores).
     """
-    told = ""
+    reported = ""
 
-    def news(line: str) -> None:
-        nonlocal told
-        if line != told:
-            told = line
-            tell(line)
+    def report_change(line: str) -> None:
+        nonlocal reported
+        if line != reported:
+            reported = line
+            report(line)
 
     def joined() -> None:
-        news(f"joined {way.address} as {name}")
+        report_change(f"joined {way.address} as {name}")
 
     async def until_back() -> None:
-        news(f"the station at {way.address} is gone; waiting for it")
+        report_change(f"the controller at {way.address} is gone; waiting for it")
         while True:
             with suppress(ConnectionError):
                 await reach(way, name)
                 return
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
     while True:
         try:
             host = await reach(way, name)
             await serve(str(way.address), name, runs, way.security, host, weight, joined, until_back)
-        except (ConnectionError, RuntimeError) as failure:  # the second is Dask's, of a worker that cannot register
-            news(f"waiting for {way.address}, found: {deepest(failure)}")
-        await asyncio.sleep(AGAIN_S)
+        except (ConnectionError, RuntimeError) as failure:  # RuntimeError: a Dask worker that cannot register
+            report_change(f"waiting for {way.address}, found: {deepest(failure)}")
+        await asyncio.sleep(RETRY_S)

@@ -1,36 +1,56 @@
-"""Who of a cluster's clients makes which part of a run, and whether he can: software, work at hand, room for logs."""
+"""Assignments of a cluster run: which clients fit, who runs which users, and what each worker must agree on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.cluster.prepare_process import PrepareRequest
+from loadsim.engine.control import encode
 from loadsim.engine.coordinator import engines_for
 from loadsim.engine.engine import LOG_ON_LIMIT_S
+from loadsim.engine.event_log import Events
+from loadsim.engine.process import Begin, packed, unpacked
 from loadsim.errors import ConfigError
+from loadsim.model.losses import OnLoss
 from loadsim.model.partition import Assignment, all_users
+from loadsim.model.ports import Services
+from loadsim.model.scenario import Scenario
 from loadsim.model.terms import STRESS
-from loadsim.model.workload import Workload
+from loadsim.model.workload import Workload, combine_digests
+from loadsim.provisioning.initialise import start_state_after
+from loadsim.provisioning.sessions import AT_ONCE
 from loadsim.timinglog.json_checks import each_in, having, switch, whole
 
 BYTES_FOR_ACTIVITY = 3_500
-"""What an activity of the plan leaves in the logs, with all that follows from it. Measured are up to 1,200 for the
-profiles that come with loadsim (`python -m bench --full cluster_log_bytes`); it is more where lists have more members,
-so three times as much is taken."""
+"""Log bytes for an activity of the plan and all that follows from it: three times the measured maximum.
+
+Measured are up to 1,200 for the profiles that come with loadsim (`python -m bench --full cluster_log_bytes`). It is
+more where lists have more members.
+"""
 
 BYTES_A_SECOND = 1_500
-"""What an engine writes of its own health in a second, or the log of a machine: twice what is measured."""
+"""Health bytes that an engine, or the log of a machine, writes each second: twice the measured value."""
 
 STRESS_BYTES_A_SECOND = 1_000_000
-"""What an engine writes in a second of a closed loop, in which nobody knows how much will be done: more than twice what
-it is measured to write in a second of a core at 2.5 GHz, on a server that answers at once; cores may be faster."""
+"""Log bytes that an engine writes each second of a closed loop, where the number of tasks is unknown.
+
+It is more than twice what was measured on a core at 2.5 GHz with a server that answers at once; cores may be faster.
+"""
+
+MAILBOXES_OF_A_PROCESS = 25
+"""With fewer mailboxes, another process to prepare them does not pay: it takes a second to start."""
+
+
+# --- which clients fit ---
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedClient:
-    """A client that is there, as it says itself (`Agent.describe`)."""
+    """A connected client, by its own description (`Agent.describe`)."""
 
     name: str
     software: str
@@ -51,9 +71,9 @@ _DESCRIBED = having(
 
 
 def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]:
-    """The clients, in the order in which they were found, by what each says of itself.
+    """Return the clients with these descriptions, in the same order.
 
-    Raises `ConfigError` for one that has other software than we, or that is at work.
+    Raises `ConfigError` for a client that has other software than ours, or that is at work.
     """
     ours = build_fingerprint()
     for name, about in found.items():
@@ -65,45 +85,173 @@ def fit_clients(found: Mapping[str, Mapping[str, Any]]) -> list[ConnectedClient]
     keys = [each.name for each in fields(ConnectedClient) if each.name != "name"]
     clients = [ConnectedClient(name, **{key: about[key] for key in keys}) for name, about in found.items()]
     for client in clients:
-        for run, lives in client.runs.items():
-            if lives:
+        for run, active in client.runs.items():
+            if active:
                 raise ConfigError(f"client {client.name}: expected nothing at work there, found run {run}")
     return clients
 
 
+# --- who runs which users, and where the logs find room ---
+
+
 def assign_users(users: int, clients: Sequence[ConnectedClient]) -> dict[str, list[Assignment]]:
-    """By client, a hand for each engine: users in proportion to the weights. Who would have none is left out."""
-    hands = {}
-    for client, hand in zip(clients, all_users(users).cut([client.weight for client in clients]), strict=True):
-        if len(hand):
-            hands[client.name] = hand.cut([1] * engines_for(len(hand), client.cores))
-    return hands
+    """Assign users to clients in proportion to their weights. Return an assignment for each engine, by client.
+
+    A client without users is left out.
+    """
+    engines = {}
+    for client, own in zip(clients, all_users(users).cut([client.weight for client in clients]), strict=True):
+        if len(own):
+            engines[client.name] = own.cut([1] * engines_for(len(own), client.cores))
+    return engines
 
 
-def log_bytes(workload: Workload, hands: Sequence[Assignment]) -> int:
-    """How much the logs of engines with these users take, and of their machine: rather more than less."""
+def log_bytes(workload: Workload, engines: Sequence[Assignment]) -> int:
+    """Estimate the bytes of a client's logs, its engines' and its machine's: rather too many than too few."""
     scenario = workload.scenario
     before_s = scenario.run.ramp_up_s + LOG_ON_LIMIT_S
     lasts_s = before_s + scenario.duration_s + scenario.limits.grace_s + scenario.limits.drain_s
-    health_bytes = (len(hands) + 1) * BYTES_A_SECOND * lasts_s
+    health_bytes = (len(engines) + 1) * BYTES_A_SECOND * lasts_s
     if scenario.run.mode == STRESS:
-        return round(health_bytes + len(hands) * STRESS_BYTES_A_SECOND * scenario.duration_s)
-    activities = sum(1 for hand in hands for user in hand for _ in workload.activities(user))
+        return round(health_bytes + len(engines) * STRESS_BYTES_A_SECOND * scenario.duration_s)
+    activities = sum(1 for engine in engines for user in engine for _ in workload.activities(user))
     return round(health_bytes + activities * BYTES_FOR_ACTIVITY)
 
 
 def check_room(clients: Sequence[ConnectedClient], needed_bytes: Mapping[str, int], here: str, free_bytes: int) -> None:
-    """Whether each client has room for its own logs, and the station for all, where it has `free_bytes` in `here`.
+    """Check that each client has room for its own logs, and the controller for all: `free_bytes` in `here`.
 
     Raises `ConfigError`.
     """
     for client in clients:
         needed = needed_bytes.get(client.name, 0)
         if needed > client.free_bytes:
-            raise ConfigError(f"client {client.name}: {_expected(needed, client.free_bytes)}")
+            raise ConfigError(f"client {client.name}: {_expected_room(needed, client.free_bytes)}")
     if sum(needed_bytes.values()) > free_bytes:
-        raise ConfigError(f"{here}: {_expected(sum(needed_bytes.values()), free_bytes)}")
+        raise ConfigError(f"{here}: {_expected_room(sum(needed_bytes.values()), free_bytes)}")
 
 
-def _expected(needed: int, free: int) -> str:
+def _expected_room(needed: int, free: int) -> str:
     return f"expected room for about {needed / 2**20:.0f} MiB of logs, found {free / 2**20:.0f} MiB"
+
+
+# --- one worker's assignment ---
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """The software and the digests that controller and worker compute independently, and that must match.
+
+    `plan` is over the plans of the worker's own users. `start_state` is None where mailboxes are left as they are.
+    """
+
+    software: str
+    scenario: str
+    start_state: str | None
+    plan: str
+
+    def check(self, found: Fingerprints) -> None:
+        """Compare the controller's fingerprints with the worker's, `found`. Raises `ConfigError` if they differ."""
+        for each in fields(self):
+            ours, theirs = getattr(self, each.name), getattr(found, each.name)
+            if ours != theirs:
+                what = each.name.replace("_", " ")
+                named = what if each.name == "software" else f"digest of the {what}"
+                raise ConfigError(
+                    f"{named}: expected the controller's, {ours}, found {theirs}: is the software the same?"
+                )
+
+
+def fingerprints(workload: Workload, users: Iterable[int]) -> Fingerprints:
+    """Compute this machine's fingerprints of a scenario and these users. It takes about 0.5 ms per user and day."""
+    return Fingerprints(
+        software=build_fingerprint(),
+        scenario=workload.scenario.digest(),
+        start_state=start_state_after(workload, workload.scenario.initialise),
+        plan=combine_digests([workload.user_digest(user) for user in users]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAssignment:
+    """A worker's assignment (`coordinator.MemberAssignment`): `per_engine` has one for each of its engines, in order.
+
+    `name` is the client's name, `header` has the fields that all timing logs of the run share, and `fingerprints` are
+    the controller's. When `prepared` is set, the worker has the assignment, and has prepared the mailboxes.
+    """
+
+    scenario: Scenario
+    services: Services
+    name: str
+    per_engine: Sequence[Assignment]
+    header: Mapping[str, Any]
+    fingerprints: Fingerprints
+    on_control_loss: OnLoss = "continue"
+    control_limit_s: float = 60.0
+    prepared: bool = False
+
+    @property
+    def assignment(self) -> Assignment:
+        """All its users."""
+        first, last = self.per_engine[0], self.per_engine[-1]
+        return Assignment(first.users, first.step, first.begin, last.end)
+
+    def encode(self) -> bytes:
+        """Return the line that begins the load."""
+        return encode(begin=None if self.prepared else self._values())
+
+    def encode_to_prepare(self) -> bytes:
+        """Return the line that begins the preparation of its users' mailboxes."""
+        return encode(prepare=self._values())
+
+    def _values(self) -> dict[str, Any]:
+        return {
+            "values": packed(self.scenario, self.services),
+            "name": self.name,
+            "hands": [asdict(engine) for engine in self.per_engine],
+            "header": self.header,
+            "fingerprints": asdict(self.fingerprints),
+            "on_control_loss": self.on_control_loss,
+            "control_limit_s": self.control_limit_s,
+        }
+
+    @classmethod
+    def decode(cls, about: Mapping[str, Any]) -> WorkerAssignment:
+        """Read the value of such a line."""
+        values = dict(about)
+        scenario, services = unpacked(values.pop("values"))
+        per_engine = [Assignment(**engine) for engine in values.pop("hands")]
+        agreed = Fingerprints(**values.pop("fingerprints"))
+        return cls(scenario, services, per_engine=per_engine, fingerprints=agreed, **values)
+
+    def prepare_requests(self) -> dict[str, PrepareRequest]:
+        """Return the requests to the processes that prepare its users' mailboxes, by the names of the processes.
+
+        There are as many processes as engines, or fewer if each would get few mailboxes.
+        """
+        processes = max(1, min(len(self.per_engine), len(self.assignment) // MAILBOXES_OF_A_PROCESS))
+        at_once = max(1, AT_ONCE // processes)
+        return {
+            f"process {number} of {processes}": PrepareRequest(self.scenario, self.services, users, at_once)
+            for number, users in enumerate(self.assignment.cut([1] * processes), 1)
+        }
+
+    def begins(self, logs: Path) -> list[Begin]:
+        """Return the `Begin` of each engine. Their timing logs are in the directory `logs`."""
+        begins = []
+        for engine, users in enumerate(self.per_engine, 1):
+            own = {"engine": str(engine), "engine_users": len(users), "hand": asdict(users)}
+            log = logs / f"{self.name}.{engine}.tlog"
+            header = {**self.header, "client": self.name, "engines": len(self.per_engine), **own}
+            begins.append(Begin(self.scenario, self.services, users, str(log), header))
+        return begins
+
+    def say_ready(self, events: Events, process: int) -> None:
+        """Write the event that the worker is ready, with its process number."""
+        events.say(
+            "client ready", client=self.name, pid=process, users=len(self.assignment), engines=len(self.per_engine)
+        )
+
+    def say_lost(self, events: Events, why: str) -> None:
+        """Write the event that the client is lost."""
+        events.say("client lost", client=self.name, users=len(self.assignment), why=why)

@@ -1,18 +1,18 @@
-"""Mailboxes prepared by many at once, in step: all are inspected before any is changed, whoever inspects which.
+"""Parallel preparation of mailboxes in two steps: all are inspected before any is changed.
 
-A station has machines prepare the mailboxes of their users, and a machine has a process for the users of each of its
-engines (`prepare_process`). Both by the same words, one line each. To whoever prepares:
+A controller has workers prepare the mailboxes of their users. A worker has processes that share the mailboxes of its
+users (`prepare_process`). Both use the same messages, one a line. To a preparer, a worker or a process:
 
-    {"prepare": {...}}              whose mailboxes, and everything that it needs to know
-    {"change": true}                everybody has inspected, and nothing was wrong anywhere
-    {"stop": true}                  to a machine: there will be no run
+    {"prepare": {...}}              first: the users, and everything else that it needs
+    {"change": true}                all preparers have inspected, and found nothing wrong
+    {"stop": true}                  to a worker: there will be no run
 
-From whoever prepares:
+From a preparer:
 
-    {"progress": [PHASE, DONE, OF]} once a second, its heartbeat: where it stands, in accounts
-    {"inspected": COUNT}            so many of its mailboxes are to be changed
-    {"prepared": {...}}             what was done (`Initialised`); it stays until it is told something else, or ended
-    {"refused": "one line"}         what is wrong, with which account
+    {"progress": [PHASE, DONE, OF]} each second, its heartbeat: the progress in accounts
+    {"inspected": COUNT}            how many of its mailboxes will be changed
+    {"prepared": {...}}             the result (`Initialised`); it then waits for its next message, or its end
+    {"refused": "one line"}         the error, with the account
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from loadsim.provisioning.initialise import INITIALISE, INSPECT, Initialised
 from loadsim.timinglog.json_checks import Check, having, having_only, or_none, text, whole
 
 BEAT_S = 1.0
-"""How often whoever prepares says where he stands."""
+"""Seconds between the progress messages of a preparer."""
 
 CHECK = "check"
-"""What comes before mailboxes are looked into."""
+"""The phase before mailboxes are inspected."""
 
 PHASES = (CHECK, INSPECT, INITIALISE)
 
 
-class Standing(NamedTuple):
-    """How far a phase has come, in accounts."""
+class PhaseProgress(NamedTuple):
+    """Progress in a phase, in accounts."""
 
     phase: str = CHECK
     done: int = 0
     of: int = 0
 
 
-def _standing(value: Any) -> str | None:
+def _progress(value: Any) -> str | None:
     good = isinstance(value, list) and len(value) == 3 and value[0] in PHASES
     return None if good and all(_COUNT(count) is None for count in value[1:]) else "a phase and two counts"
 
@@ -59,44 +59,45 @@ _PREPARED: Mapping[str, Check] = {
 }
 
 FROM_A_PREPARER: Mapping[str, Check] = {
-    "progress": _standing,
+    "progress": _progress,
     "inspected": _COUNT,
     "prepared": having_only(having(_PREPARED), *_PREPARED),
     "refused": text,
 }
-"""The messages of a process or machine that prepares mailboxes, by kind."""
+"""The messages of a preparer, by kind."""
 
 
-def together(standings: Mapping[str, Standing]) -> Standing:
-    """Where all stand: how far the latest phase has come, with those that have begun it, or have yet to begin any."""
-    phase = max((each.phase for each in standings.values()), key=PHASES.index, default=CHECK)
-    in_it = [each for each in standings.values() if each.phase in (phase, CHECK)]
-    return Standing(phase, sum(each.done for each in in_it), sum(each.of for each in in_it))
+def combine(progress: Mapping[str, PhaseProgress]) -> PhaseProgress:
+    """Return the progress of all in the latest phase. Preparers that have not begun count with all of their accounts.
+
+    Preparers that are in an earlier phase do not count.
+    """
+    phase = max((each.phase for each in progress.values()), key=PHASES.index, default=CHECK)
+    in_it = [each for each in progress.values() if each.phase in (phase, CHECK)]
+    return PhaseProgress(phase, sum(each.done for each in in_it), sum(each.of for each in in_it))
 
 
 class _Preparer:
-    """One of them, as far as we have heard."""
-
     def __init__(self, channel: Channel, users: int) -> None:
         self.channel = channel
-        self.standing = Standing(of=users)
-        self.heard = False
-        self.quiet_beats = 0  # since it was heard of
+        self.progress = PhaseProgress(of=users)
+        self.ever_received = False
+        self.silent_beats = 0  # since its last message
         self.to_change: int | None = None
         self.done: Initialised | None = None
 
 
 class Preparation:
-    """Keeps in step those who prepare, by their names: each by a channel by which it was told to, with how many users.
+    """Coordinates preparers, by name: each with the channel by which it was started, and its number of users.
 
-    `watch` hears where all stand, whenever one of them says it. One that is not heard of for more than `misses` beats
-    is lost.
+    `watch` is called with the progress of all at each progress message. A preparer without a message for more than
+    `misses` beats is lost.
     """
 
     def __init__(
         self,
         channels: Mapping[str, tuple[Channel, int]],
-        watch: Callable[[Mapping[str, Standing]], None],
+        watch: Callable[[Mapping[str, PhaseProgress]], None],
         misses: int,
     ) -> None:
         self._preparers = {name: _Preparer(*about) for name, about in channels.items()}
@@ -105,21 +106,21 @@ class Preparation:
         self._changed = asyncio.Event()
 
     async def run(self, agree: Callable[[int], Awaitable[None]]) -> dict[str, Initialised]:
-        """From the first look into the mailboxes to the last change; what each has done.
+        """Inspect and change all mailboxes. Return the result of each preparer, by name.
 
-        `agree` is told how many mailboxes are to be changed, and returns when that may be. Raises `ConfigError` for
-        whatever goes wrong with one, the first time. All the others are ended then, as they are when this is cancelled.
+        `agree` gets the number of mailboxes to be changed, and returns when that is permitted. Raises `ConfigError` for
+        the first error of a preparer. On an error or a cancellation, all preparers are killed.
         """
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(self._listen(name, each)) for name, each in self._preparers.items()]
-                beside.append(group.create_task(self._supervise()))
+                background = [group.create_task(self._listen(name, each)) for name, each in self._preparers.items()]
+                background.append(group.create_task(self._supervise()))
                 await self._until(lambda each: each.to_change is not None)
                 await agree(sum(each.to_change or 0 for each in self._preparers.values()))
                 for each in self._preparers.values():
                     each.channel.send(encode(change=True))
                 await self._until(lambda each: each.done is not None)
-                for task in beside:
+                for task in background:
                     task.cancel()
         except BaseException as failure:
             for each in self._preparers.values():
@@ -135,16 +136,16 @@ class Preparation:
             await self._changed.wait()
 
     async def _listen(self, name: str, preparer: _Preparer) -> None:
-        """Hear one. Its channel should not end before all have done their part, for it is needed after that."""
+        """Handle the messages of one preparer. Its channel must not end before all preparers have finished."""
         while (line := await preparer.channel.receive()).endswith(b"\n"):
             try:
                 kind, about = decode(line, FROM_A_PREPARER)
             except ValueError as problem:
                 raise _lost(name, str(problem)) from None
-            preparer.heard, preparer.quiet_beats = True, 0
+            preparer.ever_received, preparer.silent_beats = True, 0
             if kind == "progress":
-                preparer.standing = Standing(*about)
-                self._watch({name: each.standing for name, each in self._preparers.items()})
+                preparer.progress = PhaseProgress(*about)
+                self._watch({name: each.progress for name, each in self._preparers.items()})
             elif kind == "inspected":
                 preparer.to_change = about
             elif kind == "prepared":
@@ -155,14 +156,17 @@ class Preparation:
         raise _lost(name, await preparer.channel.wait())
 
     async def _supervise(self) -> None:
-        """Once a beat: who has not been heard of? Counted in our own, in which all that came was read."""
+        """Find silent preparers once a beat.
+
+        Own beats are counted, not seconds: during each of them, all messages that had arrived were read.
+        """
         while True:
             await asyncio.sleep(BEAT_S)
             for name, each in self._preparers.items():
-                each.quiet_beats += 1
-                most = self._misses if each.heard else READY_LIMIT_S / BEAT_S
-                if each.quiet_beats > most and each.channel.ended is None:
-                    raise _lost(name, f"not heard of for {each.quiet_beats * BEAT_S:.0f} s")
+                each.silent_beats += 1
+                most = self._misses if each.ever_received else READY_LIMIT_S / BEAT_S
+                if each.silent_beats > most and each.channel.ended is None:
+                    raise _lost(name, f"not heard of for {each.silent_beats * BEAT_S:.0f} s")
 
 
 def _lost(name: str, how: str) -> ConfigError:

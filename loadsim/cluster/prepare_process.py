@@ -1,8 +1,8 @@
-"""The mailboxes of one engine's users prepared in a process: `python -m loadsim.cluster.prepare_process`.
+"""Prepare the mailboxes of some users in a process: `python -m loadsim.cluster.prepare_process`.
 
-Its machine starts it, and speaks with it by its standard input and output (`prepare`). To make what should lie in a
-mailbox, and compare, takes some 50 ms of a core: so it is nothing for a process that has to be heard of once a second,
-and with as many cores it goes as many times as fast.
+A worker starts such processes, and exchanges messages with them by their standard input and output (`prepare`). To
+make the contents of one mailbox and compare them takes some 50 ms of a core. That would hold up a process that has to
+send a heartbeat each second, and several cores do it in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from loadsim.cluster.background import background_tasks
-from loadsim.cluster.prepare import BEAT_S, Standing
+from loadsim.cluster.prepare import BEAT_S, PhaseProgress
 from loadsim.engine.channel import own_pipes, pipes_to_pool
 from loadsim.engine.control import decode, encode
 from loadsim.engine.process import packed, unpacked
@@ -31,92 +31,92 @@ PREPARER = (sys.executable, "-P", "-m", "loadsim.cluster.prepare_process")
 
 @dataclass(frozen=True, slots=True)
 class PrepareRequest:
-    """What such a process needs to know: `hand` has the users, `at_once` how many mailboxes it visits at a time."""
+    """The first message to such a process: `assignment` has the users, `at_once` limits the visits at a time."""
 
     scenario: Scenario
     services: Services
-    hand: Assignment
+    assignment: Assignment
     at_once: int
 
     def encode(self) -> bytes:
-        """The line that it is told first."""
-        about = {"hand": asdict(self.hand), "at_once": self.at_once}
+        """Return the message as a line."""
+        about = {"hand": asdict(self.assignment), "at_once": self.at_once}
         return encode(prepare={"values": packed(self.scenario, self.services), **about})
 
     @classmethod
     def decode(cls, line: bytes) -> PrepareRequest:
-        """The inverse."""
+        """Read such a line."""
         _, about = decode(line)
         scenario, services = unpacked(about["values"])
         return cls(scenario, services, Assignment(**about["hand"]), about["at_once"])
 
 
-class ControllerGone(Exception):
-    """Nobody is there any more to prepare for."""
+class WorkerGone(Exception):
+    """The worker that started this process has exited."""
 
 
-class Progress:
-    """Tells where we stand: at once when a phase begins, and once in a beat."""
+class ProgressReporter:
+    """Sends the progress at the beginning of each phase, and once a beat."""
 
-    def __init__(self, say: Callable[[bytes], None], standing: Standing) -> None:
-        self._say = say
-        self._standing = standing
+    def __init__(self, send: Callable[[bytes], None], progress: PhaseProgress) -> None:
+        self._send = send
+        self._progress = progress
 
-    def note(self, phase: str, done: int, of: int) -> None:
-        """As the mailboxes' visitors tell it."""
-        begins = phase != self._standing.phase
-        self._standing = Standing(phase, done, of)
+    def update(self, phase: str, done: int, of: int) -> None:
+        """Take the progress of the visits (`provisioning.sessions.Progress`)."""
+        begins = phase != self._progress.phase
+        self._progress = PhaseProgress(phase, done, of)
         if begins:
-            self.tell()
+            self.send()
 
-    def tell(self) -> None:
-        """Now."""
-        self._say(encode(progress=self._standing))
+    def send(self) -> None:
+        """Send the progress now."""
+        self._send(encode(progress=self._progress))
 
-    async def keep_telling(self) -> None:
-        """For ever."""
+    async def send_each_beat(self) -> None:
+        """Send the progress once a beat, without end."""
         while True:
-            self.tell()
+            self.send()
             await asyncio.sleep(BEAT_S)
 
 
-async def live(from_machine: int, to_machine: int) -> None:
-    """The life of such a process; the file descriptors are its ends of the two pipes."""
-    async with pipes_to_pool(from_machine, to_machine) as (reader, say):
+async def run(from_worker: int, to_worker: int) -> None:
+    """Run the process. The file descriptors are its ends of the two pipes."""
+    async with pipes_to_pool(from_worker, to_worker) as (reader, send):
         if line := await reader.readline():
-            with suppress(ControllerGone):
+            with suppress(WorkerGone):
                 try:
-                    await prepare(PrepareRequest.decode(line), reader, say)
+                    await prepare(PrepareRequest.decode(line), reader, send)
                 except ConfigError as refusal:
-                    say(encode(refused=str(refusal)))
+                    send(encode(refused=str(refusal)))
 
 
-async def prepare(errand: PrepareRequest, reader: asyncio.StreamReader, say: Callable[[bytes], None]) -> None:
-    """Inspect, and when everybody has, change. Raises `ConfigError`, and `ControllerGone`."""
+async def prepare(request: PrepareRequest, reader: asyncio.StreamReader, send: Callable[[bytes], None]) -> None:
+    """Inspect the mailboxes, and change them when told to. Raises `ConfigError`, and `WorkerGone`."""
     change = asyncio.Event()
 
     async def listen() -> None:
         while await reader.readline():
             change.set()
-        raise ControllerGone
+        raise WorkerGone
 
-    progress = Progress(say, Standing(of=len(errand.hand)))
-    workload, mode = Workload(errand.scenario), errand.scenario.initialise
-    about: dict[str, Any] = {"progress": progress.note, "at_once": errand.at_once}
-    async with background_tasks(listen(), progress.keep_telling()):
-        inspected = await inspect(workload, errand.services, mode, users=errand.hand, **about)
-        progress.tell()
-        say(encode(inspected=len(inspected.to_change)))
+    progress = ProgressReporter(send, PhaseProgress(of=len(request.assignment)))
+    workload, mode = Workload(request.scenario), request.scenario.initialise
+    about: dict[str, Any] = {"progress": progress.update, "at_once": request.at_once}
+    async with background_tasks(listen(), progress.send_each_beat()):
+        inspected = await inspect(workload, request.services, mode, users=request.assignment, **about)
+        progress.send()
+        send(encode(inspected=len(inspected.to_change)))
         await change.wait()
-        done = await restore(workload, errand.services, mode, inspected, **about)
-        progress.tell()
-        say(encode(prepared=asdict(done)))
-        await asyncio.Event().wait()  # for the end of the others, as whoever ends before is lost
+        done = await restore(workload, request.services, mode, inspected, **about)
+        progress.send()
+        send(encode(prepared=asdict(done)))
+        await asyncio.Event().wait()  # until killed: a preparer that ends before the others counts as lost
 
 
 def main() -> None:
-    """On asyncio's own loop, as all who prepare mailboxes."""
-    asyncio.run(live(*own_pipes()))
+    """Run on asyncio's own event loop, like all provisioning."""
+    asyncio.run(run(*own_pipes()))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The scheduler of a cluster: it knows who is there, under which name and at which address, and no more."""
+"""The Dask scheduler of a cluster. It knows which clients are connected, by name and address, and nothing else."""
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,40 +13,56 @@ import dask
 from distributed import Scheduler, SchedulerPlugin
 
 from loadsim.cluster.address import ControlAddress
-from loadsim.cluster.agent import QUIET
+from loadsim.cluster.agent import DASK_SETTINGS
 from loadsim.cluster.security import PAGES_ADDRESS, Way
 from loadsim.errors import ConfigError
 
 FORGET_S = 15
-"""A client that was not heard of for longer is no longer there, and its name can be taken again; that is looked at as
-often. A client that was cut off for some seconds is still there when it is back."""
+"""Seconds without a heartbeat after which a client is removed, and its name is free; checked as often.
+
+A client that was cut off for some seconds keeps its place.
+"""
+
+LOGGERS = ("distributed", "distributed.client", "tornado", "tornado.application")
+"""The loggers for which Dask sets a level; their children inherit it."""
 
 
-class _Door(SchedulerPlugin):
-    """Tells who comes and goes."""
+def silence_dask() -> None:
+    """Silence Dask's log messages in this process, as commands report events in lines of their own.
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    Call it when Dask is imported, which sets the levels. Dask also warns if it cannot detect the address of this
+    machine, on a network without a route to others; loadsim gives it the address.
+    """
+    warnings.filterwarnings("ignore", message="Couldn't detect a suitable IP address", category=RuntimeWarning)
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+class _Registrations(SchedulerPlugin):
+    """Reports clients that join and leave."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
         self._names: dict[str, str] = {}
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """As Dask calls it, with the worker's address."""
+        """Report a client; Dask calls this with the address of its Dask worker."""
         self._names[worker] = name = str(scheduler.workers[worker].name)
-        self._tell(f"client {name} has joined")
+        self._report(f"client {name} has joined")
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **about: Any) -> None:
-        """As Dask calls it."""
-        self._tell(f"client {self._names.pop(worker, worker)} is gone")
+        """Report that a client is gone; Dask calls this."""
+        self._report(f"client {self._names.pop(worker, worker)} is gone")
 
 
 @asynccontextmanager
-async def scheduler_at(way: Way, tell: Callable[[str], None]) -> AsyncIterator[ControlAddress]:
-    """Listen while the block lasts; where that is. `tell` is told in a line who joins and who is gone.
+async def scheduler_at(way: Way, report: Callable[[str], None]) -> AsyncIterator[ControlAddress]:
+    """Listen while the block lasts, and yield the address. `report` gets a line for each client that joins or leaves.
 
-    Raises `ConfigError` when it cannot be listened there.
+    Raises `ConfigError` if it cannot listen there.
     """
     address = way.address
-    settings = {**QUIET, "distributed.scheduler.worker-ttl": f"{FORGET_S}s"}
+    settings = {**DASK_SETTINGS, "distributed.scheduler.worker-ttl": f"{FORGET_S}s"}
     with dask.config.set(settings):
         scheduler = Scheduler(
             protocol=address.protocol,
@@ -53,7 +71,7 @@ async def scheduler_at(way: Way, tell: Callable[[str], None]) -> AsyncIterator[C
             dashboard=False,
             dashboard_address=PAGES_ADDRESS,
             security=way.security,
-            plugins=(_Door(tell),),
+            plugins=(_Registrations(report),),
         )
         try:
             await scheduler

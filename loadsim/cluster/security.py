@@ -1,4 +1,4 @@
-"""Certificates as Dask takes them: encryption required, both sides proved, the station by its name, too."""
+"""TLS settings for Dask: encryption is required, both sides prove themselves, and the controller also by its name."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from distributed.security import Security
 
 from loadsim.cluster.address import ControlAddress, check_transport
-from loadsim.cluster.certs import Bundle, load_bundle
+from loadsim.cluster.bundle import Bundle, load_bundle
 from loadsim.errors import ConfigError
 
 
 class MutualTls(Security):
-    """Who takes orders from the station makes sure that it is the station, and not another member of the cluster.
+    """Dask's security, with a check that the controller is the controller, and not another member of the cluster.
 
-    Dask checks that a certificate comes from the authority, and not whose it is. A client's bundle would do to pose as
-    the station, and the other clients would run what it tells them. Here, the address that a worker or Dask client
-    connects to has to stand in the certificate that it meets there. The station does not ask that of clients: they
-    are known by name, and their addresses change.
+    Dask checks that a certificate is of the authority, but not whose it is. With a client's bundle, one could pose as
+    the controller, and have the other clients run code. So the address to which a Dask worker or Dask client connects
+    must be in the certificate that it gets there. The controller does not require this of clients: they are known by
+    name, and their addresses change.
     """
 
     def get_connection_args(self, role: str) -> dict[str, Any]:
-        """See `Security`; `role` is 'scheduler', 'worker' or 'client'."""
+        """Return the arguments of a connection, see `Security`; `role` is 'scheduler', 'worker' or 'client'."""
         arguments: dict[str, Any] = super().get_connection_args(role)  # type: ignore[no-untyped-call]
         if role != "scheduler":
             arguments["ssl_context"].check_hostname = True
@@ -32,7 +32,7 @@ class MutualTls(Security):
 
 
 def mutual_tls(bundle: Bundle) -> MutualTls:
-    """What scheduler, workers and clients of Dask on the bundle's machine are given as `security`. TLS 1.3 only."""
+    """Return the `security` of Dask's schedulers, workers and clients on the bundle's machine. TLS 1.3 only."""
     cert, key = str(bundle.cert_file), str(bundle.key_file)
     return MutualTls(  # type: ignore[no-untyped-call]  # Dask's own has no types
         require_encryption=True,
@@ -51,17 +51,17 @@ def mutual_tls(bundle: Bundle) -> MutualTls:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """To a cluster, or into it: where its station listens, and how members of it show who they are."""
+    """Access to a cluster: the address of its controller, and the certificates with which members prove themselves."""
 
     address: ControlAddress
     security: Security
 
 
 def way_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool = False) -> Way:
-    """The way that is taken with the bundle in the directory `certs`, or without any by plain TCP.
+    """Return the access with the bundle in the directory `certs`, or by plain TCP without one.
 
-    Raises `ConfigError` where plain TCP is refused (see `check_transport`), and for a bundle that is missing, not to be
-    used, or of no use.
+    Raises `ConfigError` if plain TCP is rejected (`check_transport`), and for a bundle that is missing, invalid or not
+    needed.
     """
     check_transport(address, insecure_plain_tcp)
     if address.secured:
@@ -76,8 +76,10 @@ def way_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool
 
 
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Settings for `dask.config.set`. Dask always opens a port for web pages, without TLS: these settings leave it without
-pages. `dashboard=False` keeps Dask from adding its dashboard where bokeh is installed."""
+"""Settings for `dask.config.set` that remove the pages from the port for web pages, which Dask opens without TLS.
+
+`dashboard=False` keeps Dask from adding its dashboard where bokeh is installed.
+"""
 
 PAGES_ADDRESS = "127.0.0.1:0"
-"""The `dashboard_address` of every scheduler and worker: the port that Dask opens for no pages is on loopback."""
+"""The `dashboard_address` of every scheduler and worker: Dask's port without pages is on loopback."""

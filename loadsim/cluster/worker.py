@@ -1,8 +1,8 @@
-"""A client machine's part of a run, in a process of its own: `python -m loadsim.cluster.worker DIRECTORY`.
+"""Run a client machine's assignment in a process: `python -m loadsim.cluster.worker DIRECTORY`.
 
-It runs the machine's pool of engines and is kept in step by the station, as an engine is by its pool. It outlives the
-agent that has started it, and goes on when another one comes; what it measures is in its directory, whatever becomes of
-the others. See `worker_directory` for that directory, `reliable_channel` for how one speaks with it.
+A worker prepares the mailboxes of its users, then coordinates its engines. The controller coordinates workers as a
+worker coordinates engines. A worker outlives the agent that started it, and serves the next one. Its measurements are
+in its directory (`worker_directory`), so they survive failures of others. It communicates by a `reliable_channel`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import asyncio
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from loadsim.analysis.clock_model import Reading
 from loadsim.cluster.background import background_tasks
 from loadsim.cluster.clock_sync import NewestReading
-from loadsim.cluster.prepare import Preparation, Standing, together
+from loadsim.cluster.controller_link import ControllerLink, ControlLossWatch, most_silent_beats
+from loadsim.cluster.placement import WorkerAssignment, fingerprints
+from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
 from loadsim.cluster.prepare_process import PREPARER
-from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
-from loadsim.cluster.share import WorkerAssignment, fingerprints
-from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, check_private, held, listening_at
+from loadsim.cluster.reliable_channel import BEAT_S
+from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, check_private, listening_at, locked
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import TO_A_MEMBER, decode, encode
@@ -48,253 +47,10 @@ from loadsim.provisioning.preflight import check_ports, check_sources, check_sub
 from loadsim.timinglog.json_checks import having, or_none, whole
 
 BEGIN_LIMIT_S = 60.0
-"""A machine that is told nothing for so long was started for nobody, or prepares mailboxes for nobody."""
+"""Time limit for the first message, and for a silent controller during the preparation; then the worker exits."""
 
-STILL_BEATS = 60
-"""How long a process that prepares mailboxes may say nothing: it is busy with one after the other, and says it late."""
-
-
-class Controller:
-    """The station, as the machine sees it: over a link, by whichever agent has connected last."""
-
-    def __init__(self) -> None:
-        self.lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self.link = ReliableChannel(self.lines.put_nowait)
-        self._agent: asyncio.StreamWriter | None = None
-        self._stirred = asyncio.Event()
-
-    async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """An agent has connected: from its first word on it is the one, to its end or until another one speaks."""
-        spoken = False
-
-        def write(line: bytes) -> None:
-            if not writer.is_closing():  # else asyncio would complain; it is said again to the next agent
-                writer.write(line)
-
-        try:
-            while (line := await reader.readline()).endswith(b"\n"):
-                if not spoken:
-                    spoken = True
-                    self.leave()
-                    self._agent = writer
-                    self.link.attach(write)
-                if self._agent is not writer:
-                    break
-                self.link.feed(line)
-                self._stirred.set()
-        except ConnectionError:
-            pass  # the next agent will come
-        except ValueError as problem:
-            print(f"loadsim: agent's connection cut: {problem}", file=sys.stderr)  # noqa: T201
-        finally:
-            if self._agent is writer:
-                self.leave()
-            writer.close()
-
-    def leave(self) -> None:
-        """End the connection that there is."""
-        if self._agent is not None:
-            self._agent.close()
-            self._agent = None
-            self.link.detach()
-
-    async def beat(self) -> None:
-        """Be heard of, once in `BEAT_S`."""
-        while True:
-            await asyncio.sleep(BEAT_S)
-            self.link.beat()
-            self._stirred.set()
-
-    async def until_heard(self, beats: int) -> None:
-        """Wait until everything is heard, or nothing was heard of the station for so many beats."""
-        while not self.link.all_acknowledged and self.link.silent_beats <= beats:
-            self._stirred.clear()
-            await self._stirred.wait()
-
-
-class Watch:
-    """Looks for the station while a share of a run lasts, and does what it would have us do when it is gone."""
-
-    def __init__(
-        self, share: WorkerAssignment, link: ReliableChannel, leader: RemoteControl, pool: Coordinator, events: Events
-    ) -> None:
-        self._link = link
-        self._leader = leader
-        self._pool = pool
-        self._events = events
-        self._continues = share.on_control_loss == "continue"
-        self._most_beats = most_beats(share)
-        limits = share.scenario.limits
-        self._all_finished_ns = round((share.scenario.duration_s + limits.grace_s) * 1e9)  # from the common start on
-        self._alone = False
-
-    async def keep(self) -> None:
-        """Once in `BEAT_S`."""
-        while True:
-            await asyncio.sleep(BEAT_S)
-            self._look()
-
-    def _look(self) -> None:
-        """Without a station we stop, or go on to the end if there was a common start.
-
-        Nobody tells us then when the tasks of all machines have ended: at the latest, that is when the grace is over.
-        Nor when all mail was seen: it is waited for as long as may be.
-        """
-        quiet = self._link.silent_beats
-        if quiet <= self._most_beats:
-            if self._alone:
-                self._alone = False
-                self._events.say("station back")
-            return
-        goes_on = self._continues and self._pool.start_ns > 0
-        if not self._alone:
-            self._alone = True
-            self._events.say("station lost", quiet_s=quiet * BEAT_S, goes_on=goes_on)
-            if not goes_on:
-                why = "cluster.on_control_loss is stop" if self._pool.start_ns else "before the common start"
-                self._leader.give_up(f"its machine had not heard of the station for {quiet * BEAT_S:.0f} s, {why}")
-        if goes_on and time.monotonic_ns() >= self._pool.start_ns + self._all_finished_ns:
-            self._leader.receive(encode(drain=True))
-
-
-def most_beats(share: WorkerAssignment) -> int:
-    """The station is lost when it is not heard of for more beats."""
-    return ceil(share.control_limit_s / BEAT_S)
-
-
-class _Both:
-    """A text stream into two. What one does not take (a full disk) is with the other all the same."""
-
-    def __init__(self, first: TextIO, last: TextIO) -> None:
-        self._first = first
-        self._last = last
-
-    def write(self, line: str) -> None:
-        """Into both."""
-        self._first.write(line)
-        self._last.write(line)
-
-    def flush(self) -> None:
-        """The last one's lines may fail here only."""
-        self._first.flush()
-        self._last.flush()
-
-
-async def check(share: WorkerAssignment) -> None:
-    """Whether we can make a share, and make of it what the station does. Raises `ConfigError`."""
-    share.fingerprints.check(await asyncio.to_thread(lambda: fingerprints(Workload(share.scenario), share.assignment)))
-    check_sources(share.scenario)
-    check_ports(share.scenario, share.assignment)
-    check_drivers(share.scenario, share.services)
-    raise_open_file_limit(max(map(len, share.hands)))
-
-
-class Released(Exception):
-    """Nobody wants load of us, or the station is gone."""
-
-
-async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteControl) -> None:
-    """Prepare the mailboxes of our users, in step with the other machines; return when we are to make the load.
-
-    Raises `ConfigError` for what is wrong with any of them, and `Released`.
-    """
-    change, begin = asyncio.Event(), asyncio.Event()
-    users = len(share.assignment)
-    standing = Standing(of=users)
-
-    def note(all_of_us: Mapping[str, Standing]) -> None:
-        nonlocal standing
-        begins, standing = standing.phase, together(all_of_us)
-        if begins != standing.phase:
-            tell()
-
-    def tell() -> None:
-        station.link.send(encode(progress=standing), replaceable=True)
-
-    async def keep_telling() -> None:
-        while True:
-            tell()
-            await asyncio.sleep(BEAT_S)
-
-    async def listen() -> None:
-        while not begin.is_set():
-            kind = await _word(station)
-            if kind == "stop":
-                raise Released
-            if kind in ("change", "begin"):
-                {"change": change, "begin": begin}[kind].set()
-
-    async def agree(to_change: int) -> None:
-        tell()
-        leader.send(inspected=to_change)
-        await change.wait()
-
-    async with background_tasks(listen(), keep_telling()):
-        await check(share)
-        await check_submission(Workload(share.scenario), share.services, share.assignment)
-        channels: dict[str, tuple[Channel, int]] = {}
-        try:
-            for name, errand in share.errands().items():
-                channels[name] = await start_process(PREPARER), len(errand.hand)
-                channels[name][0].send(errand.encode())
-            done = await Preparation(channels, note, STILL_BEATS).run(agree)
-        finally:
-            for channel, _ in channels.values():
-                channel.kill()
-                await channel.wait()
-        tell()
-        leader.send(prepared=asdict(total(list(done.values()))))
-        await begin.wait()
-
-
-async def _word(station: Controller) -> str:
-    """The next thing that the station says. Raises `Released` when it is not heard of any more."""
-    while True:
-        try:
-            async with asyncio.timeout(BEAT_S):
-                kind, _ = decode(await station.lines.get())
-                return kind
-        except TimeoutError:
-            if station.link.silent_beats * BEAT_S > BEGIN_LIMIT_S:
-                raise Released from None
-
-
-async def make_load(
-    directory: Path, share: WorkerAssignment, station: Controller, leader: RemoteControl, kept: int
-) -> None:
-    """Run a share from the start of its engines to their end; they have the open file `kept`, too.
-
-    Raises `ConfigError` when it cannot begin here, `RunInvalid` when no engine was left to make load.
-    """
-    place = await asyncio.to_thread(find_server, share.services.imap, share.services.smtp)  # names may take their time
-    seen = await asyncio.to_thread(environment_facts, place, share.services)
-    logs = directory / LOGS_NAME
-    begins = share.begins(logs)
-    try:
-        logs.mkdir()
-        written = (directory / EVENTS_NAME).open("x", encoding="utf-8")
-        machine_log = open_machine_log(logs, begins[0].header)
-    except OSError as failure:
-        raise ConfigError(f"{directory}: expected a directory to write to, found: {failure}") from None
-    with closed_at_last(written):
-        events = Events(cast(TextIO, _Both(cast(TextIO, EventForwarder(leader, client=share.name)), written)))
-        pool = Coordinator(begins, events, leader.watch, leader, partial(start_engine, kept=[kept]))
-        leader.controlled = pool
-        watch = Watch(share, station.link, leader, pool, events)
-        clock = NewestReading()
-        try:
-            with requests_are(pool.stop):
-                look = partial(server_storage, share.services)
-                async with (
-                    watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, seen, look, clock),
-                    background_tasks(watch.keep(), _listen(station, leader, clock)),
-                ):
-                    await pool.run()
-                    if leader.why is not None:
-                        machine_log.facts({"ended_why": leader.why})
-        finally:
-            with suppress(OSError):  # a full disk; no figure of the answer but the machine's is from it
-                machine_log.close()
+MOST_SILENT_BEATS = 60
+"""Beats that a process that prepares mailboxes may be silent: it handles them one by one, and may report late."""
 
 
 def _clock(value: Any) -> str | None:
@@ -305,75 +61,234 @@ def _clock(value: Any) -> str | None:
 _INSTANT = whole(-(2**62), 2**62)
 
 TO_A_WORKER = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
-"""The messages of a station to a machine that makes load, by kind."""
+"""The messages of a controller to a worker that makes load, by kind."""
 
 
-async def _listen(station: Controller, leader: RemoteControl, clock: NewestReading) -> None:
-    """Do as the station says, and note what it says of its clock (`WorkerChannel.send_clock`)."""
+class Released(Exception):
+    """The controller needs no load of this client, or is gone."""
+
+
+async def check(assigned: WorkerAssignment) -> None:
+    """Check that this machine can run the assignment, and computes the same fingerprints. Raises `ConfigError`."""
+    assigned.fingerprints.check(
+        await asyncio.to_thread(lambda: fingerprints(Workload(assigned.scenario), assigned.assignment))
+    )
+    check_sources(assigned.scenario)
+    check_ports(assigned.scenario, assigned.assignment)
+    check_drivers(assigned.scenario, assigned.services)
+    raise_open_file_limit(max(map(len, assigned.per_engine)))
+
+
+# --- mailboxes ---
+
+
+async def prepare(assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl) -> None:
+    """Prepare the mailboxes of our users, in step with the other clients. Return when the load is to begin.
+
+    Raises `ConfigError` if a mailbox cannot be prepared, and `Released`.
+    """
+    change, begin = asyncio.Event(), asyncio.Event()
+    progress = PhaseProgress(of=len(assigned.assignment))
+
+    # Report progress each beat, and when a phase begins.
+    def update(of_processes: Mapping[str, PhaseProgress]) -> None:
+        nonlocal progress
+        before, progress = progress.phase, combine(of_processes)
+        if before != progress.phase:
+            report()
+
+    def report() -> None:
+        controller.link.send(encode(progress=progress), replaceable=True)
+
+    async def report_each_beat() -> None:
+        while True:
+            report()
+            await asyncio.sleep(BEAT_S)
+
+    # Follow the controller.
+    async def listen() -> None:
+        while not begin.is_set():
+            kind = await _next_kind(controller)
+            if kind == "stop":
+                raise Released
+            if kind in ("change", "begin"):
+                {"change": change, "begin": begin}[kind].set()
+
+    async def agree(to_change: int) -> None:
+        report()
+        control.send(inspected=to_change)
+        await change.wait()
+
+    async with background_tasks(listen(), report_each_beat()):
+        # Check the machine and the server, then have processes inspect and change.
+        await check(assigned)
+        await check_submission(Workload(assigned.scenario), assigned.services, assigned.assignment)
+        channels: dict[str, tuple[Channel, int]] = {}
+        try:
+            for name, request in assigned.prepare_requests().items():
+                channels[name] = await start_process(PREPARER), len(request.assignment)
+                channels[name][0].send(request.encode())
+            done = await Preparation(channels, update, MOST_SILENT_BEATS).run(agree)
+        finally:
+            for channel, _ in channels.values():
+                channel.kill()
+                await channel.wait()
+
+        # Wait for the other clients.
+        report()
+        control.send(prepared=asdict(total(list(done.values()))))
+        await begin.wait()
+
+
+async def _next_kind(controller: ControllerLink) -> str:
+    """Return the kind of the controller's next message. Raises `Released` if it is silent for `BEGIN_LIMIT_S`."""
     while True:
-        line = await station.lines.get()
+        try:
+            async with asyncio.timeout(BEAT_S):
+                kind, _ = decode(await controller.lines.get())
+                return kind
+        except TimeoutError:
+            if controller.link.silent_beats * BEAT_S > BEGIN_LIMIT_S:
+                raise Released from None
+
+
+# --- the load ---
+
+
+class _Both:
+    """A text stream that writes to two. If one fails (a full disk), the other still has the lines."""
+
+    def __init__(self, first: TextIO, last: TextIO) -> None:
+        self._first = first
+        self._last = last
+
+    def write(self, line: str) -> None:
+        self._first.write(line)
+        self._last.write(line)
+
+    def flush(self) -> None:
+        """Flush both. An error of the last one's writes may appear only here."""
+        self._first.flush()
+        self._last.flush()
+
+
+async def make_load(
+    directory: Path, assigned: WorkerAssignment, controller: ControllerLink, control: RemoteControl, lock: int
+) -> None:
+    """Run the engines of an assignment from their start to their end. They inherit the descriptor `lock`.
+
+    Raises `ConfigError` if the load cannot begin here, `RunInvalid` if no engine was left to make load.
+    """
+    # Find the server, if it runs on this machine; names may take some time to resolve.
+    server = await asyncio.to_thread(find_server, assigned.services.imap, assigned.services.smtp)
+    environment = await asyncio.to_thread(environment_facts, server, assigned.services)
+
+    # Open the logs.
+    logs = directory / LOGS_NAME
+    begins = assigned.begins(logs)
+    try:
+        logs.mkdir()
+        event_file = (directory / EVENTS_NAME).open("x", encoding="utf-8")
+        machine_log = open_machine_log(logs, begins[0].header)
+    except OSError as failure:
+        raise ConfigError(f"{directory}: expected a directory to write to, found: {failure}") from None
+
+    # Run the engines; watch the machine and the controller meanwhile.
+    with closed_at_last(event_file):
+        forwarder = cast(TextIO, EventForwarder(control, client=assigned.name))
+        events = Events(cast(TextIO, _Both(forwarder, event_file)))
+        coordinator = Coordinator(begins, events, control.watch, control, partial(start_engine, kept=[lock]))
+        control.controlled = coordinator
+        loss_watch = ControlLossWatch(assigned, controller.link, control, coordinator, events)
+        clock = NewestReading()
+        try:
+            with requests_are(coordinator.stop):
+                storage = partial(server_storage, assigned.services)
+                async with (
+                    watched_machine(
+                        machine_log, MonotonicClock(), lambda: coordinator.start_ns, environment, storage, clock
+                    ),
+                    background_tasks(loss_watch.keep(), _listen(controller, control, clock)),
+                ):
+                    await coordinator.run()
+                    if control.why is not None:
+                        machine_log.facts({"ended_why": control.why})
+        finally:
+            with suppress(OSError):  # a full disk: only the machine's own figures are lost
+                machine_log.close()
+
+
+async def _listen(controller: ControllerLink, control: RemoteControl, clock: NewestReading) -> None:
+    """Follow the controller's messages, and take the readings of its clock (`WorkerChannel.send_clock`)."""
+    while True:
+        line = await controller.lines.get()
         try:
             kind, about = decode(line, TO_A_WORKER)
             if kind == "clock":
-                at_ns, station_ns, error_ns, ahead_ns = about
-                clock.update(Reading(at_ns, station_ns, error_ns), ahead_ns)
-            elif kind != "begin":  # `begin` has been handled: it brought this share
-                leader.receive(line)
+                at_ns, controller_ns, error_ns, ahead_ns = about
+                clock.update(Reading(at_ns, controller_ns, error_ns), ahead_ns)
+            elif kind != "begin":  # `begin` brought this assignment, and has been handled
+                control.receive(line)
         except ValueError as problem:
-            leader.give_up(str(problem))
+            control.give_up(str(problem))
 
 
-async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
-    """The life of a machine process; `heard` is called when it listens. It ends when its last word was heard, or when
-    nobody is there to hear it. Where it made no load, it leaves nothing. Its engines have the open file `kept`, too."""
-    station = Controller()
+# --- the process ---
+
+
+async def run(directory: Path, listening: Callable[[], object], lock: int) -> None:
+    """Run the worker until its last message is acknowledged, or the controller is lost.
+
+    `listening` is called when agents can connect. Engines inherit the descriptor `lock`. Without load, the directory is
+    removed.
+    """
+    controller = ControllerLink()
     async with asyncio.TaskGroup() as group:
         agents: set[asyncio.Task[None]] = set()
 
         def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            agents.add(agent := group.create_task(station.attend(reader, writer)))
+            agents.add(agent := group.create_task(controller.attend(reader, writer)))
             agent.add_done_callback(agents.discard)
 
-        async with listening_at(directory, attend), background_tasks(station.beat()):
-            heard()
-            first = await _first_word(station)
-            begun = False
-            if first is not None:
-                kind, about = first
-                share = WorkerAssignment.decode(about)
-                leader = RemoteControl(station.link.send, partial(station.link.send, replaceable=True))
-                try:
-                    await (prepare(share, station, leader) if kind == "prepare" else check(share))
-                    begun = True
-                    await make_load(directory, share, station, leader, kept)
-                    leader.send(over=True)
-                except Released:
-                    leader.send(over=True)
-                except ConfigError as refusal:
-                    begun = False
-                    leader.send(refused=f"client {share.name}: {refusal}")
-                except RunInvalid as reason:
-                    leader.send(failed=str(reason))
-                await station.until_heard(most_beats(share))
-            if not begun:  # there is nothing to collect
+        async with listening_at(directory, attend), background_tasks(controller.beat()):
+            listening()
+            made_load = await _run_first(directory, controller, lock)
+            if not made_load:  # there is nothing to collect
                 shutil.rmtree(directory, ignore_errors=True)
         for agent in agents:
             agent.cancel()
 
 
-async def _first_word(station: Controller) -> tuple[str, Any] | None:
-    """With which the station begins; None when it does not within `BEGIN_LIMIT_S`."""
+async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> bool:
+    """Run the assignment in the controller's first message. Return False if there was no load."""
     try:
         async with asyncio.timeout(BEGIN_LIMIT_S):
-            return decode(await station.lines.get())
+            kind, about = decode(await controller.lines.get())
     except TimeoutError:
-        return None
+        return False
+    assigned = WorkerAssignment.decode(about)
+    control = RemoteControl(controller.link.send, partial(controller.link.send, replaceable=True))
+    made_load = False
+    try:
+        await (prepare(assigned, controller, control) if kind == "prepare" else check(assigned))
+        made_load = True
+        await make_load(directory, assigned, controller, control, lock)
+        control.send(over=True)
+    except Released:
+        control.send(over=True)
+    except ConfigError as refusal:
+        made_load = False
+        control.send(refused=f"client {assigned.name}: {refusal}")
+    except RunInvalid as reason:
+        control.send(failed=str(reason))
+    await controller.until_acknowledged(most_silent_beats(assigned))
+    return made_load
 
 
 def main() -> int:
-    """Say in one line on standard output that we listen; from then on, that is where our complaints go."""
+    """Lock the directory and run the worker. Print `listening`, then redirect standard output to standard error."""
 
-    def heard() -> None:
+    def listening() -> None:
         print("listening", flush=True)  # noqa: T201
         os.dup2(2, 1)
 
@@ -381,8 +296,8 @@ def main() -> int:
     os.umask(0o077)
     try:
         check_private(directory)
-        with held(directory) as kept:
-            asyncio.run(live(directory, heard, kept))
+        with locked(directory) as lock:
+            asyncio.run(run(directory, listening, lock))
     except ConfigError as refusal:
         print(f"loadsim: {refusal}", file=sys.stderr)  # noqa: T201
         return 2

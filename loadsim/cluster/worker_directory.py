@@ -1,13 +1,12 @@
-"""The directory of a machine process: what lies in it, who may look into it, and how one gets to whoever lives there.
+"""A worker's directory: its files, who may access it, and the socket by which the worker is reached.
 
-    control         the socket by which an agent speaks with it, while it lives
-    complaints      what it and its engines say on standard error
-    events.jsonl    what has happened, as in a run directory
+    control         the socket by which an agent connects, while the worker runs
+    complaints      standard error of the worker and its engines
+    events.jsonl    events, as in a run directory
     logs            the timing logs of its engines and of the machine
 
-Nobody but its owner gets in. What the station tells by the socket holds passwords; no file does. The machine process
-and its engines hold the directory locked (flock(2)) as long as one of them lives: the machine may be killed, and its
-engines still write.
+Only the owner can access the directory. The lines on the socket hold passwords; no file does. The worker and its
+engines hold a lock on the directory (flock(2)) while one of them runs: engines may outlive a killed worker, and write.
 """
 
 from __future__ import annotations
@@ -32,52 +31,55 @@ COMPLAINTS_NAME = "complaints"
 EVENTS_NAME = "events.jsonl"
 LOGS_NAME = "logs"
 
-MACHINE = (sys.executable, "-P", "-m", "loadsim.cluster.worker")
+WORKER = (sys.executable, "-P", "-m", "loadsim.cluster.worker")
 
 DIGEST_BYTES = 1 << 20
-"""Read at once for a digest."""
+"""Bytes read at a time for a digest."""
 
 Attend = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
-"""Told of a new connection."""
+"""Called with each new connection."""
 
 
 def start_worker(directory: Path) -> subprocess.Popen[bytes]:
-    """Start a machine process in a new directory; it listens when this returns, and outlives us.
+    """Start a worker in a new directory. It listens when this returns, and outlives the caller.
 
-    Raises `ConfigError` when it does not come to that.
+    Raises `ConfigError` if the directory or the worker cannot be made.
     """
+    # Make the directory, and start the process.
     try:
         directory.mkdir(mode=0o700)
         with (directory / COMPLAINTS_NAME).open("xb") as complaints:
             process = subprocess.Popen(  # noqa: S603 - ourselves
-                [*MACHINE, str(directory)],
+                [*WORKER, str(directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 start_new_session=True,
             )
     except OSError as failure:
-        raise ConfigError(f"{directory}: expected a place for a machine process, found: {failure}") from None
+        raise ConfigError(f"{directory}: expected to make a directory for a worker, found: {failure}") from None
+
+    # Wait until it listens, or report its error.
     assert process.stdout is not None
-    with process.stdout as said:
-        if said.readline():
+    with process.stdout as output:
+        if output.readline():
             return process
     process.wait()
     complaint = (directory / COMPLAINTS_NAME).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    raise ConfigError(f"{directory}: expected a machine process, found: {complaint[-1] if complaint else 'no word'}")
+    raise ConfigError(f"{directory}: expected a worker, found: {complaint[-1] if complaint else 'no error message'}")
 
 
 def check_private(directory: Path) -> None:
-    """Whether a directory is ours, and nobody else gets in. Raises `ConfigError`."""
+    """Check that a directory is ours, and closed to all others. Raises `ConfigError`."""
     about = directory.stat()
     if about.st_uid != os.geteuid() or about.st_mode & 0o077:
         mode = stat.filemode(about.st_mode)
-        raise ConfigError(f"{directory}: expected a directory that nobody else gets into, found {mode}")
+        raise ConfigError(f"{directory}: expected a directory that only its owner can access, found {mode}")
 
 
 @contextmanager
 def _socket_path(directory: Path) -> Iterator[Path]:
-    """Of the socket, short enough wherever the directory is: a socket's path has 107 bytes at most (unix(7))."""
+    """Yield a path of the socket that is short enough: at most 107 bytes (unix(7)), however long the directory's is."""
     descriptor = _opened(directory)
     try:
         yield Path(f"/proc/self/fd/{descriptor}/{SOCKET_NAME}")
@@ -87,7 +89,7 @@ def _socket_path(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def _bound(directory: Path) -> Iterator[socket.socket]:
-    """The socket, which is there as long as the block lasts."""
+    """Bind the socket while the block lasts."""
     with _socket_path(directory) as path, socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(path))
         path.chmod(0o600)
@@ -99,7 +101,7 @@ def _bound(directory: Path) -> Iterator[socket.socket]:
 
 @asynccontextmanager
 async def listening_at(directory: Path, attend: Attend) -> AsyncIterator[None]:
-    """Listen in a directory, while the block lasts."""
+    """Listen on the socket in a directory while the block lasts."""
     with _bound(directory) as bound:
         server = await asyncio.start_unix_server(attend, sock=bound, limit=LONGEST_LINE_BYTES)
         try:
@@ -109,16 +111,16 @@ async def listening_at(directory: Path, attend: Attend) -> AsyncIterator[None]:
 
 
 async def connect(directory: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the machine process that lives in a directory. Raises `OSError` when none does."""
+    """Connect to the worker in a directory. Raises `OSError` if none runs there."""
     with _socket_path(directory) as path:
         return await asyncio.open_unix_connection(path, limit=LONGEST_LINE_BYTES)
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[int]:
-    """Hold the directory while the block lasts, and as long as a process lives to which the descriptor was passed on.
+def locked(directory: Path) -> Iterator[int]:
+    """Lock the directory while the block lasts, or a process runs that inherited the descriptor.
 
-    Raises `ConfigError` where that is not possible.
+    Raises `ConfigError` if that is not possible.
     """
     descriptor = _opened(directory)
     try:
@@ -131,11 +133,11 @@ def held(directory: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def lives(directory: Path) -> bool:
-    """Whether a process is at work there: a machine's, or an engine of one that was killed."""
+def in_use(directory: Path) -> bool:
+    """Return True while a process works there: a worker, or an engine of one that was killed."""
     descriptor = _opened(directory)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: whoever asks holds up nobody else who asks
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that several can test at the same time
     except BlockingIOError:
         return True
     finally:
@@ -144,18 +146,18 @@ def lives(directory: Path) -> bool:
 
 
 def _opened(directory: Path) -> int:
-    """A descriptor that processes we start do not have, unless it is passed on to them."""
+    """Open a descriptor that child processes inherit only if it is passed to them."""
     return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def left_files(directory: Path) -> dict[str, int]:
-    """What a machine process has left: its files, by their path from the directory, and their lengths."""
+    """Return the lengths of the files in a worker's directory, by relative path."""
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.is_symlink())
     return {str(path.relative_to(directory)): path.stat().st_size for path in files}
 
 
 def digest_of(path: Path, length: int) -> str:
-    """SHA-256 of the beginning of a file, so many bytes long, in hexadecimal digits."""
+    """Return the SHA-256 of a file's first `length` bytes, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while length > 0 and (piece := file.read(min(DIGEST_BYTES, length))):

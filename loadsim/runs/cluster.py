@@ -30,11 +30,12 @@ from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
 from loadsim.cluster.collect import collect
 from loadsim.cluster.placement import check_room, assign_users, fit_clients, log_bytes
 from loadsim.cluster.prepare import Preparation
-from loadsim.cluster.quiet import silence_dask
+from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Way
-from loadsim.cluster.share import WorkerAssignment, Fingerprints
+from loadsim.cluster.placement import Fingerprints, WorkerAssignment
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
+from loadsim.cluster.worker_channels import worker_channels
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
@@ -53,7 +54,7 @@ END_LIMIT_S = 30.0
 that does not know waits for us as long as it may be without a station."""
 
 OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
-"""To the machine of a part (`Cluster.machines`)."""
+"""To the machine of a part (`worker_channels`)."""
 
 LOOK_S = 1.0
 """How often it is seen who has joined, while clients are waited for."""
@@ -100,7 +101,7 @@ class ClusterRun:
             shares = await asyncio.to_thread(self._shares, services, hands)
             run: str = shares[0].header["run"]
             try:
-                async with cluster.machines(run) as open_channel:
+                async with worker_channels(cluster, run) as open_channel:
                     await self._prepare(shares, open_channel)
                     lost = await self._recorded([replace(share, prepared=True) for share in shares], open_channel)
             except ConfigError:  # before there was any load

@@ -1,0 +1,129 @@
+"""A worker's link to its controller, and what the worker does when the controller is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from math import ceil
+
+from loadsim.cluster.placement import WorkerAssignment
+from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
+from loadsim.engine.control import encode
+from loadsim.engine.coordinator import Coordinator
+from loadsim.engine.event_log import Events
+from loadsim.engine.participant import RemoteControl
+
+
+class ControllerLink:
+    """The worker's end of the channel to its controller, by the connection of the agent that sent last."""
+
+    def __init__(self) -> None:
+        self.lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self.link = ReliableChannel(self.lines.put_nowait)
+        self._agent: asyncio.StreamWriter | None = None
+        self._stirred = asyncio.Event()
+
+    async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve the connection of an agent. It is attached from its first line until it ends, or a newer one sends."""
+        attached = False
+
+        def write(line: bytes) -> None:
+            if not writer.is_closing():  # else asyncio would warn; the next agent gets the line again
+                writer.write(line)
+
+        try:
+            while (line := await reader.readline()).endswith(b"\n"):
+                if not attached:
+                    attached = True
+                    self.detach()
+                    self._agent = writer
+                    self.link.attach(write)
+                if self._agent is not writer:
+                    break
+                self.link.feed(line)
+                self._stirred.set()
+        except ConnectionError:
+            pass  # the next agent will connect
+        except ValueError as problem:
+            print(f"loadsim: agent's connection cut: {problem}", file=sys.stderr)  # noqa: T201
+        finally:
+            if self._agent is writer:
+                self.detach()
+            writer.close()
+
+    def detach(self) -> None:
+        """Close the attached connection, if there is one."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+            self.link.detach()
+
+    async def beat(self) -> None:
+        """Send a heartbeat each `BEAT_S`, without end."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self.link.beat()
+            self._stirred.set()
+
+    async def until_acknowledged(self, beats: int) -> None:
+        """Wait until the controller has acknowledged everything, or was silent for more than this many beats."""
+        while not self.link.all_acknowledged and self.link.silent_beats <= beats:
+            self._stirred.clear()
+            await self._stirred.wait()
+
+
+def most_silent_beats(assigned: WorkerAssignment) -> int:
+    """Return after how many silent beats the controller counts as lost."""
+    return ceil(assigned.control_limit_s / BEAT_S)
+
+
+class ControlLossWatch:
+    """Applies the configured policy, `cluster.on_control_loss`, while the controller is unreachable."""
+
+    def __init__(
+        self,
+        assigned: WorkerAssignment,
+        link: ReliableChannel,
+        control: RemoteControl,
+        coordinator: Coordinator,
+        events: Events,
+    ) -> None:
+        self._link = link
+        self._control = control
+        self._coordinator = coordinator
+        self._events = events
+        self._continues = assigned.on_control_loss == "continue"
+        self._most_beats = most_silent_beats(assigned)
+        limits = assigned.scenario.limits
+        self._all_finished_ns = round((assigned.scenario.duration_s + limits.grace_s) * 1e9)  # from the common start on
+        self._lost = False
+
+    async def keep(self) -> None:
+        """Check each `BEAT_S`, without end."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            self._check()
+
+    def _check(self) -> None:
+        """Stop without a controller, or continue to the end if the common start is known.
+
+        No controller then reports when all clients' tasks have ended, so the latest instant is taken: the end of the
+        grace period. Nor does it report that all mail was seen: the worker waits as long as permitted.
+        """
+        silent_beats = self._link.silent_beats
+        if silent_beats <= self._most_beats:
+            if self._lost:
+                self._lost = False
+                self._events.say("station back")
+            return
+        continues = self._continues and self._coordinator.start_ns > 0
+        if not self._lost:
+            self._lost = True
+            silent_s = silent_beats * BEAT_S
+            self._events.say("station lost", quiet_s=silent_s, goes_on=continues)
+            if not continues:
+                why = "cluster.on_control_loss is stop" if self._coordinator.start_ns else "before the common start"
+                self._control.give_up(f"the controller sent nothing to this client for {silent_s:.0f} s, {why}")
+        if continues and time.monotonic_ns() >= self._coordinator.start_ns + self._all_finished_ns:
+            self._control.receive(encode(drain=True))

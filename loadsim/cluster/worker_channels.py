@@ -1,0 +1,153 @@
+"""Channels from the controller to the workers of a run, kept connected through the clients' agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from distributed.comm.core import Comm
+from distributed.core import send_recv
+
+from loadsim.analysis.clock_model import Reading
+from loadsim.cluster.agent import ATTEND, READ_CLOCK
+from loadsim.cluster.background import background_tasks
+from loadsim.cluster.channel import WorkerChannel
+from loadsim.cluster.clock_sync import read_clock
+from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster
+from loadsim.cluster.reliable_channel import BEAT_S, lines_in
+from loadsim.engine.channel import Channel
+from loadsim.engine.coordinator import MemberAssignment
+from loadsim.errors import ConfigError
+
+ATTEMPTS = 3
+"""Attempts at the first reading of a client's clock: many clients on one machine all start at the same time."""
+
+CLOCK_EVERY_S = 10.0
+"""Seconds between the readings of each client's clock during a run."""
+
+MOST_BEATS = 3
+"""Beats without a line after which a connection is cut, and another one is tried."""
+
+FAREWELL_S = 10.0
+"""Time limit for a worker to receive the acknowledgement of its last message."""
+
+
+@asynccontextmanager
+async def worker_channels(
+    cluster: Cluster, run: str
+) -> AsyncIterator[Callable[[MemberAssignment], Awaitable[Channel]]]:
+    """Yield a function that opens channels to the workers of a run (`Coordinator`'s `open_channel`), by client name.
+
+    A second call for a client returns the same channel, and reads the client's clock again. At the end of the block,
+    workers get `FAREWELL_S` to receive all acknowledgements. If the block fails, they are killed.
+    """
+    channels: dict[str, WorkerChannel] = {}
+    attended: list[asyncio.Task[None]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+
+            async def open_channel(assigned: MemberAssignment) -> Channel:
+                name = assigned.name
+                clock = await _first_reading(cluster, name)
+                if name in channels:
+                    channels[name].set_clock(clock)
+                    return channels[name]
+                channel = channels[name] = WorkerChannel(clock)
+                attended.append(group.create_task(_keep_attached(cluster, name, run, channel)))
+                return channel
+
+            try:
+                yield open_channel
+            except BaseException:
+                for channel in channels.values():
+                    channel.kill()
+                raise
+            finally:
+                if attended:
+                    _, late = await asyncio.wait(attended, timeout=FAREWELL_S)
+                    for task in late:
+                        task.cancel()
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+async def _first_reading(cluster: Cluster, name: str) -> Reading:
+    """Read a client's clock. Raises `ConfigError` if the client is not connected, or too busy to answer."""
+    try:
+        for _ in range(ATTEMPTS - 1):
+            with suppress(OSError, TimeoutError):
+                return await _read_clock(cluster, name)
+            await asyncio.sleep(BEAT_S)
+        return await _read_clock(cluster, name)
+    except (OSError, TimeoutError) as failure:
+        raise ConfigError(f"client {name}: expected an agent, found: {failure or 'no answer'}") from None
+
+
+async def _read_clock(cluster: Cluster, name: str) -> Reading:
+    """Read a client's monotonic clock. Raises `OSError` or `TimeoutError`."""
+
+    async def ask() -> int:
+        there_ns: int = await send_recv(comm, op=READ_CLOCK)
+        return there_ns
+
+    async with cluster.connected(name) as comm, asyncio.timeout(ANSWER_LIMIT_S):
+        return await read_clock(ask)
+
+
+async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel) -> None:
+    """Read the client's clock periodically, while the client is connected, to record its drift in the client's log."""
+    while True:
+        await asyncio.sleep(CLOCK_EVERY_S)
+        with suppress(OSError, TimeoutError):
+            channel.send_clock(await _read_clock(cluster, name))
+
+
+async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerChannel) -> None:
+    """Connect a channel to its worker, again after each loss, until the channel has ended."""
+    comms: list[Comm] = []  # the open connection
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            channel.link.beat()
+            if channel.link.silent_beats > MOST_BEATS:
+                for comm in comms:
+                    comm.abort()
+
+    async with background_tasks(beat(), _follow_clock(cluster, name, channel)):
+        while channel.ended is None:
+            with suppress(OSError, TimeoutError):
+                async with cluster.connected(name) as comm:
+                    comms[:] = [comm]
+                    await _exchange(comm, run, channel)
+            if channel.ended is None:
+                await asyncio.sleep(BEAT_S)
+
+
+async def _exchange(comm: Comm, run: str, channel: WorkerChannel) -> None:
+    """Exchange lines over one connection until it or the channel ends. Raises `OSError` if the connection is cut."""
+    outgoing: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def write() -> None:
+        while True:
+            lines = [await outgoing.get()]
+            while not outgoing.empty():
+                lines.append(outgoing.get_nowait())
+            await comm.write(lines)
+
+    await comm.write({"op": ATTEND, "run": run, "reply": False})
+    channel.link.attach(outgoing.put_nowait)
+    try:
+        async with background_tasks(write()):
+            while True:
+                message = await comm.read()
+                if isinstance(message, dict) and isinstance(message.get("gone"), str):
+                    channel.end(message["gone"])
+                    return
+                for line in lines_in(message):
+                    channel.link.feed(line)
+    except ValueError as problem:
+        channel.end(f"another controller's worker, or a faulty one: {problem}")
+    finally:
+        channel.link.detach()
