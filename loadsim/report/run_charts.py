@@ -100,7 +100,7 @@ def _curves(run: RecordedRun, tasks: Sequence[TaskSeries], caption: str) -> Char
 
 def tasks_of(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
     """The tasks of a run with their times, for the two charts above."""
-    weights = {task["task"]: task["weight"] for module in run.modules.values() for task in module["tasks"]}
+    weights = {task.task: task.weight for module in run.modules.values() for task in module.tasks}
     return task_series(run.log, bins, run.window_s, weights)
 
 
@@ -130,7 +130,7 @@ def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
     engines = engine_series(run.log, bins)
     if not engines:
         return charts
-    limit_ms = run.score["generator"]["lag_limit_ms"]
+    limit_ms = run.figures.generator.lag_limit_ms
     worst = "" if len(engines) == 1 else ", the worst of any engine"
     cpu = {f"engine {one.name}": one.cpu_share * 100 for one in engines}
     machines = {f"all cores of {name}": share * 100 for name, share in machine_cpu_series(run.log, bins).items()}
