@@ -21,10 +21,10 @@ from loadsim.analysis.student import critical_t, two_sided_p
 Floats = NDArray[np.float64]
 
 ALPHA = 0.05
-"""How often a difference is claimed where there is none; 1 - ALPHA is the level of the intervals."""
+"""The probability of claiming a difference between equal servers; 1 - ALPHA is the level of the intervals."""
 
 POWER = 0.8
-"""How often a difference of the size that is called detectable is found."""
+"""The probability of finding a difference of the size that is called detectable."""
 
 RESOLUTION_MS = 0.001
 """Times are whole microseconds: they vary by their rounding at least, and none is known to be shorter."""
@@ -58,7 +58,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two sets of runs differ in one figure. Means are geometric, so that `ratio` is that of the means, new / base.
+    """The difference between two sets of runs in one figure. Means are geometric; `ratio` is that of the means, new /
+    base.
 
     `low` and `high` bound the ratio's interval of `level(looks)`, by itself. `p` is corrected for figures and looks.
     `detectable` is the smallest ratio above 1 that runs which vary as these do would have shown (corrected, too) with a
@@ -81,7 +82,7 @@ class Difference:
 
     @property
     def change(self) -> Literal["slower", "faster"] | None:
-        """What the runs show about the second set; None when they show nothing."""
+        """Return the change that the runs show in the second set; None if they show none."""
         if self.p is None or self.p > ALPHA:
             return None
         return "slower" if self.ratio > 1 else "faster"
@@ -143,7 +144,7 @@ class Welch:
     freedom: NDArray[np.int64]
 
     def p_values(self) -> Floats:
-        """How likely a difference at least as large is where there is none."""
+        """Return the probability of a difference at least as large between equal sets."""
         return two_sided_p(self.difference / self.error, self.freedom)
 
     def interval(self, alpha: float) -> tuple[Floats, Floats]:
@@ -211,7 +212,8 @@ def pooled_deviation(base: Floats, new: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
-    """How many standard deviations between runs two sets must lie apart to be told apart, with probability `POWER`.
+    """Return the distance, in standard deviations between runs, at which two sets are told apart with probability
+    `POWER`.
 
     Found by drawing imaginary comparisons with the errors of normal logarithms, always the same ones: the test's
     degrees of freedom change from one to the next, so there is no formula for its power.
@@ -228,7 +230,7 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
 
 
 def decide(difference: Difference, max_regression: float) -> Decision:
-    """Whether the ratio's interval lies below 1 + `max_regression` (a share), above it, or holds it."""
+    """Compare the ratio's interval with the limit 1 + `max_regression`; `max_regression` is a share."""
     limit = 1 + max_regression
     if difference.low is None or difference.high is None:
         return "undecided"

@@ -1,4 +1,4 @@
-"""Who took part: how many users the runs of a log had, how many of them its logs are of, and who was lost."""
+"""Completeness of logs: the users of each run, the users in its logs, and the lost users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadsim.timinglog.records import MAKERS, OUTCOME, SPANS, Records
 
 
 def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
-    """How many users each run had, by its scenario, or that part of it: at least those that its logs are of.
+    """Return the number of users of each run, or of a part of it, by its scenario: at least those of its logs.
 
     Logs that are merged have one scenario. Those that were forced together may not: an engine that was dealt its users
     says itself out of how many.
@@ -31,7 +31,7 @@ def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
 
 
 def users_present(log: TimingLog) -> Mapping[str, int]:
-    """How many users the logs of each run are of."""
+    """Return the number of users in the logs of each run."""
     present = Counter[str]()
     for source in log.sources:
         present[source.run] += source.users
@@ -113,7 +113,7 @@ def _logons(log: TimingLog) -> Records:
 
 
 def _never_on(log: TimingLog, logons: Records, source: Source) -> int:
-    """How many users of an engine tried to log on and never succeeded."""
+    """Return the number of an engine's users that tried to log on and never succeeded."""
     number = {name: index for index, name in enumerate(log.strings)}
     of_source = np.logical_and.reduce([logons[maker] == number.get(getattr(source, maker), -1) for maker in MAKERS])
     own = logons[of_source]

@@ -40,7 +40,7 @@ for spells of 12 s have no interval, as nothing in their data says whether spell
 falls to 82 % for spells in a twentieth of the time."""
 
 LEAST_BEYOND = 15
-"""So many hits must lie beyond a percentile: 300 hits for the 95th."""
+"""The least number of hits beyond a percentile: 300 hits for the 95th."""
 
 LEAST_RATIO = 0.65
 """Of the sum of squared differences of successive blocks to that of their deviations (von Neumann 1941). It is about

@@ -19,7 +19,7 @@ _HALVINGS = 60
 
 
 def two_sided_p(statistics: Floats, freedom: NDArray[np.int64]) -> Floats:
-    """How likely it is that Student's t lies at least as far from 0, on either side, as each of these does.
+    """Return the probability that Student's t lies at least as far from 0, on either side, as each statistic.
 
     Arrays of one shape; degrees of freedom are at least 1.
     """
@@ -42,7 +42,7 @@ def critical_t(alpha: float, freedom: NDArray[np.int64]) -> Floats:
 
 @lru_cache(maxsize=4096)
 def one_critical_t(alpha: float, freedom: int) -> float:
-    """The same for one number of degrees of freedom."""
+    """Return the critical t for one number of degrees of freedom."""
     low, high = 0.0, math.pi / 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

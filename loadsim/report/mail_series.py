@@ -69,7 +69,7 @@ def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> Ma
         seen_us = came_us[mail.arrived_us != NEVER]
         accepted += bins.count(mail.accepted_us)
         arrived += bins.count(seen_us)
-        known_us = np.sort(mail.accepted_us[~mail.unwatched])  # of the others nobody knows when they ceased to be
+        known_us = np.sort(mail.accepted_us[~mail.unwatched])  # the end of the others is unknown
         under_way += np.searchsorted(known_us, ends_us) - np.searchsorted(np.sort(seen_us), ends_us)
         inside, new = in_window(mail.accepted_us, window_s), mail.letter == ord(NEW_MAIL)
         copies += [

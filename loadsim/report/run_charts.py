@@ -34,7 +34,7 @@ LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "gener
 
 
 def window_is_part(run: RecordedRun, bins: Bins) -> bool:
-    """Whether the window is not all that is shown."""
+    """Return True if the charts show more than the window."""
     return run.window_s != (bins.begin_s, bins.end_s)
 
 
@@ -120,7 +120,7 @@ def throughput(run: RecordedRun, bins: Bins) -> Chart:
 
 
 def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
-    """How late tasks began and why; how the engines and their machines were."""
+    """Return charts of the lateness of tasks by cause, and of the health of engines and machines."""
     charts = []
     if not run.stress:
         late = lateness_series(run.log, bins)
