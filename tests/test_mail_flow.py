@@ -12,16 +12,16 @@ import pytest
 from timing_samples import done, event, skipped, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
+from loadsim.analysis.mail_series import Copies, mail_series
 from loadsim.analysis.planned_mail import planned_mail
 from loadsim.analysis.recorded_run import RecordedRun, read_run
 from loadsim.analysis.summary import summarise
+from loadsim.analysis.time_series import bins_of
 from loadsim.cli.report import document_of
 from loadsim.model.partition import divide
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.report.document import Table
 from loadsim.report.mail_flow import mail_blocks
-from loadsim.report.mail_series import Copies, mail_series
-from loadsim.report.time_series import bins_of
 from loadsim.timinglog.reader import Source
 
 

@@ -36,18 +36,18 @@ from timing_samples import (
 )
 
 from loadsim.analysis.failures import failures
+from loadsim.analysis.health_series import engine_series, machine_cpu_series
+from loadsim.analysis.mail_series import mail_series
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
+from loadsim.analysis.time_series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
-from loadsim.report.health_series import engine_series, machine_cpu_series
 from loadsim.report.html import to_html
-from loadsim.report.mail_series import mail_series
 from loadsim.report.markdown import to_markdown
-from loadsim.report.time_series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
 from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"

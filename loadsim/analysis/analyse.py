@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from loadsim.analysis.aggregate import gather, windowed_hits
 from loadsim.analysis.completeness import (
+    down_share,
     heard_last_s,
     lost_users,
     runs_outside,
@@ -18,7 +19,6 @@ from loadsim.analysis.completeness import (
     without_logs,
 )
 from loadsim.analysis.delivery import delivery
-from loadsim.analysis.downtime import down_share
 from loadsim.analysis.generator import engines_health, machines_health
 from loadsim.analysis.generator_failures import generator_failures
 from loadsim.analysis.generator_limits import Generator

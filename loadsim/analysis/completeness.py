@@ -11,7 +11,7 @@ from loadsim.analysis.generator_failures import USERS_GIVEN_UP
 from loadsim.model.partition import Slice
 from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
 from loadsim.timinglog.reader import Source, TimingLog
-from loadsim.timinglog.records import MAKERS, OUTCOME, SPANS, Records
+from loadsim.timinglog.records import MAKERS, NEVER, NO_SESSION, OUTCOME, SPANS, Records
 
 
 def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
@@ -119,3 +119,22 @@ def _never_on(log: TimingLog, logons: Records, source: Source) -> int:
     own = logons[of_source]
     got_on = np.unique(own["user"][own["outcome"] == OUTCOME["ok"]])
     return len(np.setdiff1d(own["user"], got_on))
+
+
+def down_share(log: TimingLog, window_s: tuple[float, float], users: int) -> float | None:
+    """Return the share of the window's user-seconds in which a user had no session; None without users.
+
+    A server that is down gets little load, and answers it fast: other figures do not show the outage.
+    `users` are those of all runs in the log. A session that never came back was missing to the end of the window.
+    """
+    if not users:
+        return None
+    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
+    is_down = np.array(log.strings) == NO_SESSION
+    down_us = 0
+    for tasks in log.pieces("tasks"):
+        spans = tasks.kept(is_down[tasks["task"]])
+        ended_us = spans["ended_us"]
+        up_us = np.where(ended_us == NEVER, end_us, np.minimum(ended_us, end_us))
+        down_us += int(np.maximum(up_us - np.maximum(spans["scheduled_us"], begin_us), 0).sum())
+    return down_us / (users * (end_us - begin_us))

@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from loadsim.analysis.compare import ALPHA, error_and_freedom
-from loadsim.analysis.student import two_sided_p
+from loadsim.analysis.compare import ALPHA, error_and_freedom, two_sided_p
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5

@@ -20,9 +20,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.repeats import LEVEL
 from loadsim.analysis.score import SCORED_PERCENT, percentile
-from loadsim.analysis.student import one_critical_t
 from loadsim.analysis.time_bins import Hits, bins_in, excess, slow_and_all
 
 BLOCKS = 10

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, stdev
 
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import MERGED, SCORED_PERCENT, ProtocolStatistics, score_parts
-from loadsim.analysis.student import one_critical_t
 from loadsim.timinglog.reader import TimingLog
 
 LEVEL = 0.95

@@ -22,8 +22,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import percentile
-from loadsim.analysis.student import one_critical_t
 from loadsim.analysis.time_bins import Hits, Series, bins_in, excess, slow_and_all
 
 FALSE_ALARMS = 0.01

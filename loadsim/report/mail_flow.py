@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loadsim.analysis.json_values import finite
+from loadsim.analysis.mail_series import SENDING, MailSeries, mail_series
 from loadsim.analysis.planned_mail import PlannedMail, planned_mail
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.analysis.time_series import Bins
 from loadsim.report import run_charts
 from loadsim.report.document import Block, Cell, Column, Table, drawable
-from loadsim.report.mail_series import SENDING, MailSeries, mail_series
 from loadsim.report.summary_text import who_is_unwatched
-from loadsim.report.time_series import Bins
 
 NEW_MAIL, ANSWERS = ("SEND",), SENDING[1:]
 """The tasks that send new mail, and those that answer mail."""

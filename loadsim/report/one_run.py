@@ -14,6 +14,7 @@ from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.throughput import Throughput
+from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
 from loadsim.report.command_table import command_blocks
@@ -33,7 +34,6 @@ from loadsim.report.key_figures import interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
 from loadsim.report.summary_text import passed_words
 from loadsim.report.test_environment import disclosure_table, scenario_table
-from loadsim.report.time_series import Bins, bins_of
 
 TIMES = (
     ("p50_ms", "50th"),

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from loadsim.analysis.health_series import engine_series, machine_cpu_series
+from loadsim.analysis.mail_series import MailSeries
 from loadsim.analysis.planned_mail import PlannedMail
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
-from loadsim.report.health_series import engine_series, machine_cpu_series
-from loadsim.report.mail_series import MailSeries
-from loadsim.report.time_series import (
+from loadsim.analysis.time_series import (
     TAILS,
     Bins,
     Floats,
@@ -20,6 +19,7 @@ from loadsim.report.time_series import (
     task_series,
     throughput_series,
 )
+from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 
 UNITS = ((10_800.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """From how long a time on (s) it is counted in what, and in how many seconds."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from loadsim.analysis.aggregate import compact
 from loadsim.analysis.delivery import journeys
 from loadsim.analysis.exact_percentiles import selected
+from loadsim.analysis.time_series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.model.message_tag import NEW_MAIL
-from loadsim.report.time_series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.report.time_series import Bins, Floats
+from loadsim.analysis.time_series import Bins, Floats
 from loadsim.timinglog.reader import TimingLog
 
 
