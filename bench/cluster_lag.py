@@ -26,8 +26,8 @@ from bench.nullserver import HOST, Shape, pinned
 from bench.nullserver import started as null_server
 from bench.processes import LONGEST_S, Cpus, summary
 from bench.runs import USERS, loadsim, on_null_server, score_of, scored, written
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import percentile
-from loadsim.analysis.student import one_critical_t
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services

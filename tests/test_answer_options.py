@@ -100,7 +100,7 @@ def test_criteria_and_verdict_are_those_of_the_95th_of_all_records(
     for key in ("verdict", "warnings", "advice"):
         assert other[key] == plain[key]
     assert [one["figure"] for one in other["verdict"]["criteria"]] == [900, 900]
-    said = "Criteria and verdict: by the 95th percentiles of all records, whichever are shown\n"
+    said = "Criteria and verdict: by the 95th percentiles of all records, not by those shown\n"
     assert run_answer(*options, tmp_path) == run_answer(tmp_path) == 1
     assert capsys.readouterr().out.count(said) == 1
 

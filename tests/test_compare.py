@@ -20,15 +20,16 @@ from loadsim.analysis.compare import (
     Difference,
     Sample,
     compare,
+    critical_t,
     decide,
     deviations_needed,
     false_claims,
     holm,
     level,
     repeats_needed,
+    two_sided_p,
     welch,
 )
-from loadsim.analysis.student import critical_t, two_sided_p
 
 PAIRS = 2_000
 TASKS = 10

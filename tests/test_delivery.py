@@ -135,7 +135,7 @@ def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
     assert found.times.max_ms == pytest.approx(max(times_ms), abs=0.002)
     assert found.times.p95_ms is not None and 10_000 < found.times.p95_ms < 60_000
     text = answer_text(summarise([lived.log], begin_s=0, end_s=120))
-    assert f"{len(times_ms)} of {len(times_ms)} timed, {found.found} found by looking" in text
+    assert f"{len(times_ms)} of {len(times_ms)} timed, {found.found} found by polling" in text
 
 
 def test_a_time_that_never_ended_misses_its_criterion(tmp_path: Path) -> None:

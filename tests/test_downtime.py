@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log, write_sample
 
-from loadsim.analysis.downtime import down_share
+from loadsim.analysis.completeness import down_share
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import merge, truncate

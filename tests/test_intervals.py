@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.coverage import MOODS, SERVICES, Cell, Mood, simulate
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
 from loadsim.analysis.score import percentile
-from loadsim.analysis.student import one_critical_t
 from loadsim.analysis.time_bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
 
 SIMULATED = 100

@@ -12,16 +12,16 @@ import pytest
 from timing_samples import done, event, skipped, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
+from loadsim.analysis.mail_series import Copies, mail_series
 from loadsim.analysis.planned_mail import planned_mail
 from loadsim.analysis.recorded_run import RecordedRun, read_run
 from loadsim.analysis.summary import summarise
+from loadsim.analysis.time_series import bins_of
 from loadsim.cli.report import document_of
 from loadsim.model.partition import divide
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.report.document import Table
 from loadsim.report.mail_flow import mail_blocks
-from loadsim.report.mail_series import Copies, mail_series
-from loadsim.report.time_series import bins_of
 from loadsim.timinglog.reader import Source
 
 
@@ -45,7 +45,7 @@ def recorded(lived: Lived, header: Mapping[str, Any] | None = None, sources: tup
     own = {**lived.log.header, **digests, "window_s": [0.0, 600.0], "duration_s": 600.0, **(header or {})}
     log = replace(lived.log, header=own, sources=sources or lived.log.sources)
     place = next(Path(group.reference or "").parent for group in scenario.topology)
-    return RecordedRun(str(place), log, summarise([log], commands=True).score)
+    return RecordedRun(str(place), log, summarise([log], commands=True))
 
 
 def new_mail(lived: Lived) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_without_its_scenario_nothing_is_said_of_the_plan(lived: Lived, tmp_path
     table, text, *_ = mail_blocks(lost, bins_of(run.log))
     assert isinstance(table, Table) and isinstance(text, str)
     assert not any("plan" in str(row[0]) for row in table.rows)
-    assert "is told where the run directory has the scenario" in text
+    assert "is known only if the run directory has the scenario" in text
 
 
 def test_the_table_of_a_whole_run(lived: Lived) -> None:
@@ -108,12 +108,12 @@ def test_the_table_of_a_whole_run(lived: Lived) -> None:
     assert rows["Messages due"] == (sent, answers, sent + answers)
     assert rows["Copies in the plan, one for each recipient"] == (copies, None, None)
     assert rows["Copies accepted, one for each recipient"] == (copies, accepted - copies, accepted)
-    assert rows["Copies delivered"][2] == run.score["delivery"]["delivered"]
+    assert rows["Copies delivered"][2] == run.figures.delivery.delivered
     assert f"what was read, {lived.outcomes('READ').count('ok')} messages here" in text
 
 
 def test_copies_are_parted_by_what_they_are_of(tmp_path: Path) -> None:
-    """By the message's id; those accepted in the window, in sight at any time, announced or found by looking."""
+    """By the message's id; those accepted in the window, in sight at any time, announced or found by polling."""
     write_sample(
         tmp_path / "run" / "a.tlog",
         [done("SEND", 100, 50), done("REPLY", 500, 100), skipped("FORWARD", 900)],

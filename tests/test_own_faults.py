@@ -372,7 +372,7 @@ def test_a_report_shows_them(tmp_path: Path) -> None:
     (table,) = (block for block in blocks if isinstance(block, Table))
     (at,) = (at for at, column in enumerate(table.columns) if column.title == "Failed by the generator")
     assert [row[at] for row in table.rows if row[0] == "READ"] == [1]
-    assert any("The generator itself failed 1:" in block for block in blocks if isinstance(block, str))
+    assert any("The generator itself failed in 1:" in block for block in blocks if isinstance(block, str))
     assert any(kind in str(section) for section in sections.values())
 
 
@@ -486,7 +486,7 @@ def test_a_gap_in_a_machines_samples_is_in_the_verdict(
 def test_an_engine_that_ended_needs_no_watch(tmp_path: Path) -> None:
     """A machine whose engines are gone may stop watching."""
     (machine,) = observed(tmp_path, seconds(-3, 50), seconds(-3, 52))["machines"]
-    assert machine["unobserved_s"] == ()
+    assert machine["unobserved_s"] == []
 
 
 # --- bounded kinds ------------------------------------------------------------------------------------------------

@@ -49,11 +49,11 @@ def test_several_runs_say_how_they_spread(tmp_path: Path) -> None:
     summary = summarise([tmp_path], rebase=True)
     module = summary.score["by_protocol"]["imap"]
     found = module["repeats"]
-    assert found["runs"] == ("run-0", "run-1", "run-2")
-    assert found["score"]["each"] == (10, 20, 30)
-    assert found["tasks"]["READ"]["each"] == (10, 20, 30)
+    assert found["runs"] == ["run-0", "run-1", "run-2"]
+    assert found["score"]["each"] == [10, 20, 30]
+    assert found["tasks"]["READ"]["each"] == [10, 20, 30]
     assert found["tasks"]["READ"]["stddev"] == 10
-    assert found["tasks"]["MOVE"]["each"] == (None, 5, 5)
+    assert found["tasks"]["MOVE"]["each"] == [None, 5, 5]
     assert module["score_interval_ms"] is None
     assert module["no_score_interval"] == "the logs are of several runs: see the spread between them"
     assert "\nBetween 3 runs: score 10.0, 20.0, 30.0; mean 20.0, std. dev. 10.0, 95 % interval -4.8 to 44.8 ms.\n" in (

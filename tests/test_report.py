@@ -36,18 +36,18 @@ from timing_samples import (
 )
 
 from loadsim.analysis.failures import failures
+from loadsim.analysis.health_series import engine_series, machine_cpu_series
+from loadsim.analysis.mail_series import mail_series
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
+from loadsim.analysis.time_series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
-from loadsim.report.health_series import engine_series, machine_cpu_series
 from loadsim.report.html import to_html
-from loadsim.report.mail_series import mail_series
 from loadsim.report.markdown import to_markdown
-from loadsim.report.time_series import TAILS, Bins, bins_of, lateness_series, task_series, throughput_series
 from loadsim.timinglog.writer import TimingLogWriter
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
@@ -480,7 +480,9 @@ def test_several_runs_are_held_against_their_users(tmp_path: Path) -> None:
         ("c", 20, "Valid, criteria met", 40.0),
         ("d", 20, "Valid, criteria missed", 60.0),
     ]
-    assert bounds == ("The most users with whom every run met its criteria: 10. The fewest with whom one did not: 20.")
+    assert bounds == (
+        "The most users with whom every run met its criteria: 10. The fewest users with whom a run did not: 20."
+    )
     chart = curve.blocks[1]
     assert isinstance(chart, Chart)
     times = {line.name: line for line in chart.panels[0].lines}
@@ -500,10 +502,10 @@ def test_runs_that_are_invalid_are_points_apart(tmp_path: Path) -> None:
         header = {"users": users, "engine_users": users, "run": f"run-{name}", "limits": {"hits": hits}}
         write_sample(tmp_path / name / "a.tlog", [LOGGED_ON, done("READ", 500, took_ms)], DELIVERED, header=header)
     document = document_of([str(tmp_path / name) for name in "abcd"], {})
-    assert document.verdict == "3 of 4 runs can be believed and met their criteria"
+    assert document.verdict == "3 of 4 runs are not invalid and met their criteria"
     text, chart = document.sections[1].blocks
     assert isinstance(chart, Chart)
-    assert text == "Runs that are invalid are points without a line."
+    assert text == "Invalid runs are points without a line."
     times = {line.name: line for line in chart.panels[0].lines}
     assert times["score"].values == (10.0, 30.0, None, 70.0)
     assert times["score"].joined
@@ -634,7 +636,7 @@ def test_mail_over_time(tmp_path: Path) -> None:
     assert found.accepted_per_s.tolist() == [2, 1, 1, 0]
     assert found.arrived_per_s.tolist() == [1, 1, 1, 0]
     assert found.under_way.tolist() == [1, 1, 1, 1]
-    assert found.p50_ms[:3].tolist() == [0, 1400, math.inf]  # the second was found by looking, the third never came
+    assert found.p50_ms[:3].tolist() == [0, 1400, math.inf]  # the second was found by polling, the third never came
     assert found.p95_ms[:3].tolist() == [1500, 1400, math.inf]
     assert np.isnan(found.p50_ms[3]) and np.isnan(found.p95_ms[3])  # nothing was accepted
 

@@ -383,8 +383,8 @@ def test_a_score_says_how_far_it_is_chance(tmp_path: Path) -> None:
     assert summary.score["tasks"][0]["interval_ms"] == pytest.approx([low_ms, high_ms])
     assert summary.score["no_score_interval"] is None
     assert (
-        f"\n95 % interval of the score within this run: {low_ms:.0f} to {high_ms:.0f} ms"
-        " (for slow spells of up to 12 s that come ten times or more).\n"
+        f"\n95 % confidence interval of the score within this run: {low_ms:.0f} to {high_ms:.0f} ms"
+        " (valid for slow spells of up to 12 s that occur ten times or more).\n"
     ) in answer_text(summary)
     (average,) = (line.split() for line in answer_text(summary).splitlines() if line.startswith("Weighted Avg"))
     assert average[4] == f"{summary.score['score_ms']:.0f}"
@@ -473,7 +473,7 @@ def test_a_load_is_that_of_as_many_users_with_a_day_of_eight_hours(
     one_per_s = sum(1 for user in range(1, 21) for _ in office.activities(user)) / 28800 / 20
     assert score.score["load_equivalent_users"] == round(per_s / one_per_s)
     equivalent = score.score["load_equivalent_users"]
-    told = f"; load-equivalent, in tasks only, of {equivalent} users with a day of 8 h" if equivalent != 20 else ""
+    told = f"; same task rate as {equivalent} users with a day of 8 h" if equivalent != 20 else ""
     assert f"\n{line}{told}\n" in answer_text(score)
 
 
@@ -483,7 +483,7 @@ def test_a_log_that_does_not_say_the_profiles_day(tmp_path: Path, compression: f
     log = sample_log(tmp_path / "a.tlog", [done("READ", 10, 5)], header={"day_s": 100, "compression": compression})
     score = summarise([log])
     assert score.score["load_equivalent_users"] == 576
-    assert f"Day: compressed, {day} in 100 s ({compression or 288:g} x); load-equivalent" in answer_text(score)
+    assert f"Day: compressed, {day} in 100 s ({compression or 288:g} x); same task rate" in answer_text(score)
 
 
 def test_commands_are_told_when_asked_for(tmp_path: Path) -> None:
@@ -934,6 +934,6 @@ def test_a_run_to_whose_end_nobody_lived_is_invalid(tmp_path: Path, facts: Mappi
     header = {"limits": {"hits": 1, "window_s": 1, "lost_users": 1, "done": 0}, "users": 4}
     killed = sample_log(tmp_path / "0.tlog", [done("READ", 1, 1)], header=header, facts=facts)
     verdict = summarise([killed]).score["verdict"]
-    assert (verdict["validity"], verdict["reasons"][0]) == ("invalid", "no engine lived to the end of the run")
+    assert (verdict["validity"], verdict["reasons"][0]) == ("invalid", "no engine survived to the end of the run")
     lived = sample_log(tmp_path / "1.tlog", [done("READ", 1, 1)], header=header | {"engine": "1"})
     assert summarise([killed, lived]).score["verdict"]["validity"] == "degraded"

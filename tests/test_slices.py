@@ -24,7 +24,9 @@ from timing_samples import done, event, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
 from loadsim.analysis.compare_runs import compare_runs
+from loadsim.analysis.mail_series import mail_series
 from loadsim.analysis.summary import summarise
+from loadsim.analysis.time_series import bins_of
 from loadsim.cli import scheduled_start_options
 from loadsim.cli.scheduled_start_options import common_run, start_from, told
 from loadsim.engine.control import StandaloneControl
@@ -35,9 +37,7 @@ from loadsim.model.partition import Slice, all_users
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload, plan_digest
 from loadsim.protocols.in_memory import InMemoryDriver
-from loadsim.report.mail_series import mail_series
 from loadsim.report.summary_text import answer_text
-from loadsim.report.time_series import bins_of
 from loadsim.timinglog.merge import merge, read_logs
 from loadsim.timinglog.reader import read_log, write_log
 

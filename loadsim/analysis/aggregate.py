@@ -1,6 +1,6 @@
-"""What counts of the task records of a log, gathered in one pass however many they are: outcomes, failures, times.
+"""Aggregate the task records of a log in one pass: outcomes, failures, times.
 
-By client module and task, and by whatever else is asked for: run, client machine, group, profile, minute, outcome.
+Groups are client module and task, and on request run, client machine, group, profile, minute, outcome.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def gather(
     """By part of the log and name of the client module, the records that count.
 
     A record counts when its due time lies in [begin, end); LOGON and LOGOFF always do, but are in no minute. With
-    `all_ended`, times are not only those of hits but of all tasks that began and ended, whatever came of them.
+    `all_ended`, times are not only those of hits but of all tasks that began and ended, with any outcome.
     Raises `LogError` when the log is parted by groups and does not know a user's.
     """
     groups = Groups.of(log.header) if GROUP in fields else None
@@ -209,7 +209,7 @@ class _Users:
 
 
 _MOST_REPEATED = 1 << 20
-"""So many users, besides as many as there are, may be in memory more than once."""
+"""At most this many users are in memory more than once."""
 
 
 def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -253,7 +253,7 @@ class _Task:
 class Growing:
     """An array that grows at its end, and has never more than an eighth of its memory to spare.
 
-    That of a list of arrays, which become one at last, would be twice as much. Wider numbers make all of them wide.
+    A list of arrays that is concatenated later would need twice as much. Adding wider numbers widens all of them.
     """
 
     def __init__(self, kind: DTypeLike) -> None:
@@ -287,6 +287,6 @@ def windowed_hits(module: ModuleRecords, weights: Mapping[str, float]) -> tuple[
 
 
 def compact(times_us: NDArray[Any]) -> NDArray[Any]:
-    """The same times in half the memory, if they fit: below 71 minutes."""
+    """Return the times as 32-bit numbers if they fit, which is below 71 minutes."""
     fit = not len(times_us) or (times_us.min() >= 0 and times_us.max() <= np.iinfo(np.uint32).max)
     return times_us.astype(np.uint32) if fit else times_us

@@ -1,4 +1,4 @@
-"""What the logs of one run or several come to: the statistics, how certain they are, and the facts of the verdict."""
+"""Analyse the logs of one run or several: statistics, their certainty, and the facts of the verdict."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from loadsim.analysis.aggregate import gather, windowed_hits
 from loadsim.analysis.completeness import (
+    down_share,
     heard_last_s,
     lost_users,
     runs_outside,
@@ -18,7 +19,6 @@ from loadsim.analysis.completeness import (
     without_logs,
 )
 from loadsim.analysis.delivery import delivery
-from loadsim.analysis.downtime import down_share
 from loadsim.analysis.generator import engines_health, machines_health
 from loadsim.analysis.generator_failures import generator_failures
 from loadsim.analysis.generator_limits import Generator
@@ -38,7 +38,7 @@ from loadsim.timinglog.reader import Source, TimingLog
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """How far the figures of each client module can be relied on, and what speaks against a steady window."""
+    """The certainty of each client module's figures, and the trends of an unsteady window."""
 
     intervals: Mapping[str, Intervals]
     repeats: Mapping[str, Repeats]
@@ -47,7 +47,7 @@ class Certainty:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a verdict is made of, and what an answer has beside it. `late_ms` is the 95th percentile by cause."""
+    """The facts of a verdict, and their certainty. `late_ms` is the 95th percentile of the lateness by cause."""
 
     facts: Facts
     certainty: Certainty
@@ -62,7 +62,7 @@ def analyse(
     method: str,
     part: Slice | None = None,
 ) -> Analysis:
-    """Of a window; the score is made of the percentile `percent` by `method` (see `score.METHODS`).
+    """Analyse a window. The score is made of the percentile `percent` by `method` (see `score.METHODS`).
 
     `part` is the slice of a run that the log is to be taken for, None for all of it. Several runs are taken together.
     """
@@ -150,13 +150,13 @@ def _should_know_load(log: TimingLog) -> bool:
 
 
 def _why(source: Source) -> str:
-    """What ended its run early; of a run that several machines made, on which of them."""
+    """Return the reason of a run's early end, with the slice if the run has several."""
     where = f"slice {source.slice}: " if source.slice else ""
     return f"{where}{source.facts['ended_why']}"
 
 
 def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | None) -> list[str]:
-    """What is wrong with which log, which logs are missing, and which runs are not in the window."""
+    """Return the defects of logs, the missing logs, and the runs without tasks in the window."""
     present, had = users_present(log), users_had(log, part)
     several = len(had) > 1
     return [
@@ -179,7 +179,7 @@ def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | Non
 
 
 def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
-    """That a log has no end, or not that of the run, and since when its users are missing, as far as it says so."""
+    """Return the reason for which a log has no end of its own, with the last sign of its engine."""
     after = "" if last_s is None else f" after {last_s:.1f} s"
     name, lost = f"{source.client}.{source.engine}{of_run}", f"its {source.users} users count as lost"
     if source.given_up_why is not None:
@@ -188,7 +188,7 @@ def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
 
 
 def _of_whom(missing: Mapping[str, int]) -> str:
-    """Whose logs are missing."""
+    """Return words for the clients whose logs are missing."""
     each = ", ".join(f"{users} of client {client}" for client, users in missing.items())
     return each and f"; there are none of {each}"
 

@@ -42,8 +42,8 @@ def station_clock_sample(station: Reading, ahead_ns: int) -> dict[str, Any]:
 class StationClock:
     """The station's clock by those of the machines that have read it.
 
-    `compared` is whether all machines of runs with several have; where it is not, nobody knows how far their clocks
-    are apart. `machines` are those whose instants are corrected.
+    `compared`: all machines of runs with several machines have read it; otherwise the distance of their clocks is
+    unknown. `machines` are those whose instants are corrected.
     """
 
     machines: Mapping[Machine, OtherClock]
@@ -67,7 +67,7 @@ class StationClock:
 
 
 def station_clock(log: TimingLog) -> StationClock:
-    """What the log knows of the station's clock."""
+    """Return the readings of the station's clock in the log."""
     several = _machines_of_several(log.sources)
     read: dict[Machine, list[Sample]] = {}
     for sample in log.health if several else ():  # there may be many
@@ -81,8 +81,7 @@ def station_clock(log: TimingLog) -> StationClock:
 def _readings(samples: Sequence[Mapping[str, Any]]) -> Iterator[Reading]:
     """Readings in which both clocks count from the common start, where the log's records do.
 
-    Before that, nobody knew yet by how much ahead the client's clock would be taken to be when it was told: the last
-    of the samples, in the order of time, says it.
+    The offset of the client's clock was decided after the first samples. The last sample, in the order of time, has it.
     """
     ahead_ns = samples[-1][STATION_CLOCK]["ahead_ns"]
     for sample in samples:

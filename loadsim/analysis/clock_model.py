@@ -9,9 +9,10 @@ that lie L apart, and s how far from the first to the second an instant is, from
     w s (1 - s) L, which is w L / 4 in the middle.
 
 The error is the sum. `WANDER` is what w is taken to be, unless the readings prove that it was more: between some two of
-them the clock must have gone faster, whatever their errors, than between some other two, by more than that. From all
-pairs comes the least w with which a clock can have shown all that was read, give or take the errors. What is told is
-right for any such clock, so it contradicts no reading. A clock that wandered still more, unseen by them, is beyond it.
+them the clock must have gone faster, for any errors within bounds, than between some other two, by more than that. From
+all pairs comes the least w with which a clock can have shown all that was read, give or take the errors. What is told
+is right for any such clock, so it contradicts no reading. A clock that wandered still more, unseen by them, is beyond
+it.
 
 Outside the readings the line through the first and the last goes on, and is wrong by as much more as its slope can be:
 w, and what the errors of both come to over the time between them.
@@ -29,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 WANDER = 100e-6
-"""How much the rate of one clock by another may change while they are compared: quartz changes by some 1e-6 with its
-temperature; the rest is left to who sets the clocks, a time service that adjusts their rates."""
+"""The allowed change of the rate between two clocks while they are compared. Quartz changes by some 1e-6 with its
+temperature; the rest allows for a time service that adjusts the rates."""
 
 MOST_RATE = 1e-3
 """No clock goes faster or slower by another by more: a time service may adjust each by 500e-6 (adjtimex(2)). One that
@@ -51,7 +52,7 @@ class Reading:
         return self.there_ns - self.at_ns
 
     def turned(self) -> Reading:
-        """The same as the other machine would say it."""
+        """Return the reading as the other machine would state it."""
         return Reading(self.there_ns, self.at_ns, math.ceil(self.error_ns * (1 + MOST_RATE)))
 
 
@@ -100,11 +101,11 @@ class OtherClock:
             rest = left
 
     def there(self, at_ns: int) -> Reading:
-        """What it shows at an instant of our clock."""
+        """Return what the other clock shows at an instant of our clock."""
         return self._since_first(at_ns - self.readings[0].at_ns)
 
     def here(self, there_ns: int) -> Reading:
-        """What our clock shows when the other shows this; the error is that of the other's reading then."""
+        """Return what our clock shows when the other shows this; the error is that of the other's reading then."""
         passed_ns, steps_ns = self._passed_ns, self._passed_ns + self._ahead_ns
         step_ns = float(there_ns - self.readings[0].there_ns)
         if 0 <= step_ns <= steps_ns[-1]:
@@ -138,7 +139,9 @@ class OtherClock:
 
     @cached_property
     def rate(self) -> float:
-        """How much faster it goes than ours, as a share, from the first reading to the last; 0 where there is one."""
+        """Return the share by which it is faster than ours, from the first reading to the last; 0 for a single
+        reading.
+        """
         if len(self.readings) == 1:
             return 0.0
         return float(np.clip(self._ahead_ns[-1] / self._passed_ns[-1], -self.most_rate, self.most_rate))
@@ -173,7 +176,7 @@ def _between(one: Reading, other: Reading, at_ns: int, wander: float) -> float:
 
 
 def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
-    """How far the rate has wandered, and how far from ours it was: `WANDER` and `MOST_RATE`, or what is proven.
+    """Return the wander of the rate, and its distance from ours: `WANDER` and `MOST_RATE`, or what is proven.
 
     By any two readings, not only by neighbours: of many that are poor, those far apart prove most. These are the least
     figures with which a clock can go through all readings, each give or take its error: it can where it need not go

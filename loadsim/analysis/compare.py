@@ -11,20 +11,18 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.student import critical_t, two_sided_p
-
 Floats = NDArray[np.float64]
 
 ALPHA = 0.05
-"""How often a difference is claimed where there is none; 1 - ALPHA is the level of the intervals."""
+"""The probability of claiming a difference between equal servers; 1 - ALPHA is the level of the intervals."""
 
 POWER = 0.8
-"""How often a difference of the size that is called detectable is found."""
+"""The probability of finding a difference of the size that is called detectable."""
 
 RESOLUTION_MS = 0.001
 """Times are whole microseconds: they vary by their rounding at least, and none is known to be shorter."""
@@ -58,7 +56,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two sets of runs differ in one figure. Means are geometric, so that `ratio` is that of the means, new / base.
+    """The difference between two sets of runs in one figure. Means are geometric; `ratio` is that of the means, new /
+    base.
 
     `low` and `high` bound the ratio's interval of `level(looks)`, by itself. `p` is corrected for figures and looks.
     `detectable` is the smallest ratio above 1 that runs which vary as these do would have shown (corrected, too) with a
@@ -81,7 +80,7 @@ class Difference:
 
     @property
     def change(self) -> Literal["slower", "faster"] | None:
-        """What the runs show about the second set; None when they show nothing."""
+        """Return the change that the runs show in the second set; None if they show none."""
         if self.p is None or self.p > ALPHA:
             return None
         return "slower" if self.ratio > 1 else "faster"
@@ -143,7 +142,7 @@ class Welch:
     freedom: NDArray[np.int64]
 
     def p_values(self) -> Floats:
-        """How likely a difference at least as large is where there is none."""
+        """Return the probability of a difference at least as large between equal sets."""
         return two_sided_p(self.difference / self.error, self.freedom)
 
     def interval(self, alpha: float) -> tuple[Floats, Floats]:
@@ -211,7 +210,8 @@ def pooled_deviation(base: Floats, new: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
-    """How many standard deviations between runs two sets must lie apart to be told apart, with probability `POWER`.
+    """Return the distance, in standard deviations between runs, at which two sets are told apart with probability
+    `POWER`.
 
     Found by drawing imaginary comparisons with the errors of normal logarithms, always the same ones: the test's
     degrees of freedom change from one to the next, so there is no formula for its power.
@@ -228,7 +228,7 @@ def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
 
 
 def decide(difference: Difference, max_regression: float) -> Decision:
-    """Whether the ratio's interval lies below 1 + `max_regression` (a share), above it, or holds it."""
+    """Compare the ratio's interval with the limit 1 + `max_regression`; `max_regression` is a share."""
     limit = 1 + max_regression
     if difference.low is None or difference.high is None:
         return "undecided"
@@ -299,3 +299,61 @@ def false_claims(runs: int) -> float:
     for count in range(FIRST_LOOK, runs + 1):
         claimed |= welch(base[:, :count], new[:, :count]).p_values() <= ALPHA
     return float(claimed.mean())
+
+
+# --- Student's t --------------------------------------------------------------------------------------------------
+#
+# For whole degrees of freedom the distribution is a finite sum: no approximation, no library. Abramowitz and Stegun,
+# Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
+
+_HALVINGS = 60
+"""Of a right angle: what is left is below the rounding of a floating-point number."""
+
+
+def two_sided_p(statistics: Floats, freedom: NDArray[np.int64]) -> Floats:
+    """Return the probability that Student's t lies at least as far from 0, on either side, as each statistic.
+
+    Arrays of one shape; degrees of freedom are at least 1.
+    """
+    found = np.empty_like(statistics)
+    for whole in np.unique(freedom):
+        of_these = freedom == whole
+        found[of_these] = _beyond(statistics[of_these], int(whole))
+    return found
+
+
+def critical_t(alpha: float, freedom: NDArray[np.int64]) -> Floats:
+    """For each number of degrees of freedom the t that is exceeded, on one side or the other, with probability `alpha`.
+
+    `freedom` is at least 1, `alpha` above 0 and below 1.
+    """
+    different, places = np.unique(freedom, return_inverse=True)
+    values = np.array([one_critical_t(alpha, int(whole)) for whole in different])
+    return np.asarray(values[places].reshape(freedom.shape))
+
+
+@lru_cache(maxsize=4096)
+def one_critical_t(alpha: float, freedom: int) -> float:
+    """Return the critical t for one number of degrees of freedom."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if float(_beyond(np.array(math.sqrt(freedom) * math.tan(middle)), freedom)) > alpha:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _beyond(statistics: NDArray[Any], freedom: int) -> Floats:
+    """1 - A(t | freedom), for a whole number of degrees of freedom."""
+    angles = np.arctan(np.abs(statistics) / math.sqrt(freedom))
+    sine, cosine = np.sin(angles), np.cos(angles)
+    odd = freedom % 2
+    term = cosine if odd else np.ones_like(sine)
+    total = np.zeros_like(sine)
+    for step in range(1 + odd, freedom, 2):
+        total = total + term
+        term = term * cosine**2 * (step / (step + 1))
+    within = (angles + sine * total) * (2 / math.pi) if odd else sine * total
+    return np.asarray(np.clip(1.0 - within, 0.0, 1.0))

@@ -42,7 +42,7 @@ LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
 BASE, NEW = "base", "new"
 
 SCORE = "Score"
-"""What the score is called among the figures; with several client modules, each module's name stands before it."""
+"""The name of the score among the figures; with several client modules, it follows the module's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def _all(sides: Mapping[str, Sequence[Any]]) -> chain[Any]:
 
 
 def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
-    """The same measurement twice is not two: no `force` makes it so."""
+    """Raise `ConfigError` if a run occurs twice, even with `force`."""
     seen: dict[str, tuple[str, Run]] = {}
     for side, of_side in runs.items():
         for run in of_side:
@@ -190,7 +190,7 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
 
 
 def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """What speaks against comparing these runs, each on one line."""
+    """Return the reasons against the comparison, each on one line."""
     return [
         *(
             f"{run.path}: expected a valid run, found an invalid one: {'; '.join(run.score['verdict']['reasons'])}"
@@ -239,7 +239,7 @@ def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
 
 
 def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """What does not forbid the comparison, and should be known to whoever believes it."""
+    """Return the facts that do not forbid the comparison, but that its readers should know."""
     warnings = []
     if any(run.score["embedded"] for run in _all(runs)):
         warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
@@ -319,7 +319,7 @@ def _told_unanswered(name: str, one: FailureRates) -> str:
 
 
 def _figures(one: Difference, less: Side | None) -> dict[str, Any]:
-    """What a side that answered less won by it is no difference."""
+    """Return a difference. An advantage of the side with more failures does not count as a change."""
     won = (one.change, less) in (("faster", NEW), ("slower", BASE))
     return {
         **asdict(one),
@@ -362,7 +362,7 @@ def _told(run: Run) -> dict[str, Any]:
 def _decision(
     sample: Sample, max_regression: float, looks: int, less: Side | None, shown: bool
 ) -> tuple[Decision, int | None]:
-    """By the interval; but who answers less does not pass, and fails when it is shown that he does.
+    """Decide by the interval. A new server with more failures does not pass, and fails if they are shown.
 
     A new server that is slower than the rest of what base answered has not failed yet.
     """

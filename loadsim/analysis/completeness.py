@@ -1,4 +1,4 @@
-"""Who took part: how many users the runs of a log had, how many of them its logs are of, and who was lost."""
+"""Completeness of logs: the users of each run, the users in its logs, and the lost users."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from loadsim.model.partition import Slice
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import Source, TimingLog
-from loadsim.timinglog.records import MAKERS, OUTCOME, SPANS, Records
+from loadsim.timinglog.records import MAKERS, NEVER, NO_SESSION, OUTCOME, SPANS, Records
 
 
 def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
-    """How many users each run had, by its scenario, or that part of it: at least those that its logs are of.
+    """Return the number of users of each run, or of a part of it, by its scenario: at least those of its logs.
 
     Logs that are merged have one scenario. Those that were forced together may not: an engine that was dealt its users
     says itself out of how many.
@@ -32,7 +32,7 @@ def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
 
 
 def users_present(log: TimingLog) -> Mapping[str, int]:
-    """How many users the logs of each run are of."""
+    """Return the number of users in the logs of each run."""
     present = Counter[str]()
     for source in log.sources:
         present[source.run] += source.users
@@ -114,9 +114,28 @@ def _logons(log: TimingLog) -> Records:
 
 
 def _never_on(log: TimingLog, logons: Records, source: Source) -> int:
-    """How many users of an engine tried to log on and never succeeded."""
+    """Return the number of an engine's users that tried to log on and never succeeded."""
     number = {name: index for index, name in enumerate(log.strings)}
     of_source = np.logical_and.reduce([logons[maker] == number.get(getattr(source, maker), -1) for maker in MAKERS])
     own = logons[of_source]
     got_on = np.unique(own["user"][own["outcome"] == OUTCOME["ok"]])
     return len(np.setdiff1d(own["user"], got_on))
+
+
+def down_share(log: TimingLog, window_s: tuple[float, float], users: int) -> float | None:
+    """Return the share of the window's user-seconds in which a user had no session; None without users.
+
+    A server that is down gets little load, and answers it fast: other figures do not show the outage.
+    `users` are those of all runs in the log. A session that never came back was missing to the end of the window.
+    """
+    if not users:
+        return None
+    begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
+    is_down = np.array(log.strings) == NO_SESSION
+    down_us = 0
+    for tasks in log.pieces("tasks"):
+        spans = tasks.kept(is_down[tasks["task"]])
+        ended_us = spans["ended_us"]
+        up_us = np.where(ended_us == NEVER, end_us, np.minimum(ended_us, end_us))
+        down_us += int(np.maximum(up_us - np.maximum(spans["scheduled_us"], begin_us), 0).sum())
+    return down_us / (users * (end_us - begin_us))

@@ -36,7 +36,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether the figure keeps all limits; one that was not measured keeps none."""
+        """True if the figure keeps all limits; an unmeasured figure keeps none."""
         return self.figure is not None and _keeps(self.figure, self.limits)
 
     @property
@@ -155,7 +155,7 @@ def _keeps(figure: float, limits: Limits) -> bool:
 
 
 _SCALES = {"%": 100, "MiB": 2**-20}
-"""What a figure of score.json is multiplied by to be shown in a unit."""
+"""The factors from figures of score.json to their display units."""
 
 
 def _rounded(name: str, figure: float) -> float:
@@ -174,7 +174,7 @@ def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
 
 
 def _unit(name: str) -> str:
-    """What a name says of its figure; nothing for a count."""
+    """Return the unit of a figure by its name; "" for a count."""
     *_, group, last = ("", *name.split("."))
     if last.endswith("_share") or last == "share":
         return "%"

@@ -27,20 +27,20 @@ _MESSAGE_AT = _KEY["run"].itemsize
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of the messages that were accepted in a window, counted per recipient.
+    """Delivery of the messages accepted in a window, counted per recipient.
 
     Delivered: seen or found by the recipient. `times` are from acceptance to the first sight of all messages but the
     unwatched ones; a message that never arrived took infinitely long. `found` of the delivered ones were not announced
     to a waiting session: the recipient saw them by listing the Inbox, after a log-on or at the end of the drain.
-    `unwatched` are those of which nobody can tell: their recipient was lost with his engine before he saw them, or did
-    not wait for mail any more, or the log has nothing of the machine that simulated him.
+    `unwatched` are messages whose arrival was not observed: their recipients were lost with their engine before they
+    saw them, or had stopped waiting for mail, or the log has nothing of the machine that simulated them.
     `duplicates` are copies that came into a recipient's sight beyond the first, or into that of somebody else, of all
     messages of the run.
     `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
     that is the server's doing, of several the difference between their clocks, too.
     `clock_error_ms` is how far any of the times may be wrong because two machines have two clocks: 0 on one machine,
     None where the clocks were not compared. See `one_clock`.
-    `undelivered_at_end` looks beyond the window: whatever the log knows to be accepted, and in nobody's sight.
+    `undelivered_at_end` counts all accepted messages of the log, also outside the window, that no recipient saw.
     `under_way` is the server's queue as it is seen from outside: how many were accepted and not in sight yet, whenever
     that was, at each whole second of the window and at its end. Those that are unwatched are not among them.
     """
@@ -64,7 +64,7 @@ class Delivery:
 
     @property
     def under_way_at_end(self) -> int:
-        """How many were when the window ended."""
+        """The number under way at the end of the window."""
         return int(self.under_way[-1])
 
     @property
@@ -141,7 +141,7 @@ _MOST_SECONDS_US = (1 << 20) * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What becomes a `Delivery`, of some of the recipients. `took_us` is negative for what was seen too early."""
+    """The `Delivery` of some of the recipients. `took_us` is negative for messages seen before their acceptance."""
 
     accepted: int
     delivered: int
@@ -185,7 +185,7 @@ class Journeys:
 
     `arrived_us` is when its recipient first had it in sight, NEVER if it never came: the time between the two is the
     delivery time. `announced`: the server told the waiting session of it. `copies`: how often it came into sight.
-    `letter` is the first of the message's id, in ASCII. `unwatched`: nobody can tell whether it arrived. `strayed`: how
+    `letter` is the first of the message's id, in ASCII. `unwatched`: it is unknown whether it arrived. `strayed`: how
     many copies came into the sight of somebody for whom the message was not accepted.
 
     Both instants are by the station's clock, where machines have compared theirs with it; the time between the two may

@@ -21,10 +21,10 @@ Pass = Iterable[tuple[NDArray[Any], NDArray[Any]]]
 """Numbers part after part: the group (from 0) of each, and the whole numbers themselves."""
 
 Wanted = Sequence[tuple[int, int | Fraction]]
-"""Of which groups which percentiles."""
+"""The wanted percentiles as pairs of group and percent."""
 
 _BITS = 11
-"""So many digits are told by a pass: three passes for times below two hours in microseconds."""
+"""Binary digits found by a pass: three passes for times below two hours in microseconds."""
 
 _MOST_BITS = 63
 """Of a group and a number together, without the sign."""
@@ -59,7 +59,7 @@ def selected(passes: Callable[[], Pass], groups: int, wanted: Wanted) -> NDArray
 
 
 def _counts(numbers: Pass, groups: int) -> tuple[NDArray[np.int64], int, int]:
-    """How many numbers each group has, the smallest number of all and the largest."""
+    """Return the count of numbers in each group, and the smallest and the largest number of all."""
     counts = np.zeros(groups, np.int64)
     least, most = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     for group, values in numbers:

@@ -1,4 +1,4 @@
-"""What of a task was not answered in two sets of runs: it has no time, and the times of the rest may flatter a server.
+"""Compare failure rates: a server that drops slow tasks otherwise looks faster.
 
 A server that refuses half of its tasks has time for the others, and one that lets the slowest run into their time limit
 has fast ones left. So times are compared only where about as much was answered on both sides.
@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from loadsim.analysis.compare import ALPHA, error_and_freedom
-from loadsim.analysis.student import two_sided_p
+from loadsim.analysis.compare import ALPHA, error_and_freedom, two_sided_p
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5
@@ -40,12 +39,12 @@ class FailureRates:
 
     @property
     def base_share(self) -> float:
-        """What was not answered, of what was due in all runs of base; 0 when nothing was."""
+        """The failure rate in all runs of base: tasks without a hit by planned tasks; 0 if none was planned."""
         return _share(self.base)
 
     @property
     def new_share(self) -> float:
-        """The same of new."""
+        """The failure rate in all runs of new."""
         return _share(self.new)
 
     @property
@@ -58,10 +57,9 @@ class FailureRates:
         return "new" if by_share > 0 else "base"
 
     def shown(self, looks: int = 1) -> bool:
-        """Whether it is more than runs differ by anyway: Welch's test of their shares, as of their times.
+        """Return True if the difference exceeds the variation between runs, by Welch's test of their failure rates.
 
-        This is one of so many looks. Runs that are all alike vary as if each task were answered or not by chance, at
-        least.
+        This is one of `looks` looks. The variance of runs is at least that of tasks that fail independently, by chance.
         """
         sides = [np.array([_share([run]) for run in side if run.planned]) for side in (self.base, self.new)]
         if min(map(len, sides)) < 2:

@@ -1,4 +1,4 @@
-"""What failed in a run, kind by kind: how often, since when, and the first line that the server said to it."""
+"""Failures of a run by kind: count, first instant, and the first line from the server."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[i
 
 
 def _told(events: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
-    """How often each kind came, as the engines told at their end; once, where one did not live to tell it."""
+    """Return the count of each kind from the engines' final events; 1 if an engine did not survive to send it."""
     told: Counter[Kind] = Counter()
     for event in events:
         if event.get("event") == "failures":

@@ -1,4 +1,4 @@
-"""How the generator was while it measured: its engines, and the machines they ran on, over a window.
+"""Health of the generator in a window: its engines and their machines.
 
 Engines are looked at one by one and never averaged: the times of one that was late are wrong, however well the others
 did. Percentiles of lags are exact, over every tick of the window.
@@ -37,7 +37,7 @@ class Second:
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """One engine over the window; None where nobody looked.
+    """One engine over the window; None stands for figures that were not measured.
 
     Lags are those of its event loop, and `lags` has the 99th percentile (ms) second by second. `cpu_share` is of one
     core, on average; `cpu` second by second. Memory, files and the collector's longest pause are the most there were;
@@ -160,7 +160,7 @@ class _Sample:
     found: Mapping[str, Any]
 
     def ended_in(self, window_s: tuple[float, float]) -> bool:
-        """Whether it was taken in [begin, end)."""
+        """Return True if the sample was taken in [begin, end)."""
         return window_s[0] <= self.end_s < window_s[1]
 
 

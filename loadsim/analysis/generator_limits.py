@@ -1,4 +1,4 @@
-"""Whether the generator may have measured itself: each limit with its figure, when it was exceeded, and what helps."""
+"""Limits of the generator: which were exceeded and when, and the measures that may help."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """What is known about the generator. `lateness_p95_ms` is over the tasks of the window, `late` second by second."""
+    """The generator's figures. `lateness_p95_ms` is over the tasks of the window, `late` per second."""
 
     lateness_p95_ms: float | None = None
     late: Sequence[Second] = ()
@@ -37,7 +37,8 @@ class Generator:
 
 
 def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> float | None:
-    """What the 99th percentile of an event loop's lag may be, for a server whose fastest scored task takes this long.
+    """Return the limit of the event loop's lag (99th percentile) for a server whose fastest scored task takes this
+    long.
 
     None when it may be anything.
     """
@@ -100,7 +101,7 @@ def _above(figure: float | None, limit: float | None) -> bool:
 
 
 def advice(generator: Generator) -> str:
-    """What may help a generator that did not keep its limits, the cheapest first."""
+    """Return the measures that may help a generator beyond its limits, the cheapest first."""
     ways = []
     if any(_above(machine.stolen_share, STOLEN_SHARE) for machine in generator.machines):
         ways.append("hardware that is not shared with others")
@@ -115,7 +116,7 @@ def advice(generator: Generator) -> str:
 
 
 def suspicious(generator: Generator, embedded: bool) -> list[str]:
-    """What does not make a run invalid, and should be known; that the embedded server is near is no news."""
+    """Return warnings about the generator. An embedded server on the same machine is expected."""
     warnings = []
     for machine in generator.machines:
         if machine.shares_cpus and not embedded:
@@ -165,7 +166,7 @@ def _moment(seconds: Sequence[Second], limit: float | None) -> str:
 
 
 def _stolen_meanwhile(engine: EngineHealth, limit: float | None) -> str:
-    """What others on the same hardware took of the CPU while the loop's lag was above its limit, if it was much."""
+    """Return the share of CPU stolen by others while the loop's lag was above its limit, if it was large."""
     late = [second for second in engine.lags if _above(second.value, limit)]
     taken = [
         stolen.value

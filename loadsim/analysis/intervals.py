@@ -20,9 +20,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.repeats import LEVEL
 from loadsim.analysis.score import SCORED_PERCENT, percentile
-from loadsim.analysis.student import one_critical_t
 from loadsim.analysis.time_bins import Hits, bins_in, excess, slow_and_all
 
 BLOCKS = 10
@@ -40,7 +40,7 @@ for spells of 12 s have no interval, as nothing in their data says whether spell
 falls to 82 % for spells in a twentieth of the time."""
 
 LEAST_BEYOND = 15
-"""So many hits must lie beyond a percentile: 300 hits for the 95th."""
+"""The least number of hits beyond a percentile: 300 hits for the 95th."""
 
 LEAST_RATIO = 0.65
 """Of the sum of squared differences of successive blocks to that of their deviations (von Neumann 1941). It is about

@@ -20,7 +20,7 @@ INLINE = {"inline": ""}
 """Metadata of a field whose own fields stand in its place."""
 
 RESPONSE = {"inline": "response_"}
-"""The same; the names of its fields follow this prefix."""
+"""Metadata of an inline field; this prefix precedes the names of its fields."""
 
 
 def finite(figure: float | None) -> float | str | None:

@@ -1,4 +1,4 @@
-"""How late tasks began, and whose doing that was: by cause over a window, and the generator's own second by second.
+"""Lateness of tasks: by cause over a window, and the generator's own per second.
 
 Of so many numbers only the largest are kept, for a 95th percentile is one of the largest twentieth.
 """
@@ -27,7 +27,7 @@ _MOST_SECONDS = 1 << 20
 _PERCENT = Fraction(95)
 
 _SPARE = 1 << 20
-"""So many numbers more than are needed are kept, at least, before those that are not are let go."""
+"""Unneeded numbers are dropped only after this many have been added."""
 
 
 def timed_names(log: TimingLog) -> NDArray[np.bool_]:

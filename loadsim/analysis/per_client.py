@@ -21,7 +21,7 @@ from loadsim.timinglog.reader import Source, TimingLog
 
 
 def by_number(client: str) -> tuple[list[str | int], str]:
-    """What clients are sorted by in every list: load2 comes before load10."""
+    """Return the sort key of a client's name: load2 comes before load10."""
     return [int(piece) if at % 2 else piece for at, piece in enumerate(re.split("([0-9]+)", client))], client
 
 

@@ -1,4 +1,4 @@
-"""How much new mail the plan of a run has: which messages were due when, and to how many users each goes.
+"""New mail in the plan of a run: due times, and the number of recipients.
 
 Logs say which messages were due, but not to whom those were to go that were never sent. The plan follows from the
 scenario, so it is made again, and believed only when it has the digest that the log names.
@@ -29,13 +29,13 @@ class PlannedMail:
     copies: NDArray[np.int64]
 
     def within(self, window_s: tuple[float, float]) -> tuple[int, int]:
-        """How many messages were due in [begin, end), and how many copies of them."""
+        """Return the number of messages due in [begin, end), and of their copies."""
         inside = in_window(self.due_us, window_s)
         return int(np.count_nonzero(inside)), int(self.copies[inside].sum())
 
 
 def planned_mail(run: RecordedRun) -> PlannedMail | None:
-    """What the plan has; None in a closed loop, of several runs, or without their scenario."""
+    """Return the planned mail; None for a closed loop, for several runs, or without their scenario."""
     path = Path(run.place) / SCENARIO
     if run.stress or len({source.run for source in run.log.sources}) != 1 or not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""A run as it was recorded: its log and answer, and, of a run directory, its events and its scenario."""
+"""A recorded run: its log and summary, and the events and the scenario of its run directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.summary import summarise
+from loadsim.analysis.figures import Figures, ModuleFigures
+from loadsim.analysis.summary import Summary, summarise
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
 from loadsim.model.yaml_reader import read_file
@@ -17,61 +18,64 @@ from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 
 MOST_EVENT_BYTES = 1 << 27
-"""The most that is read of events.jsonl; the rest is left out."""
+"""At most this much of events.jsonl is read."""
 
 SECRET, MASK = "password", "***"
 
 SCENARIO = "scenario.yaml"
-"""The file of a run directory that has the scenario."""
+"""The file of a run directory with the scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """One run. `place` is what it was asked for by; `score` is what score.json holds, and the single commands besides,
-    computed anew from the log.
+    """One run. `place` is the run directory, log or pattern as the user gave it.
 
-    Of a log without a run directory, nothing is known of events and scenario.
+    The summary is computed from the log and includes the single commands. Without a run directory, there are no events
+    and no scenario.
     """
 
     place: str
     log: TimingLog
-    score: Mapping[str, Any]
+    summary: Summary
     events: tuple[Mapping[str, Any], ...] = ()
     scenario: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def modules(self) -> Mapping[str, Any]:
-        """What each client module came to."""
-        modules: Mapping[str, Any] = self.score["by_protocol"]
-        return modules
+    def figures(self) -> Figures:
+        """The figures of the summary."""
+        return self.summary.figures
+
+    @property
+    def modules(self) -> Mapping[str, ModuleFigures]:
+        """The figures of each client module, by name."""
+        return self.figures.by_protocol
 
     @property
     def window_s(self) -> tuple[float, float]:
-        """Begin and end of what is scored."""
-        begin_s, end_s = self.score["window_s"]
-        return begin_s, end_s
+        """Begin and end of the window."""
+        return self.figures.window_s
 
     @property
     def stress(self) -> bool:
-        """Whether it was a closed loop, in which nothing is planned and nothing scored."""
-        return self.score["throughput"] is not None
+        """True for a closed loop, which has neither a plan nor a score."""
+        return self.figures.stress
 
 
 def read_run(place: str) -> RecordedRun:
-    """Read a run directory, a timing log or a pattern. Raises `LogError` when there is no log that can be read."""
+    """Read a run directory, a timing log or a pattern. Raises `LogError` if no log can be read."""
     log = read_logs([place])
     directory = Path(place)
     return RecordedRun(
         place=printable(place),
         log=log,
-        score=summarise([log], commands=True).score,
+        summary=summarise([log], commands=True),
         events=_events(directory / "events.jsonl"),
         scenario=_scenario(directory / SCENARIO),
     )
 
 
 def _events(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """What happened, in the order of the file; lines that were cut, or are none of ours, are left out."""
+    """Return the events in the order of the file, without truncated and foreign lines."""
     try:
         with open_file(path) as file:
             lines = file.read(MOST_EVENT_BYTES).decode("utf-8", "replace").splitlines()
@@ -91,7 +95,7 @@ def _json(line: str) -> Any:
 
 
 def _scenario(path: Path) -> Mapping[str, Any]:
-    """The scenario with passwords masked, whoever wrote the file; nothing where there is none that can be read."""
+    """Return the scenario with passwords masked; {} if no scenario can be read."""
     if not path.is_file():
         return {}
     try:

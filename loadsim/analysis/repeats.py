@@ -1,4 +1,4 @@
-"""The spread between runs: what the same scenario came to when it was repeated, and how sure that makes its mean.
+"""The spread between repeated runs of a scenario, and the confidence interval of the mean.
 
 The run is the unit of replication. However many records one run has, it says nothing about the next: another start of
 the server, another layout on the disk, another hour on a shared machine.
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean, stdev
 
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import MERGED, SCORED_PERCENT, ProtocolStatistics, score_parts
-from loadsim.analysis.student import one_critical_t
 from loadsim.timinglog.reader import TimingLog
 
 LEVEL = 0.95
-"""How often intervals hold what they are about."""
+"""The level of confidence intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """What several runs of one client module came to, in ms; None, and not there, where fewer than two have a figure.
+    """The figures of several runs of one client module, in ms; None or absent if fewer than two runs have the figure.
 
     `runs` are their names; `tasks` have the percentile that the score is made of. Scores over different tasks are no
     figure of several runs: then `no_score` says so.

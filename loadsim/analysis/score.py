@@ -30,12 +30,12 @@ FEW_HITS = 300
 
 MERGED, MEAN_OF_CLIENTS = "merged", "mean-of-clients"
 METHODS = (MERGED, MEAN_OF_CLIENTS)
-"""How percentiles are made of the records of several client machines: of all together; or, as LsLog could, as the mean
-of each machine's percentile, which is no percentile of anything."""
+"""The ways to compute percentiles over several client machines: of all records together, or as LsLog could, as the
+mean of each machine's percentile. Such a mean is not a percentile of any set of records."""
 
 
 def rank(samples: int, percent: int | Fraction) -> int:
-    """Which of so many sorted samples, counted from 1, is their nearest-rank percentile.
+    """Return the position, from 1, of the nearest-rank percentile among sorted samples.
 
     It is computed in whole numbers: 7 % of 100 samples are 7, where floating point would say 8.
     """
@@ -67,7 +67,7 @@ def standard_deviation(samples: NDArray[Any]) -> float:
 
 
 _AT_ONCE = 1 << 16
-"""So many samples are made others of at a time: of all at once, these would take several times the samples' memory."""
+"""Chunk size of the computation: temporaries of all samples at once would take several times their memory."""
 
 
 PERCENTS: Mapping[str, Fraction] = {
@@ -100,7 +100,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What samples of a time come to, in milliseconds; all None when there are none.
+    """Statistics of samples of a time, in milliseconds; all None without samples.
 
     Where some are infinite, so may percentiles be; the mean is, and there is no deviation.
     """
@@ -121,7 +121,7 @@ class Times:
 
     @classmethod
     def of_sorted(cls, ordered_us: NDArray[Any], infinite: int = 0) -> Times:
-        """The same of times that are sorted already, and of so many more that are infinite."""
+        """Return the statistics of sorted times and of `infinite` more that are infinite."""
         if not len(ordered_us) + infinite:
             return cls()
         return cls(
@@ -192,13 +192,14 @@ class TaskStatistics:
 
     @property
     def windowed(self) -> bool:
-        """Whether the task is held against the window at all."""
+        """True if the window applies to the task."""
         return self.task not in WITHOUT_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolStatistics:
-    """What one client module came to: its tasks (heaviest first, then by name), and its score, or None without hits.
+    """The statistics of one client module: its tasks (heaviest first, then by name), and its score, or None without
+    hits.
 
     `response_score_ms` is the same average of response times, over all scored tasks that were due: infinite where one
     of them was too often waited for in vain. `users` are those with any record that counts, of each run. `inbox` are
@@ -273,7 +274,9 @@ def score_parts(
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
 ) -> dict[Part, tuple[ProtocolStatistics, ...]]:
-    """The same for each part of the log, by the values of some fields of its records (see `aggregate.gather`)."""
+    """Return the statistics of each part of the log, by the values of some fields of its records (see
+    `aggregate.gather`).
+    """
     each_clients = ("client",) if method == MEAN_OF_CLIENTS else ()
     shared: dict[Part, list[Mapping[str, ModuleRecords]]] = {}
     for part, modules in gather(log, window_s, (*fields, *each_clients)).items():

@@ -1,5 +1,4 @@
-"""Whether a window is steady: times that still fell or rose in it, or were longer at its beginning, are no fixed
-figure.
+"""Tests for a steady window: times that still fall or rise, or are longer at its beginning, are no fixed figure.
 
 Two figures are looked at, slot by slot: where the hits stand among all hits of their own task (how many took longer
 than each of its deciles), and how many took longer than its 95th percentile; every task by its weight in the score. In
@@ -23,8 +22,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import percentile
-from loadsim.analysis.student import one_critical_t
 from loadsim.analysis.time_bins import Hits, Series, bins_in, excess, slow_and_all
 
 FALSE_ALARMS = 0.01
@@ -33,13 +32,13 @@ window; each of the four tests has a quarter of it."""
 
 LEAST_SLOTS = 40
 LEAST_SLOW = 100
-"""So many hits must be slower than the median, or than the 95th percentile, for a test to be good."""
+"""The least number of hits slower than the median, or than the 95th percentile, for a valid test."""
 
 BLOCKS = 12
-"""So many blocks of the window tell what is chance: fewer make the tests blind, more let them take moods for trends."""
+"""Blocks of the window; their spread is chance. With fewer, tests see too little; with more, they find false trends."""
 
 _STEPS = 40
-"""In so many places of the window a step is tried."""
+"""A step is tried at this number of positions in the window."""
 
 _FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
 """The percentile that a figure is told by, and the percentiles that it is made of."""
@@ -50,7 +49,7 @@ _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """How times went in a window that is not steady: `went` is early (slower at first), falling or rising.
+    """The trend of times in an unsteady window: `went` is early (slower at first), falling or rising.
 
     Shares, of all hits by their tasks' weights, of those that took longer than `percent` % of their task's: in the
     window's first quarter, and in what it is held against (the rest of the window for early, else the last quarter).
@@ -76,8 +75,7 @@ class Trend:
 
 
 def trends(hits: Sequence[Hits], window_s: tuple[float, float]) -> tuple[Trend, ...]:
-    """What is not steady in the times of a client module: at most one trend by the median, and one by the 95th
-    percentile.
+    """Return the trends in the times of a client module: at most one of the median and one of the 95th percentile.
 
     Of the tasks with a weight, or of all where none has one. None is looked for in a window of fewer than 40 slots, nor
     in fewer hits than 200 for the median and 2,000 for the 95th percentile.
@@ -114,7 +112,7 @@ def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, 
 
 
 def _went(figure: Series) -> str | None:
-    """What the tests say of a figure: of two that find something, the one that finds more."""
+    """Return the stronger of the tests' findings on a figure."""
     at = np.arange(len(figure)) / len(figure)
     left = _without_line_and_step(figure)
     sums = np.bincount((at * BLOCKS).astype(np.int64), weights=left, minlength=BLOCKS)
@@ -138,7 +136,7 @@ def _went(figure: Series) -> str | None:
 
 
 def _without_line_and_step(figure: Series) -> Series:
-    """What is left of a figure when the line and the step that fit it best are taken out."""
+    """Return the residuals of a figure without the best-fitting line and step."""
     bases = _lines_and_steps(len(figure))
     left = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
     best: Series = left[np.argmin((left**2).sum(axis=1))]

@@ -1,4 +1,4 @@
-"""What a closed loop came to: tasks, messages and protocol commands per second of the window."""
+"""Throughput of a closed loop: tasks, messages and protocol commands per second of the window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
 
 SERVICES = ("IMAP", "SMTP")
-"""What the names of commands begin with."""
+"""The prefixes of command names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Throughput:
 def throughput(
     log: TimingLog, window_s: tuple[float, float], protocols: Sequence[ProtocolStatistics], delivered: Delivery
 ) -> Throughput:
-    """Of the log whose statistics these are: tasks due in the window, messages accepted and commands begun in it."""
+    """Return the throughput of tasks due in the window, and of messages accepted and commands begun in it."""
     length_s = window_s[1] - window_s[0]
     hits: dict[str, int] = {}
     for protocol in protocols:

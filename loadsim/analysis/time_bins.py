@@ -36,7 +36,7 @@ class Hits:
 
 
 def bins_in(window_s: tuple[float, float]) -> int:
-    """How many slots a window has; 0 for one that is shorter than a slot."""
+    """Return the number of bins of a window; 0 if it is shorter than a bin."""
     return min(MOST_SLOTS, int((window_s[1] - window_s[0]) / LEAST_SLOT_S))
 
 
@@ -63,14 +63,14 @@ def in_order(took_us: NDArray[Any], slot: NDArray[np.uint16]) -> tuple[NDArray[n
 
 
 def slow_and_all(hits: Hits, slots: int, longer_than_us: float) -> tuple[Series, Series]:
-    """How many hits each slot of the window has that took longer than this, and how many at all."""
+    """Return slow and total hit counts per time bin."""
     # Of the same type: else all of them would be converted first.
     slow = hits.slot[np.searchsorted(hits.took_us, hits.took_us.dtype.type(longer_than_us), "right") :]
     return _tally(slow, slots), _tally(hits.slot, slots)
 
 
 def _tally(slot: NDArray[np.uint16], slots: int) -> Series:
-    """How often each slot occurs; looked at in parts, for numpy makes wide numbers of what it counts."""
+    """Count the hits of each bin, in chunks: numpy widens the numbers that it counts."""
     tally = np.zeros(slots, np.int64)
     for begin in range(0, len(slot), _AT_ONCE):
         tally += np.bincount(slot[begin : begin + _AT_ONCE], minlength=slots)

@@ -38,7 +38,7 @@ class LogOns:
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned; None where nobody logged on."""
+        """Failed of planned; None without log-ons."""
         return self.failed / self.planned if self.planned else None
 
 
@@ -95,8 +95,8 @@ class Facts:
 
     @property
     def generator_counts(self) -> bool:
-        """Whether the generator's limits make a run invalid. Not where the server shares the machine with us by
-        design, nor in a closed loop, which is as fast as both sides together: there they only warn."""
+        """True if the generator's limits make a run invalid. With the embedded server, which shares the machine by
+        design, and in a closed loop, which is as fast as both sides together, they only warn."""
         return not (self.embedded or self.stress)
 
     @property
@@ -115,7 +115,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`validity` is valid, degraded or invalid; `passed` says whether all criteria were met; None: nobody can tell.
+    """`validity` is valid, degraded or invalid; `passed`: all criteria were met; None for a slice,
+    which is not judged.
 
     `warnings` say what did not change the verdict but should be known; `advice` what helps a generator that was the
     bottleneck itself.
@@ -229,8 +230,8 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     reasons = []
     if facts.ended_early:
         reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else "the run was ended early")
-    elif facts.unended:  # whatever share of the users may be lost: there was nobody left to say how it ended
-        reasons.append("no engine lived to the end of the run")
+    elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
+        reasons.append("no engine survived to the end of the run")
     # Divided, for what a share is multiplied by is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         reasons.append(
@@ -273,7 +274,7 @@ def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
 
 
 def _missing(facts: Facts) -> list[str]:
-    """What load was missing, within the limits."""
+    """Return the reasons for a degraded run: load that is missing within the limits."""
     reasons = list(facts.incomplete)
     if facts.lost_users:
         reasons.append(f"the generator lost {facts.lost_users} of {facts.users} users")

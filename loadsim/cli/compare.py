@@ -11,8 +11,8 @@ from pathlib import Path
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli import VERBS
 from loadsim.cli.junit import junit_file
-from loadsim.report.compare_junit import compare_junit
 from loadsim.report.compare_text import compare_text
+from loadsim.report.junit import compare_junit
 
 MOST_LOOKS = 100
 """More looks than this leave nothing to be found."""

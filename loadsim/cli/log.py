@@ -21,8 +21,8 @@ from loadsim.cli.junit import junit_file
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
 from loadsim.model.yaml_reader import read_yaml
+from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
-from loadsim.report.verdict_junit import verdict_junit
 from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.export_csv import CSV_KINDS, export_csv
 from loadsim.timinglog.export_parquet import export_parquet

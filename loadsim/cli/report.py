@@ -68,7 +68,7 @@ def document_of(places: list[str], notes: Mapping[str, str]) -> Document:
     """The report on these runs. Raises `LogError` for one that cannot be read."""
     runs = [read_run(place) for place in places]
     for run in runs if len(runs) > 1 else ():
-        if part := run.score["slice"]:
+        if part := run.figures.slice:
             raise ConfigError(f"report: {run.place}: expected whole runs, found slice {part} of one: merge all slices")
     return describe_run(runs[0], notes) if len(runs) == 1 else describe_runs(runs, notes)
 

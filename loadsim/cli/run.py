@@ -42,8 +42,8 @@ from loadsim.protocols.registry import check_protocols, needs_one_engine
 from loadsim.provisioning.preflight import check_ports, check_sources
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.html import FILE_NAME as REPORT_NAME
+from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
-from loadsim.report.verdict_junit import verdict_junit
 from loadsim.runs.directory import discard, new_run_directory, owner_only, part_of_a_path
 from loadsim.runs.local import Run
 from loadsim.servers.embedded import start_embedded

@@ -41,12 +41,12 @@ LEFT_IN, RIGHT_IN, ABOVE_IN, BELOW_IN = 0.65, 0.12, 0.32, 0.42
 """Room for the texts around a panel. It is given, not computed: a layout that fits texts takes most of the time."""
 
 LEGEND_IN = 1.5
-"""Room beside a panel with more lines than fit above it."""
+"""Room to the right of a panel with more lines than fit above it."""
 
 MOST_ABOVE = 4
 
 SECOND_ROW_IN = 0.2
-"""What a legend takes that stands below a title, as there is no room beside it."""
+"""Height of a legend below a title, for panels without room next to the title."""
 
 LETTER_IN, SAMPLE_IN = 0.062, 0.45
 """About the width of a letter of title and legend, and of a line's sample with the room around it."""
@@ -92,7 +92,7 @@ def svg(chart: Chart, number: int) -> str:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user has in his own matplotlibrc
+        matplotlib.rcdefaults()  # ignore the user's matplotlibrc
         matplotlib.rcParams.update(STYLE)
         matplotlib.rcParams["svg.hashsalt"] = f"loadsim-{number}"
         across = min(chart.across, len(chart.panels))
@@ -118,7 +118,7 @@ def _beside_in(panels: Sequence[Panel]) -> float:
 
 
 def _crowded(panels: Sequence[Panel], across: int) -> bool:
-    """Whether the legend of one of the panels has no room beside its title."""
+    """Return True if the legend of a panel does not fit next to its title."""
     if _have_one_legend(panels):
         return False
     room_in = WIDTH_IN / across - LEFT_IN - _beside_in(panels)
@@ -268,7 +268,7 @@ _HEAD = re.compile(r'<svg\b[^>]*\b(viewBox="[^"]*")[^>]*>')
 
 
 def _inline(drawn: str, caption: str) -> str:
-    """What matplotlib writes as a file, as an element of a page: without what only a file needs.
+    """Return the element for a page from the file that matplotlib writes, without the parts that only a file needs.
 
     Namespaces are HTML's own business (HTML standard, section 13.2.6.5), names of groups would come again and again.
     """

@@ -1,4 +1,4 @@
-"""The report's section on the single protocol commands that tasks are made of."""
+"""The report's section on single protocol commands."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ TIMES = (
     ("mean_ms", "Mean"),
     ("stddev_ms", "Std. Dev."),
 )
-"""What is told of a command's times, and what the columns are called."""
+"""The statistics of a command's times, and the titles of their columns."""
 
 ABOUT = (
-    "Tasks are made of these. Times are milliseconds, of the commands that succeeded, until the last byte of the"
-    " answer; IDLE takes until the server says that it listens, DONE ends it."
+    "Tasks consist of these commands. Times are in milliseconds, of the commands that succeeded, until the last byte of"
+    " the response. IDLE lasts until the server's continuation request; DONE ends it."
 )
 
 
 def command_blocks(run: RecordedRun) -> tuple[Block, ...]:
-    """What tasks are made of, as a server's own log would name it."""
-    found = run.score["commands"]
+    """Return the table of commands, named as in a server's log."""
+    found = run.figures.commands
     if not found:
         return ("The logs hold no commands.",)
     columns = (
@@ -35,7 +35,7 @@ def command_blocks(run: RecordedRun) -> tuple[Block, ...]:
     )
     length_s = run.window_s[1] - run.window_s[0]
     rows = tuple(
-        (one["command"], one["hits"], one["hits"] / length_s, *(one[key] for key, _ in TIMES), one["failed"])
+        (one.command, one.hits, one.hits / length_s, *(getattr(one.took, key) for key, _ in TIMES), one.failed)
         for one in found
     )
     return (ABOUT, Table("Commands that began in the window", columns, rows))

@@ -1,4 +1,4 @@
-"""A comparison of two sets of runs as plain text: the runs, the table, and what it proves and does not."""
+"""A comparison of two sets of runs as plain text: the runs, the table and the findings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compare_text(comparison: Comparison) -> str:
 
 
 def finding(one: Mapping[str, Any]) -> str:
-    """What the runs show about one figure, in a sentence without its name."""
+    """Return a sentence on one figure, without its name."""
     times = f"{_ratio(one['ratio'])} times as long"
     if less := one["answered_less"]:
         of_what = "of its tasks"
@@ -55,7 +55,7 @@ def finding(one: Mapping[str, Any]) -> str:
 
 
 def limit_text(figures: Mapping[str, Any]) -> str:
-    """What came of `--max-regression`, in a sentence."""
+    """Return a sentence on the result of `--max-regression`."""
     decision, limit = figures["decision"], 1 + figures["max_regression"]
     said = f"{decision}: "
     slower = any(one["low"] is not None and one["low"] > limit for one in figures["scores"])
@@ -144,7 +144,7 @@ def _limit(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _by_itself(one: Mapping[str, Any]) -> bool:
-    """Whether the interval leaves out 1, and yet p, which is corrected for all that was looked at, shows nothing."""
+    """Return True if the interval excludes 1, but the corrected p shows nothing."""
     return not one["change"] and not one["answered_less"] and not one["low"] <= 1 <= one["high"]
 
 

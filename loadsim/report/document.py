@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from loadsim.analysis.json_values import finite
 
 Cell = str | int | float | None
-"""What stands in a table; None is what is not known, or was not."""
+"""A cell of a table; None if it is unknown."""
 
 Tone = Literal["good", "doubtful", "bad"]
 
@@ -65,7 +65,7 @@ class Line:
     joined: bool = True
 
     def __bool__(self) -> bool:
-        """Whether there is anything to draw."""
+        """Return True if there is anything to draw."""
         return any(value is not None for value in self.values)
 
 
@@ -91,7 +91,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What all panels of a chart share: where the points lie, and what each is called in a table.
+    """The axis of all panels of a chart: the positions of points, and their names in a table.
 
     kind: `time` in the unit of the title, `tail` for percentiles (a position is 1 / (1 - share)), `count`.
     """

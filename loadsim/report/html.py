@@ -10,16 +10,16 @@ from loadsim.report.charts import svg
 from loadsim.report.document import Block, Cell, Column, Document, Listing, Section, Table
 
 FILE_NAME = "report.html"
-"""What the page is called in a run's directory, and where nobody says it."""
+"""The page's default file name, also in a run directory."""
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What the page allows itself, so that a browser holds it to its word."""
+"""The page's content security policy."""
 
 SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SIGN}"}
 """Before the verdict, for those who do not see its colour."""
 
 SHORT_ROWS = 24
-"""So many rows of a table stay together on a printed page."""
+"""Tables of at most this many rows stay together on a printed page."""
 
 STYLE = """
 :root { color-scheme: light; }

@@ -1,15 +1,19 @@
-"""JUnit XML, as continuous integration reads it: a suite of test cases, each good, failed, in error or skipped."""
+"""JUnit XML for continuous integration: verdicts and comparisons as suites of test cases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from loadsim.analysis.compare_runs import Comparison
+from loadsim.analysis.summary import Summary
+from loadsim.report.compare_text import finding, limit_text
+
 Outcome = Literal["passed", "failure", "error", "skipped"]
-"""A failure is what was tested for; an error kept from testing; what is skipped was not tested, and is not green."""
+"""A failure is a failed test; an error prevented the test; a skipped case was not tested and is not green."""
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 (section 2.2) does not allow, not even as references."""
@@ -17,7 +21,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test case: `message` says why it is not good, `said` what was found."""
+    """A test case: `message` is the reason of a bad outcome, `said` the text of `system-out`."""
 
     classname: str
     name: str
@@ -27,7 +31,7 @@ class Case:
 
 
 def junit(suite: str, cases: Sequence[Case]) -> str:
-    """The document. Times are 0: what a case took is not what it is about."""
+    """Return the document. All times are 0: durations of cases mean nothing here."""
 
     def how_many(outcome: Outcome) -> str:
         return str(sum(case.outcome == outcome for case in cases))
@@ -56,3 +60,48 @@ def junit(suite: str, cases: Sequence[Case]) -> str:
 
 def _xml(text: str) -> str:
     return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def verdict_junit(summary: Summary) -> str:
+    """Return the document of a summary: a case for its validity and one for each criterion.
+
+    It agrees with the exit status. An invalid run is in error, and the criteria that it seemed to meet are skipped:
+    nothing of it is green.
+    """
+    verdict = summary.verdict
+    invalid = verdict.validity == "invalid"
+    missed = sum(not one.passed for one in summary.criteria)
+    reasons = verdict.reasons[: len(verdict.reasons) - missed]  # reasons of missed criteria come last
+    cases = [
+        Case(
+            "loadsim.validity",
+            "validity",
+            "error" if invalid else "passed",
+            "; ".join(reasons) if invalid else "",
+            "\n".join([f"the run is {verdict.validity}", *reasons, *verdict.warnings]),
+        )
+    ]
+    for one in summary.criteria:
+        said = f"{one.found}, {one.wanted} wanted"
+        outcome: Outcome = "failure" if not one.passed else "skipped" if invalid else "passed"
+        message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else said
+        cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {said}"))
+    return junit("loadsim", cases)
+
+
+def compare_junit(comparison: Comparison) -> str:
+    """Return the document of a comparison: a case for each task and each score.
+
+    It agrees with the exit status: the score's case fails with 1 and is in error with 4 (undecided). All other cases
+    pass and only report the figures.
+    """
+    figures = comparison.figures
+    outcomes: Mapping[str | None, Outcome] = {"failed": "failure", "undecided": "error"}
+    of_score = outcomes.get(figures["decision"], "passed")
+    message = "" if of_score == "passed" else limit_text(figures)
+    cases = []
+    for one in (*figures["tasks"], *figures["scores"]):
+        said = f"base {one['base_ms']:.3f} ms, new {one['new_ms']:.3f} ms, ratio {one['ratio']:.4f}: {finding(one)}"
+        case = Case("loadsim.compare", one["name"], said=said)
+        cases.append(replace(case, outcome=of_score, message=message) if one in figures["scores"] else case)
+    return junit("loadsim compare", cases)

@@ -1,4 +1,4 @@
-"""The report on several runs: a table of them, and score and READ against the number of users."""
+"""The report on several runs: their table, and score and READ by the number of users."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median_low
 
+from loadsim.analysis.json_values import finite
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import (
     Axis,
@@ -22,7 +23,6 @@ from loadsim.report.document import (
     Table,
     drawable,
 )
-from loadsim.report.key_figures import read_p95_ms
 from loadsim.report.one_run import score_limit_ms, verdict_tone, verdict_words
 from loadsim.report.test_environment import disclosure_tables
 
@@ -30,16 +30,16 @@ Figures = Sequence[float | None]
 
 
 def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Document:
-    """The report, the runs in the order of their users."""
-    runs = sorted(runs, key=lambda run: (run.score["users"], run.score["run"] or "", run.place))
+    """Return the report, with the runs in the order of their users."""
+    runs = sorted(runs, key=lambda run: (run.figures.users, run.figures.run or "", run.place))
     names = names_of(runs)
-    tones = [verdict_tone(run.score) for run in runs]
+    tones = [verdict_tone(run.summary) for run in runs]
     bad = tones.count("bad")
-    scenarios = ", ".join(sorted({str(run.score["name"] or "unnamed") for run in runs}))
+    scenarios = ", ".join(sorted({str(run.figures.name or "unnamed") for run in runs}))
     return Document(
         title=f"{len(runs)} runs: {scenarios}",
-        subtitle="; ".join(sorted({str(run.score["server"]) for run in runs if run.score.get("server")})),
-        verdict=f"{len(runs) - bad} of {len(runs)} runs can be believed and met their criteria",
+        subtitle="; ".join(sorted({str(run.figures.server) for run in runs if run.figures.server})),
+        verdict=f"{len(runs) - bad} of {len(runs)} runs are not invalid and met their criteria",
         tone="bad" if bad == len(runs) else "good" if set(tones) == {"good"} else "doubtful",
         sections=(
             Section("Runs", (_table(runs, names), *_bounds(runs))),
@@ -50,7 +50,7 @@ def describe_runs(runs: Sequence[RecordedRun], notes: Mapping[str, str]) -> Docu
 
 
 def names_of(runs: Sequence[RecordedRun]) -> list[str]:
-    """The last part of each run's place; the whole place, where that is not its own."""
+    """Return the last part of each run's path, or the whole path where runs share the last part."""
     short = [Path(run.place).name or run.place for run in runs]
     seen = Counter(short)
     return [name if seen[name] == 1 else run.place for name, run in zip(short, runs, strict=True)]
@@ -72,21 +72,21 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
     )
     rows: list[tuple[Cell, ...]] = []
     for run, name in zip(runs, names, strict=True):
-        score = run.score
-        cpu_share = score["generator"]["cpu_share"]
+        figures = run.figures
+        cpu_share = figures.generator.cpu_share
         modules = list(run.modules.values())
         rows.append(
             (
                 name,
-                score["users"],
-                verdict_words(score),
-                _only(module["score_ms"] for module in modules),
-                _only(map(read_p95_ms, modules)),
-                score["offered_per_s"],
-                score["achieved_per_s"],
-                100 * score["failed"] / score["done"] if score["done"] else None,
-                score["delivery"]["undelivered_at_end"],
-                score["delivery"]["p95_ms"],
+                figures.users,
+                verdict_words(run.summary),
+                _only(module.score_ms for module in modules),
+                _only(module.read_p95_ms for module in modules),
+                figures.offered_per_s,
+                figures.achieved_per_s,
+                100 * figures.totals.failed / figures.totals.done if figures.totals.done else None,
+                figures.delivery.undelivered_at_end,
+                finite(figures.delivery.took.p95_ms),
                 None if cpu_share is None else 100 * cpu_share,
             )
         )
@@ -94,7 +94,7 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
 
 
 def _only(each: Iterable[float | None]) -> Cell:
-    """A figure of the only client module; of several, each by itself: they are not to be mixed."""
+    """Return the figure of the only client module; of several, a list: they must not be mixed."""
     found = list(each)
     if len(found) == 1:
         return found[0]
@@ -102,34 +102,37 @@ def _only(each: Iterable[float | None]) -> Cell:
 
 
 def _bounds(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
-    """Between which numbers of users the limit lies, as far as runs that are not invalid tell."""
-    valid = [run for run in runs if run.score["verdict"]["validity"] != "invalid"]
-    passed: dict[int, list[bool]] = defaultdict(list)
+    """Return the numbers of users between which the limit lies, by the runs that are not invalid."""
+    valid = [run for run in runs if run.summary.verdict.validity != "invalid"]
+    passed: dict[float, list[bool]] = defaultdict(list)
     for run in valid:
-        if run.score["verdict"]["passed"] is not None:  # a slice is not judged
-            passed[run.score["users"]].append(run.score["verdict"]["passed"])
+        if run.summary.verdict.passed is not None:  # a slice is not judged
+            passed[run.figures.users].append(run.summary.verdict.passed)
     most = max((users for users, each in passed.items() if all(each)), default=None)
     fewest = min((users for users, each in passed.items() if not all(each)), default=None)
     texts = []
     if most is not None:
         texts.append(f"The most users with whom every run met its criteria: {most}.")
     if fewest is not None:
-        texts.append(f"The fewest with whom one did not: {fewest}.")
+        texts.append(f"The fewest users with whom a run did not: {fewest}.")
     if len(valid) < len(runs):
-        texts.append(f"Invalid runs, which tell nothing of the kind: {len(runs) - len(valid)}.")
+        texts.append(f"{len(runs) - len(valid)} invalid run{'' if len(runs) - len(valid) == 1 else 's'} not counted.")
     return (" ".join(texts),) if texts else ()
 
 
 def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
-    users = [run.score["users"] for run in runs]
+    users = [run.figures.users for run in runs]
     modules = sorted({name for run in runs for name in run.modules})
-    believed = [run.score["verdict"]["validity"] != "invalid" for run in runs]
+    believed = [run.summary.verdict.validity != "invalid" for run in runs]
     times: dict[str, Figures] = {}
     for name in modules:
         of = f" ({name})" if len(modules) > 1 else ""
-        times[f"score{of}"] = [run.modules[name]["score_ms"] if name in run.modules else None for run in runs]
-        times[f"READ, 95th{of}"] = [read_p95_ms(run.modules[name]) if name in run.modules else None for run in runs]
-    rates = {name: [run.score[f"{name}_per_s"] for run in runs] for name in ("offered", "achieved")}
+        times[f"score{of}"] = [run.modules[name].score_ms if name in run.modules else None for run in runs]
+        times[f"READ, 95th{of}"] = [run.modules[name].read_p95_ms if name in run.modules else None for run in runs]
+    rates: dict[str, Figures] = {
+        "offered": [run.figures.offered_per_s for run in runs],
+        "achieved": [run.figures.achieved_per_s for run in runs],
+    }
     limits_ms = sorted({limit_ms for run in runs if (limit_ms := score_limit_ms(run)) is not None})
     limits = tuple(Limit(f"score below {limit_ms:g} ms", limit_ms) for limit_ms in limits_ms)
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))
@@ -137,18 +140,19 @@ def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
         Panel("Response time", "ms", _lines(times, users, believed), "log", limits=limits),
         Panel("Throughput", "tasks per second", _lines(rates, users, believed)),
     )
-    chart = drawable(Chart("What the server did with so many users", axis, panels))
+    chart = drawable(Chart("Response time and throughput by number of users", axis, panels))
     texts = []
     if _repeated(users, believed):
-        texts.append("Each point is a run; lines join the medians of runs with as many users.")
+        texts.append("Each point is a run; lines join the medians of runs with the same number of users.")
     if not all(believed):
-        texts.append("Runs that are invalid are points without a line.")
+        texts.append("Invalid runs are points without a line.")
     return tuple(block for block in (" ".join(texts), chart) if block)
 
 
-def _lines(series: Mapping[str, Figures], users: Sequence[int], believed: Sequence[bool]) -> tuple[Line, ...]:
-    """A line through the runs that can be believed, the others as points; where some of the former have as many users,
-    their points and a line through the medians.
+def _lines(series: Mapping[str, Figures], users: Sequence[float], believed: Sequence[bool]) -> tuple[Line, ...]:
+    """Return a line through the runs that are not invalid, and points for the others.
+
+    If several of the former have the same number of users, they are points, too, and the line joins their medians.
     """
     repeated = _repeated(users, believed)
     lines = []
@@ -163,15 +167,15 @@ def _lines(series: Mapping[str, Figures], users: Sequence[int], believed: Sequen
     return tuple(line for line in lines if line)
 
 
-def _repeated(users: Sequence[int], believed: Sequence[bool]) -> bool:
-    """Whether several runs that can be believed have as many users."""
+def _repeated(users: Sequence[float], believed: Sequence[bool]) -> bool:
+    """Return True if several runs that are not invalid have the same number of users."""
     known = [number for number, valid in zip(users, believed, strict=True) if valid]
     return len(set(known)) < len(known)
 
 
-def _medians(values: Figures, users: Sequence[int]) -> tuple[float | None, ...]:
-    """At the first run of each number of users with a figure, the (lower) median of all of them; None at the others."""
-    alike: defaultdict[int, list[float]] = defaultdict(list)
+def _medians(values: Figures, users: Sequence[float]) -> tuple[float | None, ...]:
+    """Return the (lower) median at the first run of each number of users; None at the others."""
+    alike: defaultdict[float, list[float]] = defaultdict(list)
     for value, number in zip(values, users, strict=True):
         if value is not None:
             alike[number].append(value)

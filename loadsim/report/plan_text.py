@@ -1,4 +1,4 @@
-"""A plan as text: what each profile's users do beside what was published for them, and the load hour by hour."""
+"""A plan as text: the tasks of each profile compared with its published figures, and the load by hour."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _length(seconds: float) -> str:
 
 
 def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
-    """For each profile what is planned beside what was published for it; and what is planned over all."""
+    """Return the planned and the published figures of each profile, and the planned figures of all."""
     groups = [(name, share["users"], share["per_user"], share["calculated"]) for name, share in _profiles(figures)]
     if len(groups) > 1:
         groups.append(("all", figures["users"], figures["per_user"], None))

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from loadsim.analysis.health_series import engine_series, machine_cpu_series
+from loadsim.analysis.mail_series import MailSeries
 from loadsim.analysis.planned_mail import PlannedMail
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
-from loadsim.report.health_series import engine_series, machine_cpu_series
-from loadsim.report.mail_series import MailSeries
-from loadsim.report.time_series import (
+from loadsim.analysis.time_series import (
     TAILS,
     Bins,
     Floats,
@@ -20,6 +19,7 @@ from loadsim.report.time_series import (
     task_series,
     throughput_series,
 )
+from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 
 UNITS = ((10_800.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 """From how long a time on (s) it is counted in what, and in how many seconds."""
@@ -34,7 +34,7 @@ LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "gener
 
 
 def window_is_part(run: RecordedRun, bins: Bins) -> bool:
-    """Whether the window is not all that is shown."""
+    """Return True if the charts show more than the window."""
     return run.window_s != (bins.begin_s, bins.end_s)
 
 
@@ -100,7 +100,7 @@ def _curves(run: RecordedRun, tasks: Sequence[TaskSeries], caption: str) -> Char
 
 def tasks_of(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
     """The tasks of a run with their times, for the two charts above."""
-    weights = {task["task"]: task["weight"] for module in run.modules.values() for task in module["tasks"]}
+    weights = {task.task: task.weight for module in run.modules.values() for task in module.tasks}
     return task_series(run.log, bins, run.window_s, weights)
 
 
@@ -120,7 +120,7 @@ def throughput(run: RecordedRun, bins: Bins) -> Chart:
 
 
 def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
-    """How late tasks began and why; how the engines and their machines were."""
+    """Return charts of the lateness of tasks by cause, and of the health of engines and machines."""
     charts = []
     if not run.stress:
         late = lateness_series(run.log, bins)
@@ -130,7 +130,7 @@ def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
     engines = engine_series(run.log, bins)
     if not engines:
         return charts
-    limit_ms = run.score["generator"]["lag_limit_ms"]
+    limit_ms = run.figures.generator.lag_limit_ms
     worst = "" if len(engines) == 1 else ", the worst of any engine"
     cpu = {f"engine {one.name}": one.cpu_share * 100 for one in engines}
     machines = {f"all cores of {name}": share * 100 for name, share in machine_cpu_series(run.log, bins).items()}

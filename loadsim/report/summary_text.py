@@ -1,207 +1,230 @@
-"""The answer as plain text: LsLog's table, with what it means above it and what it is worth below."""
+"""The summary as plain text: the context, LsLog's table, and the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
 
+from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
+from loadsim.analysis.criteria import Result
+from loadsim.analysis.figures import (
+    CommandFigures,
+    Coverage,
+    Figures,
+    GeneratorFigures,
+    ModuleFigures,
+    TaskFigures,
+)
+from loadsim.analysis.generator import MachineHealth
+from loadsim.analysis.json_values import INFINITE
+from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import FEW_HITS, MERGED
 from loadsim.analysis.summary import Summary
+from loadsim.analysis.throughput import Throughput
+from loadsim.analysis.verdict import Verdict
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
 from loadsim.report.table import table
 
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
-TIMES = ("p50_ms", "percentile_ms", "mean_ms", "stddev_ms")
-"""What stands in the columns from 50th on; the second is the 95th percentile, unless another one was asked for."""
-
 BEYOND_COLUMNS = ("Planned", "Done", "Per s", "90th", "99th", "99.9th", "Max")
 COMMAND_COLUMNS = ("Command", "Hits", "50th", "95th", "Max", "Mean", "Std. Dev.", "Failed")
-COMMAND_TIMES = ("p50_ms", "p95_ms", "max_ms", "mean_ms", "stddev_ms")
-BEYOND = ("p90_ms", "p99_ms", "p99_9_ms", "max_ms")
-RESPONSE = ("response_p50_ms", "response_p99_ms", "response_max_ms")
 
 MUCH_LESS, FEW_PLANNED = 0.95, 50
-"""Tasks of which a smaller share of the plan was asked for are named, unless few were planned."""
+"""A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
 
 MOST_FAILURES = 5
-"""So many kinds of failure are named."""
+"""At most this number of kinds of failure is named."""
 
 
 def answer_text(summary: Summary) -> str:
     """Return the text of a summary, with a final line break. Times are in milliseconds."""
-    score = in_tenths(summary.score) if summary.score["runs"] > 1 else summary.score
-    lines = [*_head(score), ""]
-    percentile = ordinal(score["percentile"])
-    for name, protocol in score["by_protocol"].items():
-        if len(score["by_protocol"]) > 1:
-            lines.append(
-                f"Client module {name}, {_count(protocol['users'], 'user')} (not to be mixed with another's score)"
-            )
-        if score["throughput"]:
-            lines += [*table(_stress_rows(protocol, score["window_s"], percentile)), ""]
+    figures = in_tenths(summary.figures) if summary.figures.runs > 1 else summary.figures
+    lines = [*_head(figures), ""]
+    percentile = ordinal(figures.percentile)
+    for name, module in figures.by_protocol.items():
+        if len(figures.by_protocol) > 1:
+            lines.append(f"Client module {name}, {_count(module.users, 'user')} (not to be mixed with another's score)")
+        if figures.throughput:
+            lines += [*table(_stress_rows(module, figures.window_s, percentile)), ""]
         else:
-            lines += [*table(_rows(protocol, percentile)), *_covers(protocol["covers"]), *_certainty(protocol), ""]
-            lines += [*table(_beyond_rows(protocol, percentile)), *_beyond_legend(percentile), ""]
-    lines += breakdown_text(score["by"], percentile) if score.get("by") else []
-    if score.get("commands"):
-        lines += [*table(_command_rows(score["commands"])), ""]
-    return "\n".join([*lines, *_beside(score), *_criteria(score["verdict"]["criteria"]), *_verdict(score)]) + "\n"
+            lines += [*table(_score_rows(module, percentile)), *_covers(module.covers), *_certainty(module), ""]
+            lines += [*table(_beyond_rows(module, percentile)), *_beyond_legend(percentile), ""]
+    lines += breakdown_text(figures.by, percentile) if figures.by else []
+    if figures.commands:
+        lines += [*table(_command_rows(figures.commands)), ""]
+    lines += [*_facts(figures), *_warnings(summary), *_clients(figures.per_client)]
+    return "\n".join([*lines, *_criteria(summary.criteria), *_verdict(summary)]) + "\n"
 
 
-def _head(score: Mapping[str, Any]) -> list[str]:
-    begin_s, end_s = score["window_s"]
-    users, engines, clients = score["users"], score["engines"], score["clients"]
-    named = ", ".join(str(score[key]) for key in ("name", "run") if score.get(key))
+def _head(figures: Figures) -> list[str]:
+    begin_s, end_s = figures.window_s
+    users, engines, clients = figures.users, figures.engines, figures.clients
+    named = ", ".join(filter(None, (figures.name, figures.run)))
     lines = [f"Run: {named or 'unnamed'}"]
-    if score.get("server"):
-        lines.append(f"Server: {score['server']}")
-    if score["embedded"]:
+    if figures.server:
+        lines.append(f"Server: {figures.server}")
+    if figures.embedded:
         lines.append("The embedded server shares the machine with the generator: this is no measurement of a server.")
-    if score["slice"]:
+    if figures.slice:
         lines.append(
-            f"Slice {score['slice']}: a part of the run. What the others did is in their logs: loadsim log merge, or"
-            " loadsim log answer of all of them."
+            f"Slice {figures.slice}: a part of the run. The other slices are in their own logs: use loadsim log merge,"
+            " or loadsim log answer of all of them."
         )
-    if score["start_at"] and clients > 1:
+    if figures.start_at and clients > 1:
         lines.append(
-            f"Clients: started by hand for {score['start_at']}; delivery times between them are as exact as their"
+            f"Clients: started by hand for {figures.start_at}; delivery times between them are as exact as their"
             " clocks agree"
         )
-    if score["throughput"]:
+    if figures.throughput:
         lines.append("Mode: stress: throughput, no LoadSim score")
     lines.append(
-        f"Load: {_count(users, 'user')} and as many sessions, from {_count(clients, 'client')} with"
-        f" {_count(engines, 'engine')}; {tasks_per_s(score)}"
+        f"Load: {_count(users, 'user')} ({_count(users, 'session')}), from {_count(clients, 'client')} with"
+        f" {_count(engines, 'engine')}; {tasks_per_s(figures)}"
     )
-    if score["runs"] > 1:
+    if figures.runs > 1:
         lines.append(
-            f"Logs of {score['runs']} runs: users, engines, rates and counts are means per run; percentiles and shares"
+            f"Logs of {figures.runs} runs: users, engines, rates and counts are means per run; percentiles and shares"
             " are of all records"
         )
-    modules = score["by_protocol"]
+    modules = figures.by_protocol
     lines.append(
         f"Client module{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
-        + (f"; submission by {score['submission']}" if score["submission"] else "")
+        + (f"; submission by {figures.submission}" if figures.submission else "")
     )
-    if score["throughput"]:
-        lines += _throughput(score["throughput"])
+    if figures.throughput:
+        lines += _throughput(figures.throughput)
     else:
-        lines.append(_day(score))
-    if score["method"] != MERGED:
+        lines.append(_day(figures))
+    if figures.method != MERGED:
         lines.append("Percentiles: the mean of each client machine's, which is no percentile of all records")
     lines.append(f"Window: {clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})")
-    lines.append(f"Plan: {score.get('plan_digest') or 'unknown'}")
+    lines.append(f"Plan: {figures.plan_digest or 'unknown'}")
     return lines
 
 
-def tasks_per_s(score: Mapping[str, Any]) -> str:
-    """The tasks that succeeded each second, of those that were due; in a closed loop, nothing is due."""
-    achieved, offered = score["achieved_per_s"], score["offered_per_s"]
+def tasks_per_s(figures: Figures) -> str:
+    """Return the achieved and the offered rate of tasks; a closed loop offers none."""
+    achieved, offered = figures.achieved_per_s, figures.offered_per_s
     return f"{achieved:.1f} tasks/s achieved" + ("" if offered is None else f" of {offered:.1f} offered")
 
 
-def _day(score: Mapping[str, Any]) -> str:
-    day, pace = length(score["day_s"]) + night_words(score), score["compression"]
+def _day(figures: Figures) -> str:
+    day, pace = length(figures.day_s) + night_words(figures), figures.compression
     if pace == 1:
         words = f"Day: {day}, not compressed"
     else:
         changed = "compressed" if pace > 1 else "stretched"
-        words = f"Day: {changed}, {length(score['profile_day_s'])} in {day} ({pace:g} x)"
-    if score["load_equivalent_users"] == score["users"]:
+        words = f"Day: {changed}, {length(figures.profile_day_s)} in {day} ({pace:g} x)"
+    if figures.load_equivalent_users == figures.users:
         return words
-    return f"{words}; load-equivalent, in tasks only, of {score['load_equivalent_users']} users with a day of 8 h"
+    return f"{words}; same task rate as {figures.load_equivalent_users} users with a day of 8 h"
 
 
-def night_words(score: Mapping[str, Any]) -> str:
-    """Return the words for the nights of a run, to stand after the length of its day; none where it has no nights."""
-    return f" with a night of {length(score['night_s'])}" if score["night_s"] else ""
+def night_words(figures: Figures) -> str:
+    """Return words to follow the length of a day; "" for a run without nights."""
+    return f" with a night of {length(figures.night_s)}" if figures.night_s else ""
 
 
-def _throughput(found: Mapping[str, Any]) -> list[str]:
-    commands = ", ".join(f"{per_s:.1f} {service} commands/s" for service, per_s in found["commands"].items())
+def _throughput(found: Throughput) -> list[str]:
+    commands = ", ".join(f"{per_s:.1f} {service} commands/s" for service, per_s in found.commands.items())
     return [
-        "Closed loop: each user does the next activity as soon as the last is done, without pauses",
-        f"Throughput: {found['tasks_per_s']:.1f} successful tasks/s, {found['messages_per_s']:.1f} messages/s,"
-        f" {found['deliveries_per_s']:.1f} deliveries/s, {commands}",
+        "Closed loop: each user starts the next activity as soon as the last is done, without pauses",
+        f"Throughput: {found.tasks_per_s:.1f} successful tasks/s, {found.messages_per_s:.1f} messages/s,"
+        f" {found.deliveries_per_s:.1f} deliveries/s, {commands}",
     ]
 
 
-def _stress_rows(protocol: Mapping[str, Any], window_s: Sequence[float], percentile: str) -> list[Sequence[str]]:
-    """No weights and no score; LOGON and LOGOFF, which have no window, have no rate."""
+def _stress_rows(module: ModuleFigures, window_s: Sequence[float], percentile: str) -> list[Sequence[str]]:
+    """Return rows without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
     length_s = window_s[1] - window_s[0]
     rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *columns(percentile)[3:-2], "Failed")]
     rows += [
         (
-            task["task"],
-            str(task["hits"]),
-            "-" if task["task"] in WITHOUT_WINDOW else f"{task['hits'] / length_s:.1f}",
-            *(_ms(task[time]) for time in TIMES),
-            str(task["failed"]),
+            task.task,
+            str(task.hits),
+            "-" if task.task in WITHOUT_WINDOW else f"{task.hits / length_s:.1f}",
+            *_times(task),
+            str(task.failed),
         )
-        for task in protocol["tasks"]
+        for task in module.tasks
     ]
     return rows
 
 
-def _rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
-    tasks = protocol["tasks"]
+def _times(task: TaskFigures | TaskRow) -> Iterable[str]:
+    """Return the cells of the columns from 50th to Std. Dev."""
+    return map(_ms, (task.service.p50_ms, task.percentile_ms, task.service.mean_ms, task.service.stddev_ms))
+
+
+def _rows(
+    tasks: Sequence[TaskFigures | TaskRow],
+    score_ms: float | None,
+    response_score_ms: float | None,
+    percentile: str,
+    decimals: int = MOST_DECIMALS,
+) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [columns(percentile)]
     rows += [
         (
-            task["task"],
-            f"{task['weight']:g}" if task["weight"] else "-",
-            str(task["hits"]),
-            *(_ms(task[time]) for time in TIMES),
-            _ms(task["response_percentile_ms"]),
-            str(task["failed"]),
+            task.task,
+            f"{task.weight:g}" if task.weight else "-",
+            str(task.hits),
+            *_times(task),
+            _ms(task.response_percentile_ms),
+            str(task.failed),
         )
         for task in tasks
     ]
-    scored = [task for task in tasks if task["weight"] and task["hits"]]
+    scored = [task for task in tasks if task.weight and task.hits]
     rows.append(
         (
             "Weighted Avg",
-            f"{sum(task['weight'] for task in scored):g}",
-            str(sum(task["hits"] for task in scored)),
+            f"{sum(task.weight for task in scored):g}",
+            str(sum(task.hits for task in scored)),
             "",
-            _ms(protocol["score_ms"], _decimals(protocol)),
+            _ms(score_ms, decimals),
             "",
             "",
-            _ms(protocol["response_score_ms"]),
-            str(sum(task["failed"] for task in tasks if task["weight"])),
+            _ms(response_score_ms),
+            str(sum(task.failed for task in tasks if task.weight)),
         )
     )
     return rows
 
 
+def _score_rows(module: ModuleFigures, percentile: str) -> list[Sequence[str]]:
+    return _rows(module.tasks, module.score_ms, module.response_score_ms, percentile, _decimals(module))
+
+
 def columns(percentile: str) -> tuple[str, ...]:
-    """The heads of the score table with another percentile in the place of the 95th."""
+    """Return the headings of the score table for this percentile."""
     return tuple(column.replace("95th", percentile) for column in COLUMNS)
 
 
 def ordinal(percent: float) -> str:
-    """95th, 99.9th, 1st."""
+    """Return an ordinal number: 95th, 99.9th, 1st."""
     ends = {1: "st", 2: "nd", 3: "rd"}
     whole = percent == int(percent) and int(percent) % 100 not in (11, 12, 13)
     return f"{percent:.12g}{ends.get(int(percent) % 10, 'th') if whole else 'th'}"
 
 
-def _beyond_rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
+def _beyond_rows(module: ModuleFigures, percentile: str) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [("Category", *BEYOND_COLUMNS, f"{percentile} from", "to", "Due 50th", "99th", "Max")]
-    for task in protocol["tasks"]:
-        low_ms, high_ms = task["interval_ms"] or (None, None)
+    for task in module.tasks:
+        low_ms, high_ms = task.interval_ms or (None, None)
+        took = task.service
         rows.append(
             (
-                task["task"],
-                str(task["planned"]),
-                str(task["done"]),
-                "-" if task["done_per_s"] is None else f"{task['done_per_s']:.1f}",
-                *(_ms(task[time]) for time in BEYOND),
+                task.task,
+                str(task.planned),
+                str(task.done),
+                "-" if task.done_per_s is None else f"{task.done_per_s:.1f}",
+                *map(_ms, (took.p90_ms, took.p99_ms, took.p99_9_ms, took.max_ms)),
                 _ms(low_ms),
                 _ms(high_ms),
-                *(_ms(task[time]) for time in RESPONSE),
+                *map(_ms, (task.response.p50_ms, task.response.p99_ms, task.response.max_ms)),
             )
         )
     return rows
@@ -209,103 +232,116 @@ def _beyond_rows(protocol: Mapping[str, Any], percentile: str) -> list[Sequence[
 
 def _beyond_legend(percentile: str) -> list[str]:
     return [
-        f"From, to: 95 % interval of the {percentile}. Due: from when a task was due; what failed or was never done"
-        " counts as infinite (inf)."
+        f"From, to: 95 % confidence interval of the {percentile} percentile. Due: counted from the due time; tasks that"
+        " failed or were never done count as infinite (inf)."
     ]
 
 
-def _certainty(protocol: Mapping[str, Any]) -> list[str]:
-    """What the score is worth: of how many hits it is made, how far it is chance, and what other runs came to."""
+def _certainty(module: ModuleFigures) -> list[str]:
+    """Return how certain the score is: few hits, its confidence interval, and the spread between runs."""
     lines = []
-    if protocol["provisional"]:
-        few = [f"{task['task']} {task['hits']}" for task in protocol["tasks"] if task["task"] in _few(protocol)]
+    if module.provisional:
+        few = [f"{task.task} {task.hits}" for task in module.tasks if task.task in module.covers.few_hits]
         lines.append(f"The score is provisional, with fewer than {FEW_HITS} hits: {', '.join(few)}.")
-    if protocol["score_interval_ms"]:
-        low, high = (_ms(end_ms, _decimals(protocol)) for end_ms in protocol["score_interval_ms"])
+    if module.score_interval_ms:
+        low, high = (_ms(end_ms, _decimals(module)) for end_ms in module.score_interval_ms)
         lines.append(
-            f"95 % interval of the score within this run: {low} to {high} ms"
-            f" (for slow spells of up to {protocol['spell_s']:.3g} s that come ten times or more)."
+            f"95 % confidence interval of the score within this run: {low} to {high} ms"
+            f" (valid for slow spells of up to {module.spell_s:.3g} s that occur ten times or more)."
         )
-    elif protocol["score_ms"] is not None:
-        lines.append(f"No interval of the score: {protocol['no_score_interval']}.")
-    repeats = protocol["repeats"] or {}
-    if repeats.get("no_score"):
-        lines.append(f"No spread of the score between {len(repeats['runs'])} runs: {repeats['no_score']}.")
-    if between := repeats.get("score"):
-        each = ", ".join(_ms(score_ms) for score_ms in between["each"])
+    elif module.score_ms is not None:
+        lines.append(f"No confidence interval of the score: {module.no_score_interval}.")
+    repeats = module.repeats
+    if repeats and repeats.no_score:
+        lines.append(f"No spread of the score between {len(repeats.runs)} runs: {repeats.no_score}.")
+    if repeats and (between := repeats.score):
+        each = ", ".join(_ms(score_ms) for score_ms in between.each)
         lines.append(
-            f"Between {len(between['each'])} runs: score {each}; mean {_ms(between['mean'])}, std. dev."
-            f" {_ms(between['stddev'])}, 95 % interval {_ms(between['low'])} to {_ms(between['high'])} ms."
+            f"Between {len(between.each)} runs: score {each}; mean {_ms(between.mean)}, std. dev."
+            f" {_ms(between.stddev)}, 95 % interval {_ms(between.low)} to {_ms(between.high)} ms."
         )
     return lines
 
 
-def _few(protocol: Mapping[str, Any]) -> Sequence[str]:
-    few: Sequence[str] = protocol["covers"]["few_hits"]
-    return few
-
-
-def breakdown_text(found: Mapping[str, Any], percentile: str) -> list[str]:
-    """A table for each value that the log was parted by, each with a blank line below it."""
+def breakdown_text(found: Breakdown, percentile: str) -> list[str]:
+    """Return a table for each part of the log, each followed by a blank line."""
     lines = []
-    modules = {one["module"] for one in found["tables"]}
-    for one in found["tables"]:
-        module = f", client module {one['module']}" if len(modules) > 1 and found["what"] != "module" else ""
-        lines.append(f"{found['what'].capitalize()} {one['value']}{module}")
-        rows = _outcome_rows(one, percentile) if found["what"] == "outcome" else _rows(one, percentile)
+    modules = {one.module for one in found.tables}
+    for one in found.tables:
+        module = f", client module {one.module}" if len(modules) > 1 and found.what != "module" else ""
+        lines.append(f"{found.what.capitalize()} {one.value}{module}")
+        rows = (
+            _outcome_rows(one.tasks, percentile)
+            if isinstance(one, OutcomeTable)
+            else _rows(one.tasks, one.score_ms, one.response_score_ms, percentile)
+        )
         lines += [*table(rows), ""]
     return lines
 
 
-def _outcome_rows(found: Mapping[str, Any], percentile: str) -> list[Sequence[str]]:
+def _outcome_rows(tasks: Iterable[OutcomeRow], percentile: str) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-2])]
-    rows += [(task["task"], str(task["count"]), *(_ms(task[time]) for time in TIMES)) for task in found["tasks"]]
+    rows += [
+        (
+            task.task,
+            str(task.count),
+            *map(_ms, (task.took.p50_ms, task.percentile_ms, task.took.mean_ms, task.took.stddev_ms)),
+        )
+        for task in tasks
+    ]
     return rows
 
 
-def _command_rows(commands: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
+def _command_rows(commands: Iterable[CommandFigures]) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [COMMAND_COLUMNS]
     rows += [
-        (one["command"], str(one["hits"]), *(_ms(one[time]) for time in COMMAND_TIMES), str(one["failed"]))
+        (
+            one.command,
+            str(one.hits),
+            *map(_ms, (one.took.p50_ms, one.took.p95_ms, one.took.max_ms, one.took.mean_ms, one.took.stddev_ms)),
+            str(one.failed),
+        )
         for one in commands
     ]
     return rows
 
 
-def _covers(covers: Mapping[str, Sequence[str]]) -> list[str]:
-    if not covers["scored"]:
+def _covers(covers: Coverage) -> list[str]:
+    if not covers.scored:
         return ["There is no score: no task with a weight has a hit."]
-    line = f"The score covers {', '.join(covers['scored'])}"
-    if covers["without_hits"]:
-        line += f"; without hits: {', '.join(covers['without_hits'])}"
-    if covers["not_planned"]:
-        line += f"; never due: {', '.join(covers['not_planned'])}"
+    line = f"The score covers {', '.join(covers.scored)}"
+    if covers.without_hits:
+        line += f"; without hits: {', '.join(covers.without_hits)}"
+    if covers.not_planned:
+        line += f"; never due in the window: {', '.join(covers.not_planned)}"
     return [line + "."]
 
 
-def _beside(score: Mapping[str, Any]) -> list[str]:
-    mail = score["delivery"]
-    beyond = mail["undelivered_at_end"] - mail["undelivered"]
+def _facts(figures: Figures) -> list[str]:
+    mail = figures.delivery
+    beyond = mail.undelivered_at_end - mail.undelivered
     return [
-        _tasks(score),
-        *_load_made(score),
-        *_failures(score),
-        *_sessions(score),
-        *_inbox(score),
-        f"Delivery: {mail['accepted']} accepted, {mail['delivered']} delivered, {mail['undelivered']} undelivered;"
-        f" 50th {_ms(mail['p50_ms'])} ms, 95th {_ms(mail['p95_ms'])} ms,"
-        f" {mail['timed']} of {mail['accepted'] - mail['unwatched']} timed"
-        + (f", {mail['found']} found by looking" if mail["found"] else "")
-        + (f"; {beyond} more undelivered at the end of the run" if beyond else "")
-        + (f"; {mail['unwatched']} to users of {who_is_unwatched(score)}" if mail["unwatched"] else "")
-        + (f"; {_count(mail['duplicates'], 'duplicate')}" if mail["duplicates"] else ""),
-        *_clocks(score),
-        *_lateness(score),
-        *_generator(score["generator"], score["engines"]),
-        *(_machine(machine) for machine in score["machines"]),
-        *(f"Warning: {warning}" for warning in score["warnings"]),
-        *_clients(score["per_client"]),
+        _tasks(figures),
+        *_load_made(figures),
+        *_failures(figures),
+        *_sessions(figures),
+        *_inbox(figures),
+        f"Delivery: {mail.accepted} accepted, {mail.delivered} delivered, {mail.undelivered} undelivered;"
+        f" 50th {_ms(mail.took.p50_ms)} ms, 95th {_ms(mail.took.p95_ms)} ms,"
+        f" {mail.timed} of {mail.accepted - mail.unwatched} timed"
+        + (f", {mail.found} found by polling" if mail.found else "")
+        + (f"; also undelivered at the end: {beyond} accepted outside the window" if beyond else "")
+        + (f"; {mail.unwatched} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
+        + (f"; {_count(mail.duplicates, 'duplicate')}" if mail.duplicates else ""),
+        *_clocks(figures),
+        *_lateness(figures),
+        *_generator(figures.generator, figures.engines),
+        *(_machine(machine) for machine in figures.machines),
     ]
+
+
+def _warnings(summary: Summary) -> list[str]:
+    return [f"Warning: {warning}" for warning in summary.verdict.warnings]
 
 
 CLIENT_COLUMNS = (
@@ -322,92 +358,93 @@ CLIENT_COLUMNS = (
 )
 
 
-def _clients(clients: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A row for each client machine of several, after a blank line."""
+def _clients(clients: Sequence[ClientFigures]) -> list[str]:
+    """Return a table of the client machines after a blank line; nothing for a single machine."""
     if not clients:
         return []
     rows: list[Sequence[str]] = [CLIENT_COLUMNS]
     rows += [
         (
-            one["client"],
-            str(one["users"]),
-            str(one["lost_users"]),
-            str(one["engines"]),
-            "-" if one["start_late_ms"] is None else f"{one['start_late_ms']:+.2f}",
-            "-" if one["start_error_ms"] is None else f"{one['start_error_ms']:.2f}",
-            _ms(one["lag_p99_ms"]),
-            "-" if one["cpu_share"] is None else f"{one['cpu_share']:.0%}",
-            _ms(one["lateness_p95_ms"]),
-            one["validity"],
+            one.client,
+            str(one.users),
+            str(one.lost_users),
+            str(one.engines),
+            "-" if one.start_late_ms is None else f"{one.start_late_ms:+.2f}",
+            "-" if one.start_error_ms is None else f"{one.start_error_ms:.2f}",
+            _ms(one.lag_p99_ms),
+            "-" if one.cpu_share is None else f"{one.cpu_share:.0%}",
+            _ms(one.lateness_p95_ms),
+            one.validity,
         )
         for one in clients
     ]
     return [
         "",
         *table(rows),
-        "Start: later than the control station meant it. Lag and CPU: of the client's worst engine.",
+        "Start: delay relative to the scheduled start, in ms. Lag and CPU: of the client's worst engine.",
     ]
 
 
-def who_is_unwatched(score: Mapping[str, Any]) -> str:
-    """Whose users' mail nobody can tell of."""
-    return "other slices" if score["slice"] else "engines that were lost, or had ended"
+def who_is_unwatched(figures: Figures) -> str:
+    """Return the words for users whose mail was not observed."""
+    return "other slices" if figures.slice else "engines that were lost, or had ended"
 
 
-def _clocks(score: Mapping[str, Any]) -> list[str]:
-    """Of several machines: how exact the times between them are, and what was seen before it was accepted."""
-    mail = score["delivery"]
-    if score["clients"] == 1 or mail["clock_error_ms"] == 0:
+def _clocks(figures: Figures) -> list[str]:
+    """Return the accuracy of delivery times between machines, and the messages seen before their acceptance."""
+    mail = figures.delivery
+    if figures.clients == 1 or mail.clock_error_ms == 0:
         return []
-    early = f"{_count(mail['early'], 'message')} seen before being accepted, by up to {_ms(mail['earliest_ms'])} ms"
-    if mail["clock_error_ms"] is None:
+    early = f"{_count(mail.early, 'message')} seen before being accepted, by up to {_ms(mail.earliest_ms)} ms"
+    if mail.clock_error_ms is None:
         doubt = "their delivery counts as 0 ms; the clients' clocks may differ by as much, or more"
-        return [f"Clocks: {early}: {doubt}"] if mail["early"] else []
-    exact = f"Clocks: compared; a delivery time between machines is wrong by {_ms(mail['clock_error_ms'])} ms at most"
-    return [exact + (f"; {early}, count as 0 ms" if mail["early"] else "")]
+        return [f"Clocks: {early}: {doubt}"] if mail.early else []
+    exact = f"Clocks: compared; a delivery time between machines is wrong by {_ms(mail.clock_error_ms)} ms at most"
+    return [exact + (f"; {early}, count as 0 ms" if mail.early else "")]
 
 
-def _tasks(score: Mapping[str, Any]) -> str:
-    if score["throughput"]:  # nothing was planned
+def _tasks(figures: Figures) -> str:
+    tasks = figures.totals
+    if figures.throughput:  # nothing was planned
         return (
-            f"Tasks: {score['done']} done, {score['failed']} of them failed; {score['unfinished']} unfinished;"
-            f" {score['throughput']['silent_activities']} times there was nothing to do{_by_ourselves(score)}"
+            f"Tasks: {tasks.done} done, {tasks.failed} of them failed; {tasks.unfinished} unfinished;"
+            f" {figures.throughput.silent_activities} times there was nothing to do{_by_generator(figures)}"
         )
     return (
-        f"Tasks: {score['planned']} planned, {score['done']} done, {score['failed']} of them failed;"
-        f" {score['unfinished']} unfinished, {score['skipped']} skipped{_by_ourselves(score)}"
+        f"Tasks: {tasks.planned} planned, {tasks.done} done, {tasks.failed} of them failed;"
+        f" {tasks.unfinished} unfinished, {tasks.skipped} skipped{_by_generator(figures)}"
     )
 
 
-def _by_ourselves(score: Mapping[str, Any]) -> str:
+def _by_generator(figures: Figures) -> str:
     """Return the count of tasks in which the generator itself failed; "" if there are none."""
-    return f"; the generator itself failed {score['generator_failed']}" if score["generator_failed"] else ""
+    return f"; the generator itself failed {figures.totals.generator_failed}" if figures.totals.generator_failed else ""
 
 
-def _load_made(score: Mapping[str, Any]) -> list[str]:
-    """Return how much of the plan's load was made, and which tasks were asked for much less often."""
-    load = score["load"]
-    if score["throughput"] or score["slice"]:
+def _load_made(figures: Figures) -> list[str]:
+    """Return the share of the plan's load that was made, and the tasks far below their plan."""
+    load = figures.load
+    if figures.throughput or figures.slice:
         return []
     if load is None:
         return ["Load made: not known: no plan was made, or the window is shorter than a twentieth of the run"]
     short = [
-        f"{name} {made} of {planned}"
-        for name, (planned, made) in ((name, task.values()) for name, task in load["tasks"].items())
-        if planned >= FEW_PLANNED and made < planned * MUCH_LESS
+        f"{name} {task.made} of {task.planned}"
+        for name, task in load.tasks.items()
+        if task.planned >= FEW_PLANNED and task.made < task.planned * MUCH_LESS
     ]
-    share = "" if load["share"] is None else f" ({load['share']:.1%})".replace("%", " %")
+    share = "" if load.share is None else f" ({load.share:.1%})".replace("%", " %")
     much_less = f"; below {MUCH_LESS * 100:g} %: {', '.join(short)}" if short else ""
-    return [f"Load made: {load['made']} of {load['planned']} tasks of the plan{share}{much_less}"]
+    return [f"Load made: {load.made} of {load.planned} tasks of the plan{share}{much_less}"]
 
 
-def _failures(score: Mapping[str, Any]) -> list[str]:
-    """The most frequent kinds of failure, over all client modules."""
+def _failures(figures: Figures) -> list[str]:
+    """Return the most frequent kinds of failure, over all client modules."""
     found = [
-        (failure["times"], task["task"], failure["outcome"], failure["kind"])
-        for protocol in score["by_protocol"].values()
-        for task in protocol["tasks"]
-        for failure in task["failures"]
+        (failure.times, task.task, failure.outcome, failure.kind)
+        for module in figures.by_protocol.values()
+        for task in module.tasks
+        for failure in task.failures
     ]
     found.sort(key=lambda failure: (-failure[0], failure[1:]))
     said = [
@@ -418,106 +455,105 @@ def _failures(score: Mapping[str, Any]) -> list[str]:
     return [f"Failures: {', '.join([*said, *more])}"] if found else []
 
 
-def _lateness(score: Mapping[str, Any]) -> list[str]:
-    if score["throughput"]:
+def _lateness(figures: Figures) -> list[str]:
+    if figures.throughput:
         return []
-    late_ms = score["lateness_p95_ms"]
+    late_ms = figures.lateness_p95_ms
     return [
-        f"Lateness (95th): user busy {_ms(late_ms['busy'])} ms, session down {_ms(late_ms['down'])} ms,"
-        f" generator {_ms(late_ms['generator'])} ms"
+        f"Lateness (95th): user busy {_ms(late_ms.busy)} ms, session down {_ms(late_ms.down)} ms,"
+        f" generator {_ms(late_ms.generator)} ms"
     ]
 
 
-def _sessions(score: Mapping[str, Any]) -> list[str]:
-    """How often sessions broke, when they did: users who came back in time are in no other figure."""
-    lost, restored = score["sessions_lost"], score["sessions_restored"]
+def _sessions(figures: Figures) -> list[str]:
+    """Return the lost sessions, if any: users who log on again in time are in no other figure."""
+    lost, restored = figures.sessions_lost, figures.sessions_restored
     return [f"Sessions: {lost} lost, {restored} restored"] if lost else []
 
 
-def _inbox(score: Mapping[str, Any]) -> list[str]:
+def _inbox(figures: Figures) -> list[str]:
     """Return how long users took to work through their Inboxes."""
-    several = len(score["by_protocol"]) > 1
+    several = len(figures.by_protocol) > 1
     return [
-        f"Inbox{f' ({name})' if several else ''}: {inbox['done']} of {inbox['processings']} times worked through;"
-        f" from when they were due 50th {_ms(inbox['p50_ms'])} ms, 95th {_ms(inbox['p95_ms'])} ms"
-        for name, protocol in score["by_protocol"].items()
-        if (inbox := protocol["inbox"]) is not None and not score["throughput"]
+        f"Inbox{f' ({name})' if several else ''}: {inbox.done} of {inbox.processings} times worked through;"
+        f" from when they were due 50th {_ms(inbox.took.p50_ms)} ms, 95th {_ms(inbox.took.p95_ms)} ms"
+        for name, module in figures.by_protocol.items()
+        if (inbox := module.inbox) is not None and not figures.throughput
     ]
 
 
-def _generator(generator: Mapping[str, Any], engines: int) -> list[str]:
-    """How we were ourselves, where that was looked at."""
-    if generator["lag_p99_ms"] is None:
+def _generator(generator: GeneratorFigures, engines: float) -> list[str]:
+    """Return the generator's health, if it was measured."""
+    if generator.lag_p99_ms is None:
         return []
     who = "Generator" if engines == 1 else f"Generator (the worst of {engines} engines)"
     parts = [
-        f"event loop {_ms(generator['lag_p50_ms'])} ms late (50th), {_ms(generator['lag_p99_ms'])} ms (99th),"
-        f" {_ms(generator['lag_max_ms'])} ms at most"
+        f"event loop {_ms(generator.lag_p50_ms)} ms late (50th), {_ms(generator.lag_p99_ms)} ms (99th),"
+        f" {_ms(generator.lag_max_ms)} ms at most"
     ]
-    if generator["cpu_share"] is not None:
-        parts.append(f"{generator['cpu_share']:.0%} of a core")
-    if generator["rss_bytes"] is not None:
-        parts.append(f"{generator['rss_bytes'] / 2**20:.0f} MiB")
+    if generator.cpu_share is not None:
+        parts.append(f"{generator.cpu_share:.0%} of a core")
+    if generator.rss_bytes is not None:
+        parts.append(f"{generator.rss_bytes / 2**20:.0f} MiB")
     return [f"{who}: {', '.join(parts)}"]
 
 
-def _machine(machine: Mapping[str, Any]) -> str:
+def _machine(machine: MachineHealth) -> str:
     parts = []
-    if machine["cpu_share"] is not None:
-        parts.append(f"{machine['cpu_share']:.0%} of {_count(machine['cores'], 'core')} taken")
-    if machine["server_here"]:
-        shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine["shares_cpus"]]
-        parts.append("the server is on it" + shares)
-    return f"Machine {machine['name']}: " + "; ".join(parts or ["nothing is known"])
+    if machine.cpu_share is not None:
+        parts.append(f"{machine.cpu_share:.0%} of {_count(machine.cores or 0, 'core')} busy")
+    if machine.server_here:
+        shares = {None: "", False: ", on other cores", True: ", on the generator's cores"}[machine.shares_cpus]
+        parts.append("the server runs on this machine" + shares)
+    return f"Machine {machine.name}: " + "; ".join(parts or ["nothing is known"])
 
 
-def _criteria(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each criterion that is on, met or missed, between blank lines; those of each task only where missed."""
+def _criteria(results: Sequence[Result]) -> list[str]:
+    """Return the criteria, met or missed, between blank lines. Those of single tasks are listed only if missed."""
     if not results:
         return []
-    told = [one for one in results if not (one["each"] and one["passed"])]
-    rows = [(one["name"], one["found"], one["wanted"], "met" if one["passed"] else "missed") for one in told]
-    each = sum(one["each"] for one in results)
+    told = [one for one in results if not (one.each and one.passed)]
+    rows = [(one.name, one.found, one.wanted, "met" if one.passed else "missed") for one in told]
+    each = sum(one.each for one in results)
     met = len(results) - len(told)
     of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} met."
     found = table([("Criterion", "Found", "Wanted", ""), *rows]) if rows else []
     return ["", *found, *([of_tasks] if each else []), ""]
 
 
-def _verdict(score: Mapping[str, Any]) -> list[str]:
-    verdict = score["verdict"]
-    advice = [f"  What may help: {score['advice']}"] if score["advice"] else []
-    words = f"Verdict: {verdict['validity']}, {passed_words(score)}"
-    standard = (score["percentile"], score["method"]) == (95, MERGED) or score["verdict"]["passed"] is None
-    note = [] if standard else ["Criteria and verdict: by the 95th percentiles of all records, whichever are shown"]
-    return [*note, words, *(f"  {reason}" for reason in verdict["reasons"]), *advice]
+def _verdict(summary: Summary) -> list[str]:
+    verdict, figures = summary.verdict, summary.figures
+    advice = [f"  What may help: {verdict.advice}"] if verdict.advice else []
+    words = f"Verdict: {verdict.validity}, {passed_words(verdict)}"
+    standard = (figures.percentile, figures.method) == (95, MERGED) or verdict.passed is None
+    note = [] if standard else ["Criteria and verdict: by the 95th percentiles of all records, not by those shown"]
+    return [*note, words, *(f"  {reason}" for reason in verdict.reasons), *advice]
 
 
-def passed_words(score: Mapping[str, Any]) -> str:
-    """Whether the criteria were met."""
-    passed = score["verdict"]["passed"]
+def passed_words(verdict: Verdict) -> str:
+    """Return the words for the result of the criteria."""
+    passed = verdict.passed
     return "criteria not judged by a slice" if passed is None else "criteria met" if passed else "criteria missed"
 
 
-def _count(number: int, noun: str) -> str:
+def _count(number: float, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _ms(time_ms: float | str | None, decimals: int = MOST_DECIMALS) -> str:
-    """In milliseconds; what is infinite is so already."""
+def _ms(time_ms: float | None, decimals: int = MOST_DECIMALS) -> str:
     if time_ms is None:
         return "-"
-    return time_ms if isinstance(time_ms, str) else rounded(time_ms, decimals)
+    return INFINITE if time_ms == math.inf else rounded(time_ms, decimals)
 
 
-def _decimals(protocol: Mapping[str, Any]) -> int:
-    """The decimals of the score that its interval supports."""
-    interval_ms = protocol.get("score_interval_ms")
-    return known_decimals(protocol["score_ms"], interval_ms) if interval_ms else MOST_DECIMALS
+def _decimals(module: ModuleFigures) -> int:
+    """Return the number of decimals of the score that its interval supports."""
+    interval_ms = module.score_interval_ms
+    return known_decimals(module.score_ms, interval_ms) if module.score_ms and interval_ms else MOST_DECIMALS
 
 
 def clock(at_s: float) -> str:
-    """h:mm:ss, with the fraction of a second only where there is one."""
+    """Return h:mm:ss, with a fraction of a second if there is one."""
     minutes, seconds = divmod(round(at_s, 6), 60)
     hours, minutes = divmod(int(minutes), 60)
     whole, _, fraction = f"{seconds:.6f}".rstrip("0").partition(".")

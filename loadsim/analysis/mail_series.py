@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from loadsim.analysis.aggregate import compact
 from loadsim.analysis.delivery import journeys
 from loadsim.analysis.exact_percentiles import selected
+from loadsim.analysis.time_series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.model.message_tag import NEW_MAIL
-from loadsim.report.time_series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
@@ -69,7 +69,7 @@ def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> Ma
         seen_us = came_us[mail.arrived_us != NEVER]
         accepted += bins.count(mail.accepted_us)
         arrived += bins.count(seen_us)
-        known_us = np.sort(mail.accepted_us[~mail.unwatched])  # of the others nobody knows when they ceased to be
+        known_us = np.sort(mail.accepted_us[~mail.unwatched])  # the end of the others is unknown
         under_way += np.searchsorted(known_us, ends_us) - np.searchsorted(np.sort(seen_us), ends_us)
         inside, new = in_window(mail.accepted_us, window_s), mail.letter == ord(NEW_MAIL)
         copies += [

@@ -26,7 +26,7 @@ from loadsim.timinglog.records import FAILURES, NEVER, OUTCOME, SPANS
 Floats = NDArray[np.float64]
 
 WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400)
-"""How long a bin may be."""
+"""The allowed lengths of a bin."""
 
 MOST_BINS = 60
 
@@ -53,7 +53,7 @@ class Bins:
 
     @property
     def lengths_s(self) -> Floats:
-        """How long each is."""
+        """The length of each bin."""
         lengths_s: Floats = np.minimum(self.width_s, self.end_s - self.starts_s)
         return lengths_s
 
@@ -69,12 +69,12 @@ class Bins:
         return np.where(in_window(instants_us, (self.begin_s, self.end_s)), bins, -1)
 
     def count(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many of the instants lie in each."""
+        """Return the number of instants in each bin."""
         found = self.of(instants_us)
         return np.bincount(found[found >= 0], minlength=len(self))
 
     def rate_per_s(self, instants_us: NDArray[np.int64]) -> Floats:
-        """The same per second."""
+        """Return the number of instants per second in each bin."""
         rates: Floats = self.count(instants_us) / self.lengths_s
         return rates
 
@@ -88,12 +88,12 @@ class Bins:
 
 
 def each_of(groups: int, percents: Sequence[int | Fraction]) -> list[tuple[int, int | Fraction]]:
-    """The same percentiles of each group: of all groups the first, then of all of them the next."""
+    """Return the same percentiles for each group: the first one of all groups, then the next."""
     return [(group, percent) for percent in percents for group in range(groups)]
 
 
 def by_group(found: Floats, groups: int) -> list[Floats]:
-    """What was found of `each_of`: an array for each percentile."""
+    """Return the results for `each_of`: an array for each percentile."""
     return list(found.reshape(-1, groups)) if groups else []
 
 
@@ -170,7 +170,7 @@ def task_series(
 
 
 class _Hits:
-    """What the tasks of a log took that succeeded, in groups: those of a task in each bin, and in the window.
+    """The times of the successful tasks of a log, in groups: each task in each bin, and in the window.
 
     `names` are of protocol and task, of all that come together or might; `times`: how many hits each has, `in_window`
     how many of them were due there; `windows` are the groups that have these.

@@ -1,4 +1,4 @@
-"""How engines and machines were, as series over time."""
+"""Health of engines and machines as series over time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.report.time_series import Bins, Floats
+from loadsim.analysis.time_series import Bins, Floats
 from loadsim.timinglog.reader import TimingLog
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """How an engine was: its event loop's lag (ms), its share of a core, its memory (bytes)."""
+    """Health of an engine: its event loop's lag (ms), its share of a core, its memory (bytes)."""
 
     name: str
     lag_p99_ms: Floats
@@ -41,7 +41,7 @@ def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
 
 
 def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """By machine, the share of all its cores that was taken by whomever."""
+    """Return the busy share of all cores of each machine."""
     found = {}
     for name, samples in _samples(log, "core_shares").items():
         found[name.rpartition(".")[0]] = _mean(bins, samples, "cpu_share")
