@@ -19,7 +19,7 @@ def document(found: Found) -> str:
         ("Four clients and one machine: the same load", "cluster", _same),
         ("Start, clocks and control traffic of the same run", "cluster", _in_step),
         ("34 small clients on one machine", "cluster_many", _many),
-        ("Lag of a client's engine, with Dask beside it and without", "cluster_lag", _lag),
+        ("Lag of a client's engine, with Dask and without", "cluster_lag", _lag),
         ("Logs brought to the station", "cluster_pull", _pull),
         ("Bytes in the logs", "cluster_log_bytes", _log_bytes),
     ):
