@@ -1,13 +1,11 @@
-# run: see loadsim work, on a mail server that is started for it.  test: everything that proves it.  check: style, types, layers.
-# lock: renew requirements/ from pyproject.toml.  audit: look up known weaknesses of the locked packages (needs pypi.org).
-# hostile: run each fault of a mail server by itself, and write the tables of docs/explanation/reliability.md.
-# fuzz: random input to all readers, for SECONDS on all cores (SEED says which).  nightly: an hour of it, audit, benches.
-# bench: what loadsim costs on this machine; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path.
+# `make help` lists the targets: each line that has a `##` behind its target.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 SECONDS ?= 60
 SEED ?= 1
+SITE ?= site
+PORT ?= 8000
 
 # Tests of what loadsim uses of its dependencies: these also run with the oldest and the newest versions allowed.
 VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.py export.py live.py machine.py metrics.py \
@@ -15,23 +13,27 @@ VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.p
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: run test test-suite test-oldest test-newest check format hostile fuzz nightly bench lock audit clean-venv
+.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers docs docs-serve architecture format \
+  hostile fuzz nightly bench lock audit clean-venv
 
-run: $(VENV)/.installed
+help: ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: $(VENV)/.installed ## simulate 36 users for one compressed day on a server started for it, and print the score
 	$(BIN)/loadsim run quickstart
 
-# With two processes at least, 60 s of fuzzing are two minutes or more.
-test: test-suite test-oldest test-newest fuzz
+# With two processes at least, 60 s of fuzzing take two minutes or more.
+test: test-suite test-oldest test-newest fuzz ## run everything: the tests, also with the oldest and newest dependencies, and the fuzzer
 
-test-suite: $(VENV)/.installed-dev
+test-suite: $(VENV)/.installed-dev ## run the tests; as root on Debian, install Dovecot and Postfix for them first
 	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-test-oldest: $(VENV)-oldest/.installed
+test-oldest: $(VENV)-oldest/.installed ## run the tests of dependencies with the oldest versions allowed
 	$(VENV)-oldest/bin/python -m pytest -q -n 3 --dist loadfile $(VERSION_TESTS)
 
-# What is newest changes by the day; where it is what the lock names, the whole suite has just run with it.
-test-newest: $(VENV)/.installed-dev
+# If the newest versions are the locked ones, the test suite has just run with them.
+test-newest: $(VENV)/.installed-dev ## run the tests of dependencies with the newest versions allowed
 	@$(COMPILE) --upgrade --extra dev --output-file $(VENV)/newest.txt
 	@if cmp -s $(VENV)/newest.txt requirements/dev.txt; then echo "the lock has the newest version of every dependency"; else \
 	  set -e; $(PYTHON) -m venv $(VENV)-newest; \
@@ -39,39 +41,54 @@ test-newest: $(VENV)/.installed-dev
 	  $(BIN)/uv pip install --quiet --python $(VENV)-newest/bin/python --no-deps --no-build-isolation -e .; \
 	  $(VENV)-newest/bin/python -m pytest -q -n 3 --dist loadfile $(VERSION_TESTS); fi
 
-check: $(VENV)/.installed-dev
+check: check-style check-types check-layers docs ## check style, types, layers and the documentation's links
+
+check-style: $(VENV)/.installed-dev ## ruff
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+check-types: $(VENV)/.installed-dev ## mypy --strict
 	$(BIN)/mypy
+
+check-layers: $(VENV)/.installed-dev ## import-linter
 	$(BIN)/lint-imports
 
-format: $(VENV)/.installed-dev
+docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broken link or a page without entry fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
+
+docs-serve: docs ## show the built documentation at http://127.0.0.1:PORT (8000)
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)
+
+architecture: $(VENV)/.installed-dev ## draw docs/explanation/architecture.svg from the imports
+	$(BIN)/python tools/draw_architecture.py
+
+format: $(VENV)/.installed-dev ## format the code, and correct what ruff can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-hostile: $(VENV)/.installed-dev
+hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write the tables of docs/explanation/reliability.md
 	PYTHONPATH=tests $(BIN)/python -m hostile --write
 
-fuzz: $(VENV)/.installed-dev
+fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) on all cores; SEED (1) repeats a run
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
-nightly: audit bench
+nightly: audit bench ## audit, bench and an hour of fuzzing
 	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)
 
-bench: $(VENV)/.installed-dev
+bench: $(VENV)/.installed-dev ## measure loadsim's cost here; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path
 	$(BIN)/python -m bench $(BENCH)
 
-lock: $(VENV)/.installed-dev
+lock: $(VENV)/.installed-dev ## renew requirements/ from pyproject.toml
 	$(COMPILE) --upgrade --extra dev --output-file requirements/dev.txt
 	$(COMPILE) --upgrade --extra test --resolution lowest-direct --output-file requirements/oldest.txt
 
-audit: $(VENV)/.installed-dev
+audit: $(VENV)/.installed-dev ## look up known weaknesses of the locked packages; needs pypi.org
 	$(BIN)/uv tool run pip-audit --disable-pip --require-hashes --requirement requirements/dev.txt
 
-clean-venv:
+clean-venv: ## remove the virtual environments
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest
 
-# Debian keeps venv in a package of its own; as root we can get it, anybody else is told what to install.
+# Debian packages venv separately: root gets it installed, others an error that names the package.
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("loadsim needs Python 3.11 or later" if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \

@@ -15,81 +15,118 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 EXCEPTIONS = Path(__file__).with_name("prose-exceptions.txt")
 PLACES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "loadsim")
 
 OPENINGS = re.compile(r"(What|How|Whether|Who|Whose|Whom|That|The same|So many|Of which|Nor|For whoever)\b")
-WORDS = re.compile(
-    r"\b(whoever|whomever|whatever|whichever|nobody|shall|anew|at last|by way of|what bec[ao]mes? of"
+PHRASES = (
+    r"whoever|whomever|whatever|whichever|nobody|shall|anew|at last|by way of|what bec[ao]mes? of"
     r"|so manieth|every so many|that there (?:is|are) not|it be|beside|come to (?:be|the same)"
-    r"|he|his|him|himself)\b",
-    re.IGNORECASE,
+    r"|he|his|him|himself"
 )
-CODE = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`", re.DOTALL)
-INDENTED = re.compile(r"(?m)^(?: {4}|\t).*$")
+WORDS = re.compile(rf"\b(?:{PHRASES})\b".replace(" ", r"[\s#]+"), re.IGNORECASE)
+
+FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+NO_PROSE = re.compile(r"``[^\n]+?``|`[^`]*`|<!--.*?-->|(?<=\])\([^)\s]*\)|\w+://\S+", re.DOTALL)
+SENTENCE = re.compile(r"""[^.!?:|\n](?:[^.!?:|\n]|\n(?!\n)|[.!?:](?![\s*)"]))*""")
+ITEM = re.compile(r"\s*(?:[-*+]|\d+\.)\s")
+VALUE = re.compile(r"\{[^{}]*\}")  # of an f-string
+NOTHING = re.compile(r"(?!)")
+STRINGS = (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))  # the latter from Python 3.12 on
 
 
-def prose_of(path: Path) -> Iterator[tuple[int, str, bool]]:
-    """Yield the texts of a file: line, text, and if it is a docstring."""
-    source = path.read_text(encoding="utf-8")
-    if path.suffix != ".py":
-        blank = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), source)
-        blank = INDENTED.sub(
-            lambda code: "" if code[0].strip() and code[0].lstrip()[0] not in "-*|" else code[0], blank
-        )
-        yield from ((number, line, False) for number, line in enumerate(blank.splitlines(), 1))
-        return
-    openings = set()
-    for node in ast.walk(ast.parse(source)):
-        body = getattr(node, "body", None)
-        for item in body if isinstance(body, list) else ():  # docstrings, and those of attributes
-            if (
-                isinstance(item, ast.Expr)
-                and isinstance(item.value, ast.Constant)
-                and isinstance(item.value.value, str)
-            ):
-                openings.add((item.lineno, item.col_offset))
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of prose: its number, the text as it stands, the text without code, and if a docstring opens with it."""
+
+    number: int
+    shown: str
+    prose: str
+    opening: bool = False
+
+
+def without(pattern: re.Pattern[str], text: str) -> str:
+    """Return the text with spaces in place of all matches; lines stay lines."""
+    return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def markdown(source: str) -> Iterator[Line]:
+    """Yield the lines of a page; code, addresses and comments are blank."""
+    prose = without(NO_PROSE, without(FENCED, source)).splitlines()
+    listed = code = False
+    blank = True  # the line before
+    for number, (shown, line) in enumerate(zip(source.splitlines(), prose, strict=True), 1):
+        if shown.strip() and not shown.startswith((" ", "\t")):
+            listed, code = bool(ITEM.match(shown)), False
+        elif shown.startswith(("    ", "\t")) and not listed and blank:
+            code = True
+        blank = not shown.strip() or code
+        yield Line(number, shown, "" if code else line)
+
+
+def python(source: str) -> Iterator[Line]:
+    """Yield the lines of docstrings, comments, and strings of more than one word."""
+    openings = {
+        (item.lineno, item.col_offset)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(body := getattr(node, "body", None), list)
+        for item in body
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
+    }
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT):
-            first = token.start in openings
-            text = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), token.string)
-            if token.type == tokenize.STRING and not first and " " not in text.strip():
-                continue
-            for after, line in enumerate(text.splitlines()):
-                yield token.start[0] + after, line, first and not after
+        documents = token.start in openings
+        if token.type == tokenize.COMMENT or documents or (token.type in STRINGS and " " in token.string.strip()):
+            values = VALUE if token.string[:2].lower().strip("r").startswith("f") else NOTHING
+            prose = without(NO_PROSE, without(values, token.string)).splitlines()
+            for after, (shown, line) in enumerate(zip(token.string.splitlines(), prose, strict=True)):
+                yield Line(token.start[0] + after, shown, line, documents and not after)
+
+
+def lines_of(path: Path) -> list[Line]:
+    """Return the prose of a file."""
+    source = path.read_text(encoding="utf-8")
+    return list(python(source) if path.suffix == ".py" else markdown(source))
 
 
 def findings(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield what is wrong in a file: line, rule, text."""
-    for number, line, docstring in prose_of(path):
-        if docstring and (opening := OPENINGS.match(line.lstrip("rbfu").strip('"'))):
-            yield number, f"a docstring opens with {opening[0]!r}", line.strip()
-        for word in WORDS.finditer(line):
-            yield number, repr(word[0]), line.strip()
+    """Yield what is wrong in a file: line, rule, text. A phrase may go over the end of a line."""
+    lines = lines_of(path)
+    text, starts = "", []
+    for line in lines:
+        starts.append(len(text))
+        text += f"{line.prose}\n"
+        if line.opening and (opening := OPENINGS.match(line.prose.lstrip("rbfuRBFU").strip('"'))):
+            yield line.number, f"a docstring opens with {opening[0]!r}", line.shown.strip()
+    for word in WORDS.finditer(text):
+        line = lines[sum(start <= word.start() for start in starts) - 1]
+        yield line.number, repr(re.sub(r"[\s#]+", " ", word[0])), line.shown.strip()
 
 
 def long_sentences(path: Path, most: int) -> Iterator[tuple[int, str, str]]:
-    """Yield sentences of more words than that."""
-    lines = list(prose_of(path))
+    """Yield sentences of more words than that; items, headings, cells and docstrings end one."""
     text, starts = "", []
-    for number, line, _ in lines:
-        starts.append((len(text), number))
-        text += line.strip().strip('"#') + ("\n\n" if not line.strip() or line.rstrip().endswith('"""') else "\n")
-    for sentence in re.finditer(r"[^.!?:|\n](?:[^.!?:|\n]|\n(?!\n)|[.!?:](?!\s))*", text):
+    for line in lines_of(path):
+        bare = line.prose.strip().strip('"#')
+        if line.opening or ITEM.match(line.prose) or line.prose.startswith("#"):
+            text += "\n\n"
+        starts.append((len(text), line.number))
+        text += bare + ("\n\n" if not bare or line.prose.rstrip().endswith('"""') else "\n")
+    for sentence in SENTENCE.finditer(text):
         if len(sentence[0].split()) > most:
             number = max(line for begin, line in starts if begin <= sentence.start())
             yield number, f"{len(sentence[0].split())} words", " ".join(sentence[0].split())
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Check the files, and print what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--long", type=int, metavar="WORDS")
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / place for place in PLACES])
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     files = [
         file
         for path in asked.paths
@@ -99,7 +136,8 @@ def main() -> int:
     allowed = set(EXCEPTIONS.read_text(encoding="utf-8").splitlines()) if EXCEPTIONS.exists() else set()
     wrong = 0
     for file in files:
-        name = file.resolve().relative_to(ROOT)
+        path = file.resolve()
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
         for number, rule, text in long_sentences(file, asked.long) if asked.long else findings(file):
             if f"{name}: {text}" not in allowed:
                 print(f"{name}:{number}: {rule}: {text}")

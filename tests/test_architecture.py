@@ -1,0 +1,51 @@
+"""The page on the architecture: its picture is that of the imports, and the functions that it names exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+STOPS = re.findall(r"^\| \d+ \| `(\S+\.py)` `(\S+)` \|", PAGE, re.MULTILINE)
+
+
+def test_the_picture_shows_the_imports() -> None:
+    """The committed picture is what `make architecture` draws."""
+    pytest.importorskip("grimp")
+    spec = importlib.util.spec_from_file_location("draw_architecture", ROOT / "tools" / "draw_architecture.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PICTURE.read_text() == module.picture(), "make architecture draws it again"
+
+
+def test_a_task_has_at_most_15_stops() -> None:
+    """They are numbered, and each names a file and a function."""
+    assert [int(number) for number in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)] == [*range(1, len(STOPS) + 1)]
+    assert 10 <= len(STOPS) <= 15
+
+
+@pytest.mark.parametrize(("file", "name"), STOPS)
+def test_each_stop_exists(file: str, name: str) -> None:
+    """The file defines the function, or the class has the method."""
+    body: list[ast.stmt] = ast.parse((ROOT / "loadsim" / file).read_text()).body
+    for part in name.split("."):
+        found = [
+            node
+            for node in body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == part
+        ]
+        assert found, f"{file}: no {part}"
+        body = found[0].body
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", PAGE))))
+def test_each_path_exists(path: str) -> None:
+    """A path on the page is one of the repository, or of the package."""
+    assert (ROOT / path).exists() or (ROOT / "loadsim" / path).exists()

@@ -1,0 +1,45 @@
+"""What a newcomer's tools read: make's targets, the editor's settings, the hooks before a commit, the site's pages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def prerequisites(target: str) -> list[str]:
+    """Return the phony targets that a target of the Makefile runs first."""
+    line = re.search(rf"^{target}:([^#\n]*)", MAKEFILE, re.MULTILINE)
+    assert line, f"no target {target}"
+    return [name for name in line[1].split() if not name.startswith("$")]
+
+
+def test_help_lists_every_target() -> None:
+    """Each phony target has its line, in one terminal's width for most."""
+    phony = re.search(r"^\.PHONY:((?:.*\\\n)*.*)$", MAKEFILE, re.MULTILINE)
+    assert phony
+    targets = set(phony[1].replace("\\", " ").split())
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {line.split()[0] for line in shown.splitlines()} == targets
+    assert all(len(line.split()) > 1 and len(line) <= 120 for line in shown.splitlines())
+
+
+def test_hooks_before_a_commit_are_those_of_make_check() -> None:
+    """Each hook calls one target of `make check`, and each of these has its hook."""
+    configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    called = {hook["entry"] for repository in configuration["repos"] for hook in repository["hooks"]}
+    assert called == {f"make {target}" for target in prerequisites("check")}
+
+
+@pytest.mark.parametrize("folder", ["", "how-to", "reference", "explanation"])
+def test_the_site_has_an_entry_for_every_page(folder: str) -> None:
+    """mkdocs.yml names the pages of docs; its hook adds those of docs/decisions."""
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs" / folder).glob("*.md")}
+    named = set(re.findall(r": (\S+\.md)\b", (ROOT / "mkdocs.yml").read_text()))
+    assert pages <= named

@@ -1,0 +1,138 @@
+"""The checker of prose: it finds what CONTRIBUTING.md rules out, and takes no code for prose."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def checker() -> ModuleType:
+    """Load tools/check_prose.py, which is no package's."""
+    spec = importlib.util.spec_from_file_location("check_prose", ROOT / "tools" / "check_prose.py")
+    assert spec
+    assert spec.loader
+    module = sys.modules["check_prose"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def found(checker: ModuleType, path: Path, text: str) -> list[tuple[int, str]]:
+    """Return the lines and rules of what is found in a file of this text."""
+    path.write_text(dedent(text).lstrip("\n"))
+    return [(number, rule) for number, rule, _ in checker.findings(path)]
+
+
+@pytest.mark.parametrize("opening", ["What", "How", "Whether", "Who", "That", "The same", "So many", "Nor"])
+def test_openings_of_docstrings(checker: ModuleType, tmp_path: Path, opening: str) -> None:
+    """Modules, functions and attributes are read; a sentence further on may begin like that."""
+    text = f'''
+        """{opening} a module has."""
+
+        def one():
+            r"""{opening} a function does."""
+
+        x = 1
+        """{opening} it means."""
+
+        def two():
+            """Return it. {opening} this is, is said elsewhere."""
+
+        def three():
+            """Hownot, Thatcher and Whose1 are names."""
+    '''
+    rule = f"a docstring opens with {opening!r}"
+    assert found(checker, tmp_path / "module.py", text) == [(1, rule), (4, rule), (7, rule)]
+
+
+def test_words_in_comments_messages_and_docstrings(checker: ModuleType, tmp_path: Path) -> None:
+    """Each is found at its line; names, single words and code are no prose."""
+    text = '''
+        """Return it.
+
+        Whoever asks gets it; `whoever` is code, and so is ``his own``.
+        """
+        his = {"him": 1}  # nobody reads this
+        raise ValueError(f"{his}: nobody knows it, see https://example.org/anew")
+        raise ValueError("expected a name, found whatever it is")
+    '''
+    assert found(checker, tmp_path / "module.py", text) == [
+        (3, "'Whoever'"),
+        (5, "'nobody'"),
+        (6, "'nobody'"),
+        (7, "'whatever'"),
+    ]
+
+
+def test_a_phrase_may_be_broken(checker: ModuleType, tmp_path: Path) -> None:
+    """At the end of a line, in a page and in two comments."""
+    assert found(checker, tmp_path / "page.md", "They arrive at\nlast.\n") == [(1, "'at last'")]
+    assert found(checker, tmp_path / "module.py", "# it goes by\n# way of a file\n") == [(1, "'by way of'")]
+
+
+def test_pages_have_code(checker: ModuleType, tmp_path: Path) -> None:
+    """Fences, indented blocks, code spans, comments and addresses are left out; lists and tables are not."""
+    text = """
+        # Of whichever
+
+        ```sh
+        nobody
+        ```
+
+            nobody
+
+            whoever
+
+        Text `of his` and [a link](beside.md#anew), <!-- nobody
+        whatever --> and
+            whatever continues a paragraph.
+
+        - an item
+
+            of whoever, which goes on here
+
+        | a | `him` |
+        |---|---|
+        | he | b |
+    """
+    assert found(checker, tmp_path / "page.md", text) == [
+        (1, "'whichever'"),
+        (13, "'whatever'"),
+        (17, "'whoever'"),
+        (21, "'he'"),
+    ]
+
+
+def test_long_sentences(checker: ModuleType, tmp_path: Path) -> None:
+    """Items, headings, table cells and docstrings end a sentence, numbers like 1.5 do not."""
+    page = tmp_path / "page.md"
+    page.write_text("# One two three\nfour five 1.5\nsix seven.\n- one two\n- three four\n\n| one two | three four |\n")
+    assert [(number, rule) for number, rule, _ in checker.long_sentences(page, 4)] == [(1, "8 words")]
+
+
+def test_exit_status_and_exceptions(
+    checker: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 and the findings, or 0 if all of them are allowed."""
+    page, exceptions = tmp_path / "page.md", tmp_path / "exceptions.txt"
+    page.write_text("Nobody knows `it`.\n")
+    monkeypatch.setattr(checker, "EXCEPTIONS", exceptions)
+    assert checker.main([str(page)]) == 1
+    assert capsys.readouterr().out == f"{page}:1: 'Nobody': Nobody knows `it`.\n"
+    exceptions.write_text(f"{page}: Nobody knows `it`.\n")
+    assert checker.main([str(tmp_path)]) == 0
+    assert checker.main(["--long", "2", str(page)]) == 0
+    assert not capsys.readouterr().out
+
+
+def test_few_exceptions() -> None:
+    """They fit on a screen."""
+    exceptions = ROOT / "tools" / "prose-exceptions.txt"
+    assert not exceptions.exists() or len(exceptions.read_text().splitlines()) <= 24
