@@ -1,4 +1,4 @@
-"""What was measured of clusters as Markdown, for docs/explanation/clusters.md."""
+"""Measurements of clusters as Markdown, for docs/explanation/clusters.md."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from bench.table import table
 Found = Mapping[str, Any]
 Row = Mapping[str, Any]
 
+PROCESSES = {"machine": "worker", "station": "controller"}
+"""Names of processes, where the measurements have an older one."""
+
 
 def document(found: Found) -> str:
-    """All tables; those that were not measured are left out."""
+    """Return all tables that were measured."""
     machine = found["machine"]
     pieces = [f"{machine['cpu']}, {machine['cpus']} CPUs, Linux {machine['kernel']}, Python {machine['python']}."]
     for title, name, shown in (
         ("Four clients and one machine: the same load", "cluster", _same),
         ("Start, clocks and control traffic of the same run", "cluster", _in_step),
         ("34 small clients on one machine", "cluster_many", _many),
-        ("Lag of a client's engine, with Dask beside it and without", "cluster_lag", _lag),
-        ("Logs brought to the station", "cluster_pull", _pull),
-        ("Bytes in the logs", "cluster_log_bytes", _log_bytes),
+        ("Lag of a client's engine, with Dask and without", "cluster_lag", _lag),
+        ("Fetching logs", "cluster_pull", _pull),
+        ("Log sizes", "cluster_log_bytes", _log_bytes),
     ):
         if found.get(name):
             load = f", at a load average of {found['loads'][name]:.1f}" if name in found["loads"] else ""
@@ -41,8 +44,8 @@ def _same(row: Row) -> str:
         ["new messages: sender, id", f"{same['new_mail']:,}"],
         ["their recipients", f"{same['new_mail_recipients']:,}"],
         ["new messages in Sent Items, by doveadm: kind, digest of the body, To", f"{same['sent_items']:,}"],
-        ["answers that both runs came to: sender, id, recipients", both.format(**same["answers"])],
-        ["messages with which both runs did something: user, id, what", both.format(**same["fates"])],
+        ["replies and forwards in both runs: sender, id, recipients", both.format(**same["answers"])],
+        ["messages that users processed in both runs: user, id, action", both.format(**same["fates"])],
         ["**differences**", "; ".join(differences) or "none"],
     ]
     return table(["compared", f"{row['users']:,} users, {row['work_s']} s of a day of {row['day']}"], body)
@@ -51,18 +54,21 @@ def _same(row: Row) -> str:
 def _in_step(row: Row) -> str:
     clocks, control, gap = row["clocks"], row["control"], row["snapshots"]["gap_s"]
     body = [
-        ["start skew of the four clients as they were told, true", f"{clocks['skew_ms']:.3f} ms"],
-        ["... of their engines as they began, true", f"{clocks['begun_skew_ms']:.3f} ms"],
+        ["true skew of the start instants sent to the four clients", f"{clocks['skew_ms']:.3f} ms"],
+        ["true skew of their engines' starts", f"{clocks['begun_skew_ms']:.3f} ms"],
         [
-            "start, as each of them is said to be late",
+            "start delay of each client, as reported",
             ", ".join(f"{ms:+.2f}" for ms in row["claimed_start_late_ms"]) + " ms",
         ],
-        ["... give or take", ", ".join(f"{ms:.2f}" for ms in row["claimed_start_error_ms"]) + " ms"],
-        ["station's clock, wrong by (median, most)", _spread(clocks["wrong_ms"])],
-        ["... claimed to be wrong by at most", _spread(clocks["claimed_ms"])],
-        ["... readings, and those more wrong than claimed", f"{clocks['readings']}, {clocks['beyond_claim']}"],
-        ["a client to the station", _rate(control, "to")],
-        ["the station to a client", _rate(control, "from")],
+        ["... reported uncertainty", ", ".join(f"{ms:.2f}" for ms in row["claimed_start_error_ms"]) + " ms"],
+        ["true error of the controller's estimated clock (median, most)", _spread(clocks["wrong_ms"])],
+        ["... reported error bound", _spread(clocks["claimed_ms"])],
+        [
+            "... readings, and those with a larger error than reported",
+            f"{clocks['readings']}, {clocks['beyond_claim']}",
+        ],
+        ["a client to the controller", _rate(control, "to")],
+        ["the controller to a client", _rate(control, "from")],
         ["time between snapshots of all (least, median, most)", f"{gap['least']}, {gap['median']}, {gap['most']} s"],
         ["verdict, exit status", f"{row['verdict']}, {row['status']}"],
     ]
@@ -84,31 +90,31 @@ def _many(row: Row) -> str:
     body = [
         ["clients, engines, users", f"{clients}, {row['engines']}, {row['users']}"],
         [
-            "every user in the log of one engine, which lived to its end",
+            "every user in the log of exactly one engine with an end",
             "yes" if row["users_in_logs_once"] else "**no**",
         ],
-        ["engines that lived to their end", f"{row['ended']}"],
+        ["engines that survived to the end", f"{row['ended']}"],
         ["lost users; files left at clients", f"{row['lost_users']}; {row['files_left_at_clients']}"],
-        ["all clients have joined after (CPU)", f"{row['join_s']} s ({row['join_cpu_s']} s)"],
+        ["time until all clients have joined (CPU time)", f"{row['join_s']} s ({row['join_cpu_s']} s)"],
         [
             "from the run's command to the log-on; to the common start",
             f"{row['until_log_on_s']} s; {row['until_work_s']} s",
         ],
-        ["from the end of the work to the answer", f"{row['after_work_s']} s"],
+        ["from the end of the work to the summary", f"{row['after_work_s']} s"],
         ["verdict, exit status", f"{row['verdict']}, {row['status']}"],
-        ["latest start, as claimed, give or take at most", f"{row['start_late_ms']} ms, {row['start_error_ms']} ms"],
-        ["a client to the station", _rate(control, "to")],
-        ["the station to a client", _rate(control, "from")],
-        ["all clients: into the station, out of it", f"{up / 1024:,.0f} KiB/s, {down / 1024:,.0f} KiB/s"],
+        ["latest start as reported, largest uncertainty", f"{row['start_late_ms']} ms, {row['start_error_ms']} ms"],
+        ["a client to the controller", _rate(control, "to")],
+        ["the controller to a client", _rate(control, "from")],
+        ["all clients together: to the controller, from it", f"{up / 1024:,.0f} KiB/s, {down / 1024:,.0f} KiB/s"],
     ]
     of_kinds = [
-        [kind, f"{one['processes']}", f"{one['memory_mib']:.0f} MiB", f"{one['cpu_share']:.1%}"]
+        [PROCESSES.get(kind, kind), f"{one['processes']}", f"{one['memory_mib']:.0f} MiB", f"{one['cpu_share']:.1%}"]
         for kind, one in row["processes"].items()
     ]
     return (
         table(["what", "measured"], body)
         + "\n\n"
-        + table(["process", "how many", "memory of all", "of a core, at work"], of_kinds)
+        + table(["process", "number", "total memory", "share of a core, at work"], of_kinds)
     )
 
 
@@ -133,7 +139,7 @@ def _lag(row: Row) -> str:
 
 def _pull(rows: Sequence[Row]) -> str:
     body = [[f"{row['clients']}", f"{row['mib']:,} MiB", f"{row['mib_per_s']:.0f} MiB/s"] for row in rows]
-    return table(["clients at once", "together", "rate"], body)
+    return table(["clients at once", "data", "rate"], body)
 
 
 def _log_bytes(rows: Sequence[Row]) -> str:

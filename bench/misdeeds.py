@@ -251,7 +251,7 @@ CRIMES: Sequence[Crime] = (
 
 
 ACCEPTED: Mapping[str, str] = {
-    "stall, 5 s": "nobody waits more than 5 s longer, as `response_p95_ms` allows",
+    "stall, 5 s": "no user waits more than 5 s longer, as `response_p95_ms` allows",
     "48 % of LOAD ATTACHMENT refused": "the task is not scored, and fewer than 1 % of all tasks fail",
 }
 """Crimes that pass, by their titles, and why they may."""
