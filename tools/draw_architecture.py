@@ -3,7 +3,7 @@
     python tools/draw_architecture.py
 
 The rows are the layers of pyproject.toml. An arrow leads from a package to one that it imports. Arrows are left out
-where others lead to the same package indirectly. Modules beside the packages (errors, for one) are left out, too.
+where others lead to the same package indirectly. Single modules, such as `errors`, are left out, too.
 """
 
 from __future__ import annotations
