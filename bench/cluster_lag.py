@@ -31,7 +31,8 @@ from loadsim.analysis.student import one_critical_t
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
-from loadsim.model.scenario import CANONICAL, STRESS, load_scenario
+from loadsim.model.scenario import load_scenario
+from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.workload import Workload
 from loadsim.model.yaml_reader import known
 from loadsim.provisioning.export import postfix_aliases

@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.processes import LONGEST_S
-from loadsim.analysis.score import DEFAULT_WEIGHTS, score_protocols
+from loadsim.analysis.score import score_protocols
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
+from loadsim.model.profile import load_weights
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs, truncate
 from loadsim.timinglog.reader import TimingLog, read_log, write_log
@@ -110,7 +111,7 @@ def _score(directory: Path) -> dict[str, list[int]]:
 
 def _figures_us(log: TimingLog) -> dict[str, list[int]]:
     """The percentiles of each task, as they were measured: in whole microseconds."""
-    (imap,) = score_protocols(log, DEFAULT_WEIGHTS, WINDOW_S)
+    (imap,) = score_protocols(log, load_weights(), WINDOW_S)
     return {
         task.task: [round(1000 * time_ms) for time_ms in (task.service.p50_ms, task.service.p95_ms) if time_ms]
         for task in imap.tasks

@@ -14,8 +14,7 @@ from functools import partial
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.protocols.fake_mail import Mail
-from loadsim.protocols.in_memory import InMemoryDriver, Post
+from loadsim.protocols.in_memory import InMemoryDriver, Mail, Post
 
 BEGIN_S = 100.0
 """When a crime with a length begins."""

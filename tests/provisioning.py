@@ -21,7 +21,7 @@ from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.sessions import IgnoringObserver
+from loadsim.provisioning.sessions import NullObserver
 from loadsim.servers.running import RunningServer
 
 USERS = 3
@@ -227,7 +227,7 @@ class Mortal:
 
 async def with_steps(lab: Lab, account: Account, steps: int, work: Callable[[Account, Any], Any]) -> bool:
     """Do the work on a real session until it has taken so many steps; whether it came to its end."""
-    mailbox = open_driver("imap", lab.services).session(account, IgnoringObserver()).mailbox
+    mailbox = open_driver("imap", lab.services).session(account, NullObserver()).mailbox
     await mailbox.log_on()
     try:
         await work(account, Mortal(mailbox, steps))

@@ -16,10 +16,10 @@ import pytest
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
 from loadsim.model.ports import (
+    ALL_TASKS,
     CALENDAR,
     DELETED_ITEMS,
     INBOX,
-    SUPPORT,
     Account,
     Driver,
     Endpoint,
@@ -193,10 +193,10 @@ async def logged_on(services: Services, account: Account) -> AsyncIterator[tuple
 
 
 def test_it_is_a_client_module(services: Services) -> None:
-    """It has the name of its entry point and supports whatever a task may need."""
+    """It has the name of its entry point and supports all tasks."""
     module = open_driver(services)
     assert isinstance(module, Driver)
-    assert (module.name, module.supports) == ("aioimaplib", SUPPORT)
+    assert (module.name, module.supported_tasks) == ("aioimaplib", ALL_TASKS)
 
 
 def test_no_mail_and_no_password_is_logged(

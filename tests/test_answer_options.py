@@ -18,7 +18,7 @@ from loadsim.cli.log import read_weights
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.population import group_index
 from loadsim.model.scenario import load_scenario
-from loadsim.report.summary_text import ordinal
+from loadsim.report.summary_text import answer_text, ordinal
 from loadsim.timinglog.groups import Groups
 
 
@@ -143,9 +143,9 @@ def test_the_mean_of_clients_is_lslogs_other_way(tmp_path: Path, capsys: pytest.
     # c1's SENDs were answered after 38 and 50 ms, c2's after 40 ms and never: 38 and 40 at the median.
     assert (tasks["SEND"]["response_p50_ms"], tasks["SEND"]["response_p95_ms"]) == (39, "inf")
     said = "Percentiles: the mean of each client machine's, which is no percentile of all records\n"
-    assert said in summarise([directory], method="mean-of-clients").text
+    assert said in answer_text(summarise([directory], method="mean-of-clients"))
     merged = summarise([directory])
-    assert said not in merged.text
+    assert said not in answer_text(merged)
     assert (merged.score["method"], times_of(merged.score, "p95_ms")["READ"]) == ("merged", 190)
 
 
@@ -230,7 +230,7 @@ def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[st
         for table in found["tables"]
     ]
     assert tables == BY_HAND[by]
-    text = summarise([log], by=by).text
+    text = answer_text(summarise([log], by=by))
     for value, module, tasks in BY_HAND[by]:
         title = f"\n{by.capitalize()} {value}" + ("" if by == "module" else f", client module {module}") + "\n"
         table = text.partition(title)[2].partition("\n\n")[0].splitlines()

@@ -271,9 +271,9 @@ def test_wrong_tables_of_accounts(capsys: Capture, table: str, says: str) -> Non
 
 
 def test_an_embedded_server_cannot_be_initialised(capsys: Capture) -> None:
-    """`init` and `clean` say why there is nothing to do on a server that lives only during a run."""
+    """`init` and `clean` say why there is nothing to do on a server that runs only during a run."""
     for verb in ("init", "clean"):
-        assert "found embedded, which lives only during a run" in refusal(capsys, verb, written())
+        assert "found embedded, which runs only during loadsim run" in refusal(capsys, verb, written())
 
 
 # --- places to write to -----------------------------------------------------------------------------------------
@@ -331,7 +331,9 @@ def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch
         "sys.stdin.read()\n"
     )
     command = (sys.executable, "-c", reluctant)
-    monkeypatch.setattr("loadsim.runs.local.Pool", partial(Coordinator, open_channel=lambda _: start_process(command)))
+    monkeypatch.setattr(
+        "loadsim.runs.local.Coordinator", partial(Coordinator, open_channel=lambda _: start_process(command))
+    )
     assert main(["run", written(), "--out", "runs/first", "--engines", "2"]) == BAD_INPUT
     out, said = capsys.readouterr()
     assert (out, said.splitlines()[-1]) == ("", "loadsim: x.tlog: expected to write a timing log, found: no space")
@@ -576,7 +578,7 @@ def test_the_seventh_of_ten_accounts_is_refused(capsys: Capture, embedded_server
     accounts[6] = replace(accounts[6], password="another")
     server = embedded_server(accounts, dict(distribution_lists(scenario)))
     line = refusal(capsys, "run", on(server.services.imap.port, server.services.smtp.port, topology=ten))
-    assert line.startswith("loadsim: account user7 (user7@loadsim.test): expected to log on, the server said: NO ")
+    assert line.startswith("loadsim: account user7 (user7@loadsim.test): expected to log on, the server answered: NO ")
     with logged_on(server, accounts[0]) as client:
         assert len(client.list()[1]) == 1  # the Inbox
 
@@ -586,7 +588,7 @@ def test_a_password_that_the_server_repeats(capsys: Capture) -> None:
     repeats = partial(imap, log_on=lambda plain: b"NO [AUTHENTICATIONFAILED] " + plain + b64decode(plain)[-9:])
     with serving((repeats, None), (smtp, None)) as ports:
         line = refusal(capsys, "init", on(*ports))
-    said = "expected to log on, the server said: NO [AUTHENTICATIONFAILED] ****** (1 more account failed)"
+    said = "expected to log on, the server answered: NO [AUTHENTICATIONFAILED] ****** (1 more account failed)"
     assert re.fullmatch(rf"loadsim: account user(\d) \(user\1@loadsim\.test\): {re.escape(said)}", line)
 
 
@@ -598,7 +600,7 @@ def test_submission_is_refused(submission: str, capsys: Capture) -> None:
         line = refusal(capsys, "run", on(*ports, client={"submission": submission}))
     assert line == (
         "loadsim: account user1 (user1@loadsim.test): expected to submit mail,"
-        " the server said: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J"
+        " the server answered: 535 5.7.8 wrong: 5.7.8 ***\\x1b[2J"
     )
 
 

@@ -603,7 +603,7 @@ def test_plain_tcp_is_for_loopback(host: str) -> None:
 def test_plain_tcp_elsewhere_needs_a_word(host: str) -> None:
     """Refused, with the reason and the word; with the word, taken; over TLS, no question."""
     plain = control_address(f"tcp://{host}:8786")
-    with pytest.raises(ConfigError, match=rf"runs code on every machine, found plain TCP; {PLAIN_WORD} takes it"):
+    with pytest.raises(ConfigError, match=rf"can run code on every machine, found plain TCP; {PLAIN_WORD} permits it"):
         check_transport(plain)
     check_transport(plain, insecure_plain_tcp=True)
     check_transport(control_address(f"tls://{host}:8786"))

@@ -134,7 +134,10 @@ def test_second_time_there_is_nothing_left(lab: Lab) -> None:
     again = run(lab)
     assert lab.snapshots() == before
     assert not any(again)
-    assert describe(again, False) == "Nothing of loadsim's on 3 accounts; 0 messages of others' stayed as they are."
+    assert (
+        describe(again, False)
+        == "Nothing of loadsim's on 3 accounts; 0 messages not created by loadsim were left untouched."
+    )
 
 
 def test_folders_that_were_there_before_stay(make_lab: MakeLab) -> None:
@@ -259,7 +262,7 @@ def test_an_interrupted_initialise_is_cleaned(make_lab: MakeLab) -> None:
     start = StartState(lab.workload)
 
     async def work(account: Account, mailbox: object) -> None:
-        await restore_mailbox(account, mailbox, start, anew=False)
+        await restore_mailbox(account, mailbox, start, from_scratch=False)
 
     for steps in (2, 3, 6, 8):
         assert not asyncio.run(with_steps(lab, lab.accounts[0], steps, work))
@@ -282,7 +285,9 @@ def test_clean_prints_a_line_per_account_and_the_total(lab: Lab, capsys: pytest.
             f"{second}: {would} 12 messages, 6 folders; of others' in INBOX 1",
             f"{third}: {would} 12 messages, 6 folders",
         ]
-        assert lines[3].startswith(f"{removed} 36 messages and 18 folders from 3 of 3 accounts; 1 messages of others'")
+        assert lines[3].startswith(
+            f"{removed} 36 messages and 18 folders from 3 of 3 accounts; 1 messages not created by loadsim"
+        )
 
 
 def test_refused_log_on_is_that_account_s_failure(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,7 +296,7 @@ def test_refused_log_on_is_that_account_s_failure(lab: Lab, capsys: pytest.Captu
     login = lab.accounts[0].login
     second = lab.accounts[1]
     table.write_text(f"user,password\n{login},hush-hush\n{second.login},{second.password}\n")
-    said = f"account {login} ({login}@{DOMAIN}): expected to log on, the server said: NO "
+    said = f"account {login} ({login}@{DOMAIN}): expected to log on, the server answered: NO "
     wrong = (f"accounts.csv={table}", "topology.0.users=2")
     assert main(["clean", str(lab.path), *(word for each in wrong for word in ("--set", each))]) == 2
     printed = capsys.readouterr()

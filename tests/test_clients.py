@@ -12,6 +12,8 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
 from loadsim.analysis.per_client import by_number
 from loadsim.analysis.summary import summarise
+from loadsim.model.records import TaskRecord
+from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.writer import TimingLogWriter
 
 LATE = {"late_generator_s": 0.5}
@@ -58,7 +60,7 @@ def test_who_was_lost_and_who_was_late(tmp_path: Path) -> None:
     assert [row["lateness_p95_ms"] for row in rows] == [0, 500, None]
     assert [row["validity"] for row in rows] == ["valid", "invalid", "invalid"]
     assert [row["start_late_ms"] for row in rows] == [None] * 3
-    assert [line.split()[:4] for line in summary.text.splitlines() if line.startswith("c")] == [
+    assert [line.split()[:4] for line in answer_text(summary).splitlines() if line.startswith("c")] == [
         ["c1", "2", "0", "1"],
         ["c2", "3", "3", "1"],
         ["c3", "4", "4", "0"],
@@ -104,7 +106,7 @@ def test_no_client_is_called_invalid_for_what_only_warns_of_a_run(
     for name in ("c1", "c2"):
         header = HEADER | {"client": name, "engine_users": 1, **about}
         writer = TimingLogWriter(tmp_path / f"{name}.1.tlog", header, EPOCH_NS)
-        writer.task(**done("READ", 1000, 5))
+        writer.task(TaskRecord(**done("READ", 1000, 5)))
         for at_s in range(1, 11):
             writer.health(sample(at_s, [90_000] * 100))
         writer.facts(ENDED)
@@ -119,4 +121,4 @@ def test_one_machine_has_no_table(tmp_path: Path) -> None:
     write_sample(tmp_path / "c1.1.tlog", [done("READ", 1000, 5)])
     summary = summarise([tmp_path])
     assert summary.score["per_client"] == []
-    assert "Lag 99th" not in summary.text
+    assert "Lag 99th" not in answer_text(summary)

@@ -58,12 +58,12 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
     channel = WorkerChannel(readings[0])
     lines: list[bytes] = []
     channel.link.attach(lines.append)
-    channel.link.receive(b"heard 0\n")
-    channel.tell(encode(begin={}))
+    channel.link.feed(b"heard 0\n")
+    channel.send(encode(begin={}))
     for heard, reading in enumerate(readings[1:], 2):
-        channel.tell_clock(reading)
-        channel.link.receive(b"heard %d\n" % heard)
-    channel.tell_start(600 * 10**9)
+        channel.send_clock(reading)
+        channel.link.feed(b"heard %d\n" % heard)
+    channel.send_start(600 * 10**9)
     told = [decode(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
     assert [kind for kind, _ in told] == ["begin"] + ["clock"] * 60 + ["start", "clock"]
     start_ns, (*last, ahead_ns) = (about for _, about in told[-2:])
@@ -80,10 +80,10 @@ def test_progress_that_crossed_the_begin_of_the_load_is_left_out() -> None:
     progress = encode(progress=["initialise", 2, 2])
     for number, line in enumerate([progress, progress, progress, encode(ready=1), encode(over=True)], 1):
         if number == 3:
-            assert asyncio.run(channel.hear()) == progress
+            assert asyncio.run(channel.receive()) == progress
             channel.set_clock(reading)
-        channel.link.receive(b"%d %s" % (number, line))
-    assert [asyncio.run(channel.hear()) for _ in range(3)] == [encode(ready=1), encode(over=True), b""]
+        channel.link.feed(b"%d %s" % (number, line))
+    assert [asyncio.run(channel.receive()) for _ in range(3)] == [encode(ready=1), encode(over=True), b""]
 
 
 class Elsewhen:

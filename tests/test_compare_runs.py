@@ -18,6 +18,7 @@ from loadsim.analysis.compare_runs import Comparison, compare_runs
 from loadsim.analysis.failure_rates import Counts, FailureRates
 from loadsim.cli import main
 from loadsim.errors import ConfigError
+from loadsim.report.compare_text import compare_text
 
 GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
 COMMANDS = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
@@ -125,14 +126,15 @@ def test_undecided_says_how_many_more(tmp_path: Path) -> None:
     near = compare_runs(base, three(tmp_path, "new", 105.06), max_regression=0.05)
     assert near.figures["decision"] == "undecided"
     assert re.search(
-        rf"{near.figures['more_repeats']} more repeats? of each would decide with a probability of 80 %", near.text
+        rf"{near.figures['more_repeats']} more repeats? of each would decide with a probability of 80 %",
+        compare_text(near),
     )
     at_it = [
         write_run(tmp_path, f"at-{at}", 107.1 * 1.02 ** (at - 2), 1.05 * 51 * 1.02 ** (at - 2)) for at in (1, 2, 3)
     ]
     never = compare_runs(base, at_it, max_regression=0.05)
     assert never.figures["more_repeats"] is None
-    assert "more than 100 more repeats of each" in never.text
+    assert "more than 100 more repeats of each" in compare_text(never)
 
 
 def many(place: Path, side: str, read_ms: float, count: int) -> list[Path]:
@@ -161,7 +163,7 @@ def test_what_one_look_shows_is_warned_of_and_more_looks_are_corrected_for(tmp_p
     assert by_name(often, "READ")["p"] == pytest.approx(5 * by_name(once, "READ")["p"])
     assert by_name(often, "READ")["low"] < by_name(once, "READ")["low"]
     for quiet in (compare_runs(base[:3], new[:3]), compare_runs(base, many(tmp_path / "same", "new", 100, 5))):
-        assert "see --looks" not in quiet.text
+        assert "see --looks" not in compare_text(quiet)
 
 
 def test_more_looks_decide_less(tmp_path: Path) -> None:
@@ -182,9 +184,9 @@ def test_a_single_run_on_a_side_proves_nothing(tmp_path: Path, repeats: tuple[in
     read = by_name(comparison, "READ")
     assert read["ratio"] == pytest.approx(3, rel=0.05)
     assert (read["p"], read["low"], read["change"]) == (None, None, None)
-    assert "Nothing is proved" in comparison.text and "slower" not in comparison.text
+    assert "Nothing is proved" in compare_text(comparison) and "slower" not in compare_text(comparison)
     assert (comparison.exit_status, comparison.figures["more_repeats"]) == (4, None)
-    assert "at least two of each" in comparison.text
+    assert "at least two of each" in compare_text(comparison)
 
 
 def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> Non
     comparison = compare_runs(base, new)
     assert [one["name"] for one in comparison.figures["tasks"]] == ["READ"]
     assert comparison.figures["not_compared"] == ["BROWSE"]
-    assert "not compared: BROWSE." in comparison.text
+    assert "not compared: BROWSE." in compare_text(comparison)
 
 
 def reads(took_ms: float, unanswered: int, of: int = 100) -> list[dict[str, Any]]:
@@ -255,7 +257,7 @@ def test_what_one_run_did_not_answer_is_no_proof_and_no_pass(tmp_path: Path, una
     assert (found.figures["decision"], found.exit_status) == ("undecided", 4)
     assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "new")
     assert "undecided: less of what is scored was answered in new than in base: its times are those of the rest" in (
-        found.text
+        compare_text(found)
     )
 
 
@@ -282,7 +284,7 @@ def test_who_answers_more_is_not_slower(tmp_path: Path) -> None:
     found = compare_runs(side_of(tmp_path, "base", 60, 50), side_of(tmp_path, "new", 100, 0), max_regression=0.05)
     assert (found.figures["decision"], found.exit_status, found.figures["more_repeats"]) == ("undecided", 4, None)
     assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "base")
-    assert "less of what is scored was answered in base than in new" in found.text
+    assert "less of what is scored was answered in base than in new" in compare_text(found)
 
 
 @pytest.mark.parametrize(("unanswered", "of"), [(1, 20), (1, 100), (0, 100)])
@@ -307,7 +309,7 @@ def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
 def test_runs_that_vary_wildly_keep_the_table_narrow(tmp_path: Path) -> None:
     """Two runs of each whose times have nothing in common: bounds of hundreds and thousandths are just called such."""
     base, new = ([write_run(tmp_path, f"{side}{at}", 5 * 20.0**at) for at in (1, 2)] for side in ("b", "n"))
-    row = next(line for line in compare_runs(base, new).text.splitlines() if line.startswith("READ"))
+    row = next(line for line in compare_text(compare_runs(base, new)).splitlines() if line.startswith("READ"))
     assert re.fullmatch(r"READ +447\.2 +447\.2 +\+0\.0 +1\.000 +< 0\.01 to > 100 +1\.0000 +> 100 +1\.000", row)
 
 
@@ -324,7 +326,7 @@ def test_what_would_be_a_difference_by_itself_is_named(tmp_path: Path) -> None:
     read = by_name(comparison, "READ")
     assert 0.05 < read["p"] < 5 * 0.05
     assert read["low"] > 1 and read["change"] is None
-    assert "By themselves, but not among so many, others would be differences: READ" in comparison.text
+    assert "By themselves, but not among so many, others would be differences: READ" in compare_text(comparison)
 
 
 def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
@@ -371,7 +373,7 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     assert says in line and str(new[1]) in line
     comparison = compare_runs(base, new, force=True)
     assert any(says in ignored for ignored in comparison.figures["ignored"])
-    assert f"Warning: ignored, as asked: {comparison.figures['ignored'][0]}" in comparison.text
+    assert f"Warning: ignored, as asked: {comparison.figures['ignored'][0]}" in compare_text(comparison)
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:
@@ -487,7 +489,7 @@ def test_warnings(tmp_path: Path, runs: Callable[[Path], tuple[list[Path], list[
     assert len(comparison.figures["warnings"]) == len(says)
     for warning, expected in zip(comparison.figures["warnings"], says, strict=True):
         assert expected in warning
-        assert f"Warning: {warning}\n" in comparison.text
+        assert f"Warning: {warning}\n" in compare_text(comparison)
 
 
 # --- formats and arguments --------------------------------------------------------------------------------------

@@ -16,14 +16,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
 
-from loadsim.analysis.criteria import DEFAULT_CRITERIA, Limits, Result, figure, hold, read_criteria
+from loadsim.analysis.criteria import Limits, Result, figure, hold, read_criteria
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
-from loadsim.model.criteria import DEFAULT, figures, planned_tasks
+from loadsim.model.criteria import DEFAULT, SCORES, documents, figures, planned_tasks
 from loadsim.model.profile import load_profile
 from loadsim.model.scenario import load_scenario
 from loadsim.model.yaml_reader import known
+from loadsim.report.summary_text import answer_text
 from loadsim.users.tasks import TASKS
 
 SCENARIO = Path(__file__).parent.parent / "docs" / "reference" / "scenario.md"
@@ -76,10 +77,10 @@ def test_any_figure_may_have_limits(tmp_path: Path, criteria: str, name: str, li
 
 def test_a_criterion_replaces_the_default_and_null_switches_it_off(tmp_path: Path) -> None:
     """The whole of it: a max does not stand beside the default's below."""
-    assert read(tmp_path, "{}") == DEFAULT_CRITERIA
+    assert read(tmp_path, "{}") == documents(DEFAULT)
     given = "{score_ms: {max: 1000}, failed_share: null, delivery.undelivered_at_end: {max: null}}"
     own = {"score_ms": {"max": 1000}, "failed_share": None, "delivery.undelivered_at_end": None}
-    assert read(tmp_path, given) == {**DEFAULT_CRITERIA, **own}
+    assert read(tmp_path, given) == {**documents(DEFAULT), **own}
 
 
 def test_nobody_is_asked_by_default_for_mail_that_no_profile_sends(tmp_path: Path) -> None:
@@ -89,12 +90,12 @@ def test_nobody_is_asked_by_default_for_mail_that_no_profile_sends(tmp_path: Pat
         f"name: looker\nfrom: loadsim-5.5/light\nnew_mail: {{per_day: 0}}\nprocess_inbox: {{per_day: 0}}\n{nothing}\n"
     )
     more = "topology: [{profile: looker.yaml, users: 1}]\n"
-    silent = {name: bound for name, bound in DEFAULT_CRITERIA.items() if name != "delivery.p95_ms"}
+    silent = {name: bound for name, bound in documents(DEFAULT).items() if name != "delivery.p95_ms"}
     assert read(tmp_path, "{}", more=more) == silent
     asked = read(tmp_path, "{delivery.p95_ms: {max: 5}}", more=more)
     assert asked["delivery.p95_ms"] == {"max": 5}
     both = more.replace("]", ", {profile: loadsim-5.5/light, users: 1}]")
-    assert read(tmp_path, "{}", more=both) == DEFAULT_CRITERIA
+    assert read(tmp_path, "{}", more=both) == documents(DEFAULT)
 
 
 def test_a_setting_finds_the_criterion_however_it_is_written(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_criteria_hold_for_each_client_module_that_plans_the_task(tmp_path: Path
         more=more,
     )
     assert found == {
-        **{name: limits for name, limits in DEFAULT_CRITERIA.items() if name not in ("score_ms", "response_score_ms")},
+        **{name: limits for name, limits in documents(DEFAULT).items() if name not in SCORES},
         "by_protocol.imap.score_ms": {"below": 1000},
         "by_protocol.aioimaplib.score_ms": None,
         "by_protocol.imap.response_score_ms": {"below": 5000},
@@ -230,11 +231,6 @@ def test_a_closed_loop_is_asked_for_what_it_has(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match="expected one of"):
             read(tmp_path, f"{{{name}: {{max: 1}}}}", stress)
-
-
-def test_the_defaults_are_the_same_for_scenarios_and_for_logs_without() -> None:
-    """The model and the results know nothing of each other, and agree."""
-    assert {name: bound.document() for name, bound in DEFAULT.items() if bound} == DEFAULT_CRITERIA
 
 
 @pytest.mark.parametrize("name", known("profiles"))
@@ -422,7 +418,7 @@ def score_of(**found: Any) -> dict[str, Any]:
 def test_the_edge_of_the_score_is_missed_by_default() -> None:
     """LoadSim's limit is below 1000 ms; a max may be reached."""
     for score_ms, below, most in ((999.999, True, True), (1000.0, False, True), (1000.001, False, False)):
-        default = hold({"score_ms": DEFAULT_CRITERIA["score_ms"]}, score_of(score_ms=score_ms))
+        default = hold({"score_ms": documents(DEFAULT)["score_ms"]}, score_of(score_ms=score_ms))
         own = hold({"score_ms": {"max": 1000}}, score_of(score_ms=score_ms))
         assert ([one.passed for one in default], [one.passed for one in own]) == ([below], [most])
 
@@ -657,21 +653,21 @@ def test_the_table_has_the_criteria_of_single_tasks_where_they_are_missed(tmp_pa
     """Three for each of twelve tasks would hide the others: a line says how many were met."""
     tasks = [done("READ", 1, 5), done("SEND", 2, 5), done("MOVE", 3, 5)]
     own = {"criteria": {"score_ms": {"max": 9}, "tasks.scored.failed_share": {"max": 0.01}}}
-    fine = begun(tmp_path, "a.tlog", tasks, **own).text.splitlines()
+    fine = answer_text(begun(tmp_path, "a.tlog", tasks, **own)).splitlines()
     at = next(number for number, line in enumerate(fine) if line.startswith("Criterion"))
     assert [line.split() for line in fine[at + 1 : at + 4]] == [
         ["score_ms", "5.0", "ms", "at", "most", "9", "ms", "met"],
         ["Criteria", "of", "single", "tasks:", "all", "3", "met."],
         [],
     ]
-    bad = begun(tmp_path, "b.tlog", [*tasks, done("MOVE", 4, 5, outcome="refused")], **own).text.splitlines()
+    bad = answer_text(begun(tmp_path, "b.tlog", [*tasks, done("MOVE", 4, 5, outcome="refused")], **own)).splitlines()
     at = next(number for number, line in enumerate(bad) if line.startswith("Criterion"))
     assert [line.split() for line in bad[at + 2 : at + 5]] == [
         ["tasks.MOVE.failed_share", "50", "%", "at", "most", "1", "%", "missed"],
         ["Criteria", "of", "single", "tasks:", "2", "of", "3", "met."],
         [],
     ]
-    only = begun(tmp_path, "c.tlog", tasks, criteria={"tasks.scored.failed_share": {"max": 0.01}}).text
+    only = answer_text(begun(tmp_path, "c.tlog", tasks, criteria={"tasks.scored.failed_share": {"max": 0.01}}))
     assert "Criterion" not in only
     assert "\n\nCriteria of single tasks: all 3 met.\n\nVerdict: valid, criteria met\n" in only
 
@@ -722,7 +718,7 @@ def test_the_answer_tells_every_criterion(tmp_path: Path) -> None:
         "limits": {"hits": 1, "window_s": 1},
     }
     summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
-    lines = summary.text.splitlines()
+    lines = answer_text(summary).splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("Criterion"))
     assert [line.split() for line in lines[at : at + 3]] == [
         ["Criterion", "Found", "Wanted"],
@@ -737,7 +733,7 @@ def test_without_criteria_there_is_no_table(tmp_path: Path) -> None:
     """All of them off: met, for nothing was asked."""
     header = {"criteria": {"score_ms": None}, "limits": {"hits": 1, "window_s": 1}}
     summary = summarise([sample_log(tmp_path / "a.tlog", [done("READ", 0, 10)], header=header)])
-    assert "Criterion" not in summary.text
+    assert "Criterion" not in answer_text(summary)
     assert (summary.score["verdict"]["criteria"], summary.exit_status) == ([], 0)
 
 

@@ -17,6 +17,7 @@ from virtual_runs import NOWHERE, contents, quiet, scenario_of
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.engine import Engine
 from loadsim.engine.event_log import Events
+from loadsim.model.records import TaskRecord
 from loadsim.model.workload import Workload
 from loadsim.protocols import connect
 from loadsim.protocols.registry import open_driver
@@ -54,14 +55,14 @@ def test_records_gather_while_a_slow_disk_is_written_to(tmp_path: Path) -> None:
     writer = TimingLogWriter(path, HEADER, EPOCH_NS)
     disk = SlowDisk(writer._file)
     writer._file = disk  # type: ignore[assignment]
-    writer.task(**done("READ", 1, 1, user=1))
+    writer.task(TaskRecord(**done("READ", 1, 1, user=1)))
     writer.gather()
     said: list[str | None] = []
     thread = threading.Thread(target=lambda: said.append(writer.write()))
     thread.start()
     assert disk.reached.wait(PATIENCE_S)
     for user in range(2, 6):
-        writer.task(**done("READ", user, 1, user=user))
+        writer.task(TaskRecord(**done("READ", user, 1, user=user)))
         writer.gather()
     assert thread.is_alive()
     disk.gate.set()

@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
-from virtual_runs import NOWHERE, Lived, Tape, chosen, contents, live, quiet, scenario_of
+from virtual_runs import Lived, Tape, chosen, live, quiet, scenario_of
 
 from loadsim.analysis.delivery import delivery
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import LOG_ON_LIMIT_S, LOG_ONS_AT_ONCE, Engine
 from loadsim.engine.event_log import Events
-from loadsim.errors import ConfigError, ServerLost, ServerRefused, ServerSilent, TaskFailed
+from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
-from loadsim.model.ports import SUPPORT, Services, Session
+from loadsim.model.ports import ALL_TASKS, Session
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission
-from loadsim.protocols.registry import open_driver, open_drivers
 from loadsim.timinglog.records import NEVER
 from loadsim.users.session_state import LONGEST_BACK_OFF_S
 from loadsim.users.user import User
@@ -120,9 +119,9 @@ def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:
     assert lived.mails("found")
     engine = lived.engine
     assert engine.outstanding == 0
-    assert engine.sessions_lost >= engine.sessions_restored > 0
-    assert engine.sessions_lost - engine.sessions_restored == lived.tape.told["lost_users"] == 0
-    assert engine.users_on == 0
+    assert engine.counts.sessions_lost >= engine.counts.sessions_restored > 0
+    assert engine.counts.sessions_lost - engine.counts.sessions_restored == lived.tape.told["lost_users"] == 0
+    assert engine.counts.users_on == 0
     at = {(mail["message"], mail["user"]): mail["at_ns"] for mail in lived.mails("accepted")}
     for mail in lived.mails("seen"):
         if (mail["message"], mail["user"]) in at:
@@ -174,11 +173,11 @@ def test_a_task_that_fails_is_an_outcome(tmp_path: Path, task: str, outcome: str
     (counted,) = lived.said("failures")
     assert counted["times"] == 1
     lost = task != "LOGON" and outcome != "refused"
-    assert lived.engine.sessions_lost == lost
-    assert lived.engine.sessions_restored == (lost and task != "LOGOFF")
+    assert lived.engine.counts.sessions_lost == lost
+    assert lived.engine.counts.sessions_restored == (lost and task != "LOGOFF")
     assert len(lived.tasks("LOGON", user=1)) == 1 + (task == "LOGON" or (lost and task != "LOGOFF"))
     assert lived.engine.outstanding == 0
-    assert lived.engine.users_on == 0
+    assert lived.engine.counts.users_on == 0
     assert_one_at_a_time(lived)
     assert_lateness_adds_up(lived)
 
@@ -189,7 +188,7 @@ def test_a_failed_submission_leaves_the_mailbox_session_alone(tmp_path: Path, ou
     fault = chosen({(1, "SMTP DATA", 0): FAULTS[outcome]})
     lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, fault=fault)
     assert Counter(lived.outcomes("SEND"))[outcome] == 1
-    assert (lived.engine.sessions_lost, len(lived.tasks("LOGON"))) == (0, 2)
+    assert (lived.engine.counts.sessions_lost, len(lived.tasks("LOGON"))) == (0, 2)
     assert len({mail["message"] for mail in lived.mails("accepted")}) == lived.outcomes("SEND").count("ok")
     assert lived.engine.outstanding == 0
 
@@ -212,7 +211,7 @@ def test_mail_that_arrives_although_its_sender_was_told_otherwise(tmp_path: Path
     class Wrapped:
         inner: InMemoryDriver
         name: str = "fake"
-        supports: frozenset[str] = SUPPORT
+        supported_tasks: frozenset[str] = ALL_TASKS
 
         def session(self, account: Any, observer: Any) -> Session:
             session = self.inner.session(account, observer)
@@ -257,7 +256,7 @@ def test_a_session_lost_while_idle_is_made_anew(tmp_path: Path) -> None:
     lived = live(scenario, tmp_path, during=during)
     first, again = lived.tasks("LOGON", user=1)
     assert again["scheduled_ns"] == again["started_ns"] >= 100 * S
-    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (1, 1)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
     assert first["outcome"] == again["outcome"] == "ok"
     assert [line["task"] for line in lived.said("failure")] == ["IDLE"]
     assert lived.engine.outstanding == 0
@@ -296,7 +295,7 @@ def test_a_session_that_breaks_behind_its_log_on_is_noticed(tmp_path: Path) -> N
     first, again = lived.tasks("LOGON", user=1)
     assert first["outcome"] == again["outcome"] == "ok"
     assert 0.5 * S <= again["scheduled_ns"] - first["ended_ns"] <= 1.5 * S
-    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (1, 1)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (1, 1)
 
 
 def test_log_ons_that_fail_are_tried_with_growing_pauses(tmp_path: Path) -> None:
@@ -311,7 +310,7 @@ def test_log_ons_that_fail_are_tried_with_growing_pauses(tmp_path: Path) -> None
         nominal_s = min(LONGEST_BACK_OFF_S, 2.0**number)
         assert 0.5 * nominal_s <= pause_s <= 1.5 * nominal_s
     assert len({round(pause_s / 2**number, 6) for number, pause_s in enumerate(pauses[:6])}) == 6
-    assert (lived.engine.sessions_lost, lived.engine.sessions_restored) == (0, 0)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.sessions_restored) == (0, 0)
     up_ns = log_ons[-1]["ended_ns"]
     assert lived.engine.start_ns == pytest.approx((1 + LOG_ON_LIMIT_S) * S, abs=S)
     early = [task for task in lived.tasks("SEND", user=1) if task["scheduled_ns"] < up_ns]
@@ -382,7 +381,7 @@ def test_a_task_that_outlasts_the_grace_is_unfinished(tmp_path: Path) -> None:
     assert all(task["started_ns"] is task["ended_ns"] is None for task in skipped)
     assert lived.tape.told["undelivered"] == 0
     assert lived.tape.told["lost_users"] == 0
-    assert (lived.engine.sessions_lost, lived.engine.users_on) == (0, 0)
+    assert (lived.engine.counts.sessions_lost, lived.engine.counts.users_on) == (0, 0)
     assert lived.tasks("LOGON", user=1)[-1]["outcome"] == lived.tasks("LOGOFF", user=1)[-1]["outcome"] == "ok"
     ends = {task["ended_us"] for task in lived.log.tasks[lived.log.tasks["outcome"] == 4]}
     assert ends == {NEVER}
@@ -676,41 +675,3 @@ def test_the_collector_never_looks_at_everything_under_load(tmp_path: Path) -> N
     assert 0 < young * middle < 10_000
     assert old >= 1_000_000
     assert gc.get_threshold() == before
-
-
-# --- client modules -----------------------------------------------------------------------------------------------
-
-
-def test_an_unknown_protocol_is_one_line() -> None:
-    """It names what there is."""
-    with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
-        open_driver("pop3", NOWHERE)
-
-
-def test_a_module_that_cannot_do_a_task_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the run, with what is missing and the task that needs it."""
-
-    @dataclass
-    class Lame:
-        name: str = "lame"
-        supports: frozenset[str] = SUPPORT - {"copy"}
-
-    class Point:
-        def load(self) -> Any:
-            return lambda services: Lame()
-
-    class Points(dict[str, Any]):
-        names = frozenset({"lame"})
-
-    monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: Points(lame=Point()))
-    with pytest.raises(ConfigError, match=r"^protocol lame: expected support for copy \(COPY\), found none$"):
-        open_driver("lame", NOWHERE)
-
-
-def test_a_scenario_gets_the_modules_it_names(tmp_path: Path) -> None:
-    """One for each protocol, found by its entry point."""
-    workload = Workload(scenario_of(tmp_path, (quiet(), 2)))
-    services: Services = NOWHERE
-    modules = open_drivers(workload, contents(), services)
-    assert list(modules) == ["fake"]
-    assert isinstance(modules["fake"], InMemoryDriver)

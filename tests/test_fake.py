@@ -14,7 +14,7 @@ from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, SUPPORT, Flag, Mailbox
+from loadsim.model.ports import ALL_TASKS, CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Mailbox
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, Pace
 
@@ -158,7 +158,7 @@ def message(to: int) -> tuple[str, list[str], bytes]:
 
 def test_it_supports_everything() -> None:
     """Every task can run on it."""
-    assert InMemoryDriver.__dataclass_fields__["supports"].default == SUPPORT
+    assert InMemoryDriver.__dataclass_fields__["supported_tasks"].default == ALL_TASKS
 
 
 def test_mail_is_announced_once_and_only_where_the_inbox_is_open(tmp_path: Path) -> None:

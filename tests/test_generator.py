@@ -16,7 +16,9 @@ from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
 from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, lag_limit_ms, suspicious
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.analysis.verdict import DEFAULT_LIMITS
+from loadsim.model.records import TaskRecord
+from loadsim.model.scenario_sections import Limits
+from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
@@ -60,7 +62,7 @@ def run_of(place: Path, *engines: Sequence[Mapping[str, Any]], header: Mapping[s
         paths.append(place / f"{number}.tlog")
         writer = TimingLogWriter(paths[-1], named, EPOCH_NS)
         for read in READS:
-            writer.task(**read | {"user": 1 + 2 * number})
+            writer.task(TaskRecord(**read | {"user": 1 + 2 * number}))
         for one in samples:
             writer.health(one)
         writer.facts(ENDED)
@@ -133,15 +135,17 @@ def test_without_samples_nothing_is_known_and_nothing_judged(tmp_path: Path) -> 
     found = summary.score["generator"]
     assert summary.exit_status == 0
     assert {found[name] for name in found.keys() - {"lag_limit_ms", "clock_steps"}} == {None}
-    assert "Generator" not in summary.text
+    assert "Generator" not in answer_text(summary)
 
 
 def test_the_answer_says_how_the_generator_was(tmp_path: Path) -> None:
     """One line, in words; of several engines it is the worst."""
     line = "event loop 0.1 ms late (50th), 0.1 ms (99th), 0.1 ms at most, 25% of a core, 48 MiB"
-    assert f"\nGenerator: {line}\n" in run_of(tmp_path, [sample(1)]).text
+    assert f"\nGenerator: {line}\n" in answer_text(run_of(tmp_path, [sample(1)]))
     (tmp_path / "two").mkdir()
-    assert f"\nGenerator (the worst of 2 engines): {line}\n" in run_of(tmp_path / "two", [sample(1)], [sample(1)]).text
+    assert f"\nGenerator (the worst of 2 engines): {line}\n" in answer_text(
+        run_of(tmp_path / "two", [sample(1)], [sample(1)])
+    )
 
 
 # --- from the log to the exit status ---
@@ -162,7 +166,7 @@ def test_a_loop_that_is_blocked_now_and_then_spoils_the_run_and_says_when(tmp_pa
         " 100 s, longest from 40 s to 70 s of the run"
     ]
     assert summary.score["advice"] is not None
-    assert f"What may help: {summary.score['advice']}" in summary.text
+    assert f"What may help: {summary.score['advice']}" in answer_text(summary)
 
 
 def test_a_loop_that_is_blocked_once_shows_and_spoils_nothing(tmp_path: Path) -> None:
@@ -227,7 +231,7 @@ def test_healthy_runs_are_never_called_invalid(tmp_path: Path) -> None:
 )
 def test_what_a_lag_may_be(limits: dict[str, Any], fastest_p95_ms: float | None, expected: float | None) -> None:
     """5 ms, a tenth of the fastest scored task's 95th percentile, and never less than 2 ms unless it is asked for."""
-    assert lag_limit_ms({**DEFAULT_LIMITS, **limits}, fastest_p95_ms) == expected
+    assert lag_limit_ms({**Limits().in_header(), **limits}, fastest_p95_ms) == expected
 
 
 ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
@@ -292,7 +296,7 @@ ENGINE = EngineHealth("c1.1", 0.1, 1.0, 20.0, cpu_share=0.3)
 )
 def test_each_limit_by_its_own_case(generator: Generator, limits: dict[str, Any], expected: list[str]) -> None:
     """Just within, just beyond with the moment, and switched off."""
-    assert exceeded(generator, {**DEFAULT_LIMITS, **limits}, 500.0) == expected
+    assert exceeded(generator, {**Limits().in_header(), **limits}, 500.0) == expected
 
 
 @given(lags_us=st.lists(st.integers(0, 50_000), min_size=1, max_size=300), limit_us=st.integers(0, 50_000))

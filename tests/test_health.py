@@ -21,6 +21,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.health import ClockSteps, CollectorPauses, Health, Lateness, open_files
 from loadsim.engine.lag import TICK_NS, LoopLag
+from loadsim.model.records import TaskRecord
 from loadsim.timinglog.writer import TimingLogWriter
 
 BLOCKED_S = 0.1
@@ -273,7 +274,9 @@ def test_a_loop_that_is_blocked_again_and_again_makes_the_run_invalid(tmp_path: 
             log.health(health.sample())
         health.stop()
         log.task(
-            **done("READ", 1, 1) | {"scheduled_ns": epoch_ns, "started_ns": epoch_ns, "ended_ns": epoch_ns + 10**6}
+            TaskRecord(
+                **done("READ", 1, 1) | {"scheduled_ns": epoch_ns, "started_ns": epoch_ns, "ended_ns": epoch_ns + 10**6}
+            )
         )
         log.close()
 

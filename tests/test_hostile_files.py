@@ -18,7 +18,7 @@ from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.cluster.channel import FROM_A_MACHINE, WorkerChannel
+from loadsim.cluster.channel import FROM_A_WORKER, WorkerChannel
 from loadsim.cluster.placement import fit_clients
 from loadsim.cluster.prepare import FROM_A_PREPARER
 from loadsim.cluster.reliable_channel import ReliableChannel, lines_in
@@ -353,7 +353,7 @@ def test_any_setting(key: str, value: Any, more: str) -> None:
 # --- lines of control -----------------------------------------------------------------------------------------------
 
 LINES = st.recursive(ODD, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner), max_leaves=5)
-KINDS = st.sampled_from(sorted({**FROM_A_MACHINE, **TO_A_MEMBER, **FROM_A_PREPARER})) | st.text(max_size=5)
+KINDS = st.sampled_from(sorted({**FROM_A_WORKER, **TO_A_MEMBER, **FROM_A_PREPARER})) | st.text(max_size=5)
 
 
 def line_of(kind: str, about: Any) -> bytes:
@@ -362,7 +362,7 @@ def line_of(kind: str, about: Any) -> bytes:
 
 
 @settings(deadline=None, max_examples=500)
-@given(kind=KINDS, about=LINES, table=st.sampled_from([FROM_A_MACHINE, FROM_A_MEMBER, TO_A_MEMBER, FROM_A_PREPARER]))
+@given(kind=KINDS, about=LINES, table=st.sampled_from([FROM_A_WORKER, FROM_A_MEMBER, TO_A_MEMBER, FROM_A_PREPARER]))
 def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Mapping[str, Check]) -> None:
     """Each kind of line, with anything in it, is what it should be, or refused on one line."""
     try:
@@ -379,7 +379,7 @@ def test_any_line_is_understood_or_refused(kind: str, about: Any, table: Mapping
 @given(line=st.binary(max_size=30) | st.sampled_from([b"[" * 100_000, b"9" * 5000, b'{"on":' + b"9" * 5000 + b"}"]))
 def test_any_bytes_are_a_line_or_refused(line: bytes) -> None:
     """Any bytes are a line of the control protocol or of a link, or a `ValueError`."""
-    for read in (lambda: decode(line, FROM_A_MACHINE), lambda: ReliableChannel(lambda _: None).receive(line)):
+    for read in (lambda: decode(line, FROM_A_WORKER), lambda: ReliableChannel(lambda _: None).feed(line)):
         with suppress(ValueError):
             read()
 
@@ -396,7 +396,7 @@ def test_a_malformed_line_of_a_machine_ends_its_connection() -> None:
     for line in (b"1 nonsense\n", b"1 " + line_of("unknown", 1), b'1 {"failed": 1}\n', b'1 {"ready": "x"}\n'):
         channel = WorkerChannel()
         with pytest.raises(ValueError, match="control protocol: "):
-            channel.link.receive(line)
+            channel.link.feed(line)
         assert channel.ended is None
 
 

@@ -33,11 +33,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from timing_samples import HEADER as SAMPLE_HEADER
 
-from loadsim.analysis.criteria import OLDER
 from loadsim.cli import BAD_INPUT, main
 from loadsim.errors import LogError
 from loadsim.model.partition import Assignment
-from loadsim.timinglog import container, log_schema
+from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.records import NEVER
@@ -363,11 +362,6 @@ def test_what_is_no_file_is_refused(capsys: Capture, tmp_path: Path, kind: str) 
     }
     assert main(["log", "answer", names.get(kind, str(tmp_path / f"{kind}.tlog"))]) == BAD_INPUT
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_older_criteria_are_known() -> None:
-    """The check of the header knows the keys of the first logs."""
-    assert OLDER.keys() == log_schema.OLDER_CRITERIA
 
 
 VALUES = st.recursive(

@@ -18,7 +18,7 @@ from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
 from loadsim.model.message_tag import MessageTag, body_digest
-from loadsim.model.ports import INBOX, SUPPORT, Account, Driver, Endpoint, Flag, Mailbox, Part, Structure
+from loadsim.model.ports import ALL_TASKS, INBOX, Account, Driver, Endpoint, Flag, Mailbox, Part, Structure
 from loadsim.protocols.imap import open_driver
 from loadsim.protocols.imap.mailbox import FolderStatus, ImapMailbox, Ref
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
@@ -503,7 +503,7 @@ def test_the_module_composes_a_session(embedded_site: Site) -> None:
     async def work() -> None:
         module = open_driver(embedded_site.server.services)
         assert isinstance(module, Driver)
-        assert (module.name, module.supports) == ("imap", SUPPORT)
+        assert (module.name, module.supported_tasks) == ("imap", ALL_TASKS)
         ear = Ear()
         session = module.session(account, ear)
         box: Mailbox = session.mailbox

@@ -282,7 +282,7 @@ def test_killed_between_any_two_steps_it_can_go_on(lab: Lab) -> None:
     start = StartState(lab.workload)
 
     async def work(account: Account, mailbox: object) -> None:
-        await restore_mailbox(account, mailbox, start, anew=False)
+        await restore_mailbox(account, mailbox, start, from_scratch=False)
 
     assert runs_step_by_step(lab, lab.accounts[0], work) == 2 + 5 + 4  # the manifest and its folder, folders, messages
     run(lab)
@@ -299,7 +299,7 @@ def test_killed_while_it_puts_everything_anew(lab: Lab) -> None:
     start = StartState(lab.workload)
 
     async def work(account: Account, mailbox: object) -> None:
-        await restore_mailbox(account, mailbox, start, anew=True)
+        await restore_mailbox(account, mailbox, start, from_scratch=True)
 
     for steps in (1, 2, 4, 5, 7):
         assert not asyncio.run(with_steps(lab, lab.accounts[0], steps, work))
@@ -329,7 +329,7 @@ def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
     with pytest.raises(ConfigError) as refused:
         run(wrong)
     line = str(refused.value)
-    assert line.startswith(f"account {login} ({login}@{DOMAIN}): expected to log on, the server said: NO ")
+    assert line.startswith(f"account {login} ({login}@{DOMAIN}): expected to log on, the server answered: NO ")
     assert "hush" not in line
     assert "\n" not in line
     assert lab.snapshots() == before

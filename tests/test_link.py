@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadsim.cluster.reliable_channel import UNHEARD_LINES, ReliableChannel
+from loadsim.cluster.reliable_channel import MOST_UNACKNOWLEDGED, ReliableChannel
 
 
 class Ends:
@@ -33,13 +33,13 @@ class Ends:
             end.detach()
         for at, lines in enumerate(left):
             for _ in range(min(lines, len(self.ways[at]))):
-                self.ends[at].receive(self.ways[at].popleft())
+                self.ends[at].feed(self.ways[at].popleft())
             self.ways[at].clear()
 
     def move(self, at: int, lines: int = 1) -> None:
         """So many lines arrive at one end."""
         for _ in range(min(lines, len(self.ways[at]))):
-            self.ends[at].receive(self.ways[at].popleft())
+            self.ends[at].feed(self.ways[at].popleft())
 
     def settle(self) -> None:
         """Until nothing is under way."""
@@ -49,7 +49,7 @@ class Ends:
 
 
 STEPS = st.one_of(
-    st.tuples(st.just("tell"), st.integers(0, 1), st.integers(1, 2 * UNHEARD_LINES)),
+    st.tuples(st.just("tell"), st.integers(0, 1), st.integers(1, 2 * MOST_UNACKNOWLEDGED)),
     st.tuples(st.just("move"), st.integers(0, 1), st.integers(1, 200)),
     st.tuples(st.just("cut"), st.integers(0, 5), st.integers(0, 5)),
     st.tuples(st.just("connect"), st.integers(0, 5), st.integers(0, 5)),
@@ -68,7 +68,7 @@ def test_each_line_is_heard_once_and_in_order(steps: list[tuple[str, int, int]])
             for _ in range(second):
                 line = b'{"line":%d}\n' % len(said[first])
                 said[first].append(line)
-                both.ends[first].tell(line)
+                both.ends[first].send(line)
         elif what == "move":
             both.move(first, second)
         elif what == "cut":
@@ -82,7 +82,7 @@ def test_each_line_is_heard_once_and_in_order(steps: list[tuple[str, int, int]])
     both.connect()
     both.settle()
     assert both.heard == (said[1], said[0])
-    assert all(end.all_heard for end in both.ends)
+    assert all(end.all_acknowledged for end in both.ends)
 
 
 def test_what_comes_late_by_an_old_connection_is_heard_once() -> None:
@@ -90,10 +90,10 @@ def test_what_comes_late_by_an_old_connection_is_heard_once() -> None:
     both = Ends()
     both.connect()
     both.settle()
-    both.ends[1].tell(b"a\n")
+    both.ends[1].send(b"a\n")
     both.connect(late=(1, 0))
     both.settle()
-    both.ends[1].tell(b"b\n")
+    both.ends[1].send(b"b\n")
     both.settle()
     assert both.heard[0] == [b"a\n", b"b\n"]
 
@@ -102,12 +102,12 @@ def test_of_passing_lines_the_newest_is_said() -> None:
     """Without a connection, of ten passing lines one waits, behind what was said before it; later all are said."""
     both = Ends()
     for number in range(10):
-        both.ends[0].tell(b"lasting %d\n" % number)
-        both.ends[0].tell(b"passing %d\n" % number, passing=True)
+        both.ends[0].send(b"lasting %d\n" % number)
+        both.ends[0].send(b"passing %d\n" % number, replaceable=True)
     both.connect()
     both.settle()
-    both.ends[0].tell(b"passing 10\n", passing=True)
-    both.ends[0].tell(b"passing 11\n", passing=True)
+    both.ends[0].send(b"passing 10\n", replaceable=True)
+    both.ends[0].send(b"passing 11\n", replaceable=True)
     both.settle()
     assert both.heard[1] == [
         *(b"lasting %d\n" % number for number in range(10)),
@@ -123,9 +123,9 @@ def test_no_more_is_said_than_the_other_end_keeps_up_with() -> None:
     both.connect()
     both.settle()
     for number in range(1000):
-        both.ends[0].tell(b"%d\n" % number)
-    assert len(both.ways[1]) == UNHEARD_LINES
-    assert not both.ends[0].all_heard
+        both.ends[0].send(b"%d\n" % number)
+    assert len(both.ways[1]) == MOST_UNACKNOWLEDGED
+    assert not both.ends[0].all_acknowledged
     both.settle()
     assert both.heard[1] == [b"%d\n" % number for number in range(1000)]
 
@@ -134,7 +134,7 @@ def test_a_line_may_hold_anything_but_its_end() -> None:
     """Blanks, and words of the link's own, are the line's."""
     both = Ends()
     both.connect()
-    both.ends[1].tell(b"heard 7 1 \n")
+    both.ends[1].send(b"heard 7 1 \n")
     both.settle()
     assert both.heard[0] == [b"heard 7 1 \n"]
 
@@ -148,12 +148,12 @@ def test_what_another_link_says_is_refused(line: bytes) -> None:
     both = Ends()
     both.connect()
     both.settle()
-    both.ends[0].tell(b"a\n")
-    both.ends[1].tell(b"b\n")
+    both.ends[0].send(b"a\n")
+    both.ends[1].send(b"b\n")
     both.settle()
-    both.ends[0].tell(b"c\n")
+    both.ends[0].send(b"c\n")
     with pytest.raises(ValueError, match=r"\Acontrol link: .{10,100}\Z"):
-        both.ends[0].receive(line)
+        both.ends[0].feed(line)
 
 
 def test_whoever_is_there_is_heard_of() -> None:
@@ -161,17 +161,17 @@ def test_whoever_is_there_is_heard_of() -> None:
     both = Ends()
     for number in range(1, 4):
         both.ends[0].beat()
-        assert both.ends[0].unanswered == number
+        assert both.ends[0].silent_beats == number
     both.connect()
     both.settle()
-    assert both.ends[0].unanswered == 0
+    assert both.ends[0].silent_beats == 0
     both.ends[0].beat()
     both.settle()
-    assert both.ends[0].unanswered == 1
+    assert both.ends[0].silent_beats == 1
     both.ends[1].beat()
     both.settle()
-    assert both.ends[0].unanswered == 0
+    assert both.ends[0].silent_beats == 0
     both.ends[0].beat()
-    both.ends[0].tell(b"x\n")
+    both.ends[0].send(b"x\n")
     both.settle()
-    assert both.ends[0].unanswered == 0
+    assert both.ends[0].silent_beats == 0

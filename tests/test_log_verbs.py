@@ -35,6 +35,7 @@ from timing_samples import (
 from loadsim.analysis.summary import summarise
 from loadsim.cli.log import add_parser, instant_s
 from loadsim.errors import ConfigError, LogError
+from loadsim.model.records import MailRecord
 from loadsim.timinglog.export_csv import COLUMNS
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
@@ -190,7 +191,7 @@ def test_csv_has_mails_commands_and_samples_of_health_too(tmp_path: Path, capsys
     """Each kind with columns of its own; lists have spaces between their numbers."""
     path = tmp_path / "c1.0.tlog"
     writer = TimingLogWriter(path, HEADER, EPOCH_NS)
-    writer.mail(event="seen", message="n1.0", user=2, sender=1, at_ns=ms(1250.5), folder="INBOX")
+    writer.mail(MailRecord(event="seen", message="n1.0", user=2, sender=1, at_ns=ms(1250.5), folder="INBOX"))
     writer.command("SMTP DATA", 1, ms(100), ms(107.25), "ok", 20, 2000)
     writer.health({"at_ns": ms(1000), "lags_us": [10, 2000], "cpu_share": 0.25})
     writer.facts(ENDED)

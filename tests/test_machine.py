@@ -40,7 +40,7 @@ from loadsim.cluster.worker_directory import (
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl, decode
-from loadsim.engine.coordinator import Coordinator, Part
+from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
@@ -129,7 +129,7 @@ class Client:
             self.channel.link.attach(agent.stdin.write)
             try:
                 while (line := await agent.stdout.readline()).endswith(b"\n"):
-                    self.channel.link.receive(line)
+                    self.channel.link.feed(line)
             finally:
                 self.channel.link.detach()
                 with suppress(ProcessLookupError):
@@ -148,7 +148,7 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
     out = io.StringIO()
     by_share = {id(client.share): client for client in clients}
 
-    async def open_channel(part: Part) -> Channel:
+    async def open_channel(part: MemberAssignment) -> Channel:
         return await by_share[id(part)].open()
 
     async def main() -> None:
@@ -364,8 +364,8 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
     assert WorkerAssignment.decode(decode(one.encode())[1]) == one
-    assert set(one.hand) == {user for hand in one.hands for user in hand}
-    assert sorted([*one.hand, *two.hand]) == list(range(1, 101))
+    assert set(one.assignment) == {user for hand in one.hands for user in hand}
+    assert sorted([*one.assignment, *two.assignment]) == list(range(1, 101))
     assert PASSWORD not in repr(one)
     assert [begin.name for begin in one.begins(tmp_path)] == ["1", "2", "3"]
     assert {begin.header["client"] for begin in one.begins(tmp_path)} == {"one"}

@@ -262,7 +262,7 @@ def test_server_and_generator_are_kept_apart_and_let_go(server: Server) -> None:
         server.fork()
         assert os.sched_getaffinity(0) == set(cores.generator) == {max(own)}
         assert server.cpus() == [own - {max(own)}] * 3
-        assert (os.sched_getscheduler(0) == os.SCHED_RR) is cores.first
+        assert (os.sched_getscheduler(0) == os.SCHED_RR) is cores.real_time
     assert os.sched_getaffinity(0) == own
     assert os.sched_getscheduler(0) == scheduling
     assert server.cpus() == [own] * 3
@@ -303,7 +303,7 @@ def test_what_was_done_is_told() -> None:
     """On one line, with names and cores."""
     place = ServerPlace(True, {7: "dovecot", 8: "imap", 9: "imap"}, frozenset({0, 1}))
     assert describe(Cores([3], [0, 1, 2], True), place) == (
-        "Pinned: the generator to core 3, with real-time precedence; dovecot, imap (3 processes) to cores 0, 1, 2"
+        "Pinned: the generator to core 3, with real-time priority; dovecot, imap (3 processes) to cores 0, 1, 2"
     )
     assert describe(Cores([2, 3], [0], False), place) == (
         "Pinned: the generator to cores 2, 3; dovecot, imap (3 processes) to core 0"

@@ -15,6 +15,7 @@ from loadsim.analysis.clock_model import Reading
 from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.cluster.clock_sync import NewestReading
+from loadsim.model.records import MailRecord
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs, truncate
@@ -67,7 +68,7 @@ def write_machine(
     header = HEADER | {"client": machine.name, "engine_users": 1, "hand": hand, "window_s": [0.0, LENGTH_S]}
     engine = TimingLogWriter(directory / f"{machine.name}.0.tlog", header, epoch_ns)
     for mail in mails:
-        engine.mail(**mail)
+        engine.mail(MailRecord(**mail))
     engine.facts(facts)
     engine.close()
     about = {"engine": "machine", "engine_users": 0, "hand": None}
@@ -76,7 +77,7 @@ def write_machine(
     own.facts(facts)
     for reading in readings:
         early_ns = 0 if reading.there_ns > STATION_START_NS else 7_000_000  # another reading, before the start was told
-        newest.tell(reading, machine.start_ns - STATION_START_NS + early_ns)
+        newest.update(reading, machine.start_ns - STATION_START_NS + early_ns)
         for late_ns in (700_000_000, 1_700_000_000):
             own.health({"at_ns": reading.at_ns + late_ns, **SAMPLE, **newest()})
     own.close()
@@ -230,5 +231,5 @@ def test_the_answer_says_how_exact_times_are(tmp_path: Path) -> None:
     summary = summarise([tmp_path / "logs"])
     error_ms = summary.score["delivery"]["clock_error_ms"]
     assert 0.12 <= error_ms <= 0.63
-    [line] = [line for line in answer_text(summary.score).splitlines() if line.startswith("Clocks: ")]
+    [line] = [line for line in answer_text(summary).splitlines() if line.startswith("Clocks: ")]
     assert line.startswith(f"Clocks: compared; a delivery time between machines is wrong by {error_ms:.1f} ms at most")

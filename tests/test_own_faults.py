@@ -23,9 +23,11 @@ from loadsim.engine.health import Health
 from loadsim.engine.internal_errors import EVENTS_A_PLACE
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
+from loadsim.model.records import MailRecord, TaskRecord
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
 from loadsim.report.document import Table
+from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import merge, truncate
 from loadsim.timinglog.reader import write_log
 from loadsim.timinglog.records import OUTCOME
@@ -108,7 +110,7 @@ def test_the_run_is_invalid_and_the_server_is_not_blamed(tmp_path: Path) -> None
     assert (score["failed"], score["failed_share"], score["generator_failed"]) == (0, 0, 1)
     assert score["verdict"]["validity"] == "invalid"
     assert "the generator itself failed in 1 task: internal error: ZeroDivisionError" in score["verdict"]["reasons"]
-    assert "; the generator itself failed 1" in summary.text
+    assert "; the generator itself failed 1" in answer_text(summary)
     assert summary.exit_status == 3
     assert lived.snapshots[-1].failed == 0
     assert lived.snapshots[-1].generator_failed == 1
@@ -430,9 +432,9 @@ def observed(place: Path, machine_s: Iterable[float], engine_s: Iterable[float])
     """The figures of a run whose machine and engine took samples at these seconds; its window is of 100 s."""
     engine = TimingLogWriter(place / "1.tlog", HEADER, EPOCH_NS)
     for record in (LOGGED_ON, *(done("READ", number * 1000, 5) for number in range(100))):
-        engine.task(**record)
+        engine.task(TaskRecord(**record))
     for record in DELIVERED:
-        engine.mail(**record)
+        engine.mail(MailRecord(**record))
     machine = TimingLogWriter(place / "2.tlog", {**HEADER, "engine": "machine", "engine_users": 0}, EPOCH_NS)
     for writer, instants_s in ((engine, engine_s), (machine, machine_s)):
         for at_s in instants_s:

@@ -26,7 +26,7 @@ from loadsim.cli import INTERRUPTED, main
 from loadsim.dryrun import plan_process, rounds
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, join, make_plan, to_json
 from loadsim.dryrun.plan_engine import Planned, plan_users
-from loadsim.dryrun.plan_process import BEREFT, Links, OtherEngines, other_engines
+from loadsim.dryrun.plan_process import PEER_LOST, OtherEngines, PeerPipes, other_engines
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.scenario import Scenario, load_scenario
@@ -63,15 +63,15 @@ class Place:
 
 @dataclass
 class Side:
-    """How one of them sees it (`rounds.Others`)."""
+    """How one of them sees it (`rounds.Peers`)."""
 
     place: Place
     part: int
 
-    def tell(self, said: bytes) -> None:
+    def send(self, said: bytes) -> None:
         self.place.tell(self.part, said)
 
-    def hear(self) -> Sequence[bytes]:
+    def receive(self) -> Sequence[bytes]:
         return self.place.hear(self.part)
 
 
@@ -212,13 +212,13 @@ class Murderous:
     victim: int
     before: bool  # anything was told
 
-    def tell(self, said: bytes) -> None:
+    def send(self, said: bytes) -> None:
         if self.before:
             self.others._processes[self.victim].send_signal(self.sent)
-        self.others.tell(said)
+        self.others.send(said)
 
-    def hear(self) -> Sequence[bytes]:
-        heard = self.others.hear()
+    def receive(self) -> Sequence[bytes]:
+        heard = self.others.receive()
         self.others._processes[self.victim].send_signal(self.sent)
         return heard
 
@@ -236,7 +236,7 @@ def test_an_engine_that_is_killed_or_stopped_ends_the_plan(
     victim: int, before: bool, sent: signal.Signals, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it has heard anything, and when it has: one line that says which it was, and nobody waits for it."""
-    monkeypatch.setattr(plan_process, "LOOK_S", 0.01)
+    monkeypatch.setattr(plan_process, "CHECK_S", 0.01)
     with (
         pytest.raises(RunInvalid, match=rf"^engine {victim + 2} of the plan {says}$"),
         other_engines(shipped(), 3) as others,
@@ -244,12 +244,12 @@ def test_an_engine_that_is_killed_or_stopped_ends_the_plan(
         plan_users(shipped(), 0, 3, Murderous(others, sent, victim, before))
     statuses = [process.returncode for process in others._processes]
     assert statuses[victim] == -signal.SIGKILL
-    assert statuses[1 - victim] in (BEREFT, -signal.SIGKILL)  # by itself, or because nobody waited for that
+    assert statuses[1 - victim] in (PEER_LOST, -signal.SIGKILL)  # by itself, or because nobody waited for that
 
 
 def test_an_engine_that_is_stopped_before_it_listens_ends_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when there is more to tell it than a pipe holds, so that the first waits until it reads."""
-    monkeypatch.setattr(plan_process, "LOOK_S", 0.01)
+    monkeypatch.setattr(plan_process, "CHECK_S", 0.01)
     accounts = replace(shipped(), name="." * 10**7)
     with (
         pytest.raises(RunInvalid, match=r"^engine 2 of the plan was stopped"),
@@ -260,8 +260,8 @@ def test_an_engine_that_is_stopped_before_it_listens_ends_the_plan(monkeypatch: 
 
 def test_an_engine_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be stopped for a while, in which it is looked at again and again."""
-    monkeypatch.setattr(plan_process, "LOOK_S", 0.001)
-    monkeypatch.setattr(plan_process, "LOOKS", 10**9)
+    monkeypatch.setattr(plan_process, "CHECK_S", 0.001)
+    monkeypatch.setattr(plan_process, "MOST_CHECKS", 10**9)
     looks: SimpleQueue[bool] = SimpleQueue()
     is_stopped = plan_process._is_stopped
 
@@ -294,17 +294,18 @@ def test_an_engine_that_fails_is_our_bug(capfd: pytest.CaptureFixture[str]) -> N
 def test_engines_that_have_much_to_tell_do_not_wait_for_each_other_to_read() -> None:
     """More than any pipe holds, from both sides at once."""
     much = of_python(
-        "from loadsim.dryrun.plan_process import Links; link.recv(); mail = Links([link])\n"
-        "mail.tell(b'.' * 10**7); heard = mail.hear(); mail.tell(heard[0][:1]); mail.told(); mail.give(0, 'found')"
+        "from loadsim.dryrun.plan_process import PeerPipes; link.recv(); mail = PeerPipes([link])\n"
+        "mail.send(b'.' * 10**7); received = mail.receive(); mail.send(received[0][:1]); mail.flush(); "
+        "mail.send_object(0, 'found')"
     )
     with other_engines(shipped(), 2, much) as others:
-        others.tell(b"!" * 10**7)
-        assert [len(said) for said in others.hear()] == [10**7]
-        assert others.hear() == [b"!"]
+        others.send(b"!" * 10**7)
+        assert [len(said) for said in others.receive()] == [10**7]
+        assert others.receive() == [b"!"]
         assert others.planned() == ["found"]
 
 
-@pytest.mark.parametrize("listen", [OtherEngines.hear, OtherEngines.planned])
+@pytest.mark.parametrize("listen", [OtherEngines.receive, OtherEngines.planned])
 @pytest.mark.parametrize("said", [b"", b"\0\0\0\xff half"])
 def test_an_engine_that_is_killed_while_it_speaks_ends_the_plan(
     said: bytes, listen: Callable[[OtherEngines], object]
@@ -332,13 +333,13 @@ def test_what_was_told_comes_before_what_is_given() -> None:
     """However late the one that is told begins to listen."""
     ours, theirs = Pipe()
     with ours, theirs:
-        links = Links([ours])
-        links.tell(b"first" * 10**6)
+        pipes = PeerPipes([ours])
+        pipes.send(b"first" * 10**6)
         listener = Thread(target=lambda: heard.extend([theirs.recv_bytes(), theirs.recv()]))
         heard: list[Any] = []
         listener.start()
-        links.told()
-        links.give(0, "then")
+        pipes.flush()
+        pipes.send_object(0, "then")
         listener.join(LIMIT_S)
     assert heard == [b"first" * 10**6, "then"]
 
@@ -358,14 +359,14 @@ PLANNING = """
 import sys
 from loadsim import cli
 from loadsim.dryrun.plan_process import OtherEngines
-tell = OtherEngines.tell
-def telling(others, said):
+send = OtherEngines.send
+def telling(others, message):
     if not telling.done:
         print(*[process.pid for process in others._processes], flush=True)
         telling.done = True
-    tell(others, said)
+    send(others, message)
 telling.done = False
-OtherEngines.tell = telling
+OtherEngines.send = telling
 sys.exit(cli.main(["plan", "medium", "--engines", "3"]))
 """
 """`loadsim plan` for a long time; it tells the processes of its engines when there is work under way."""

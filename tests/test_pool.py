@@ -22,7 +22,7 @@ from loadsim.engine import coordinator
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.control import Control, decode, encode
-from loadsim.engine.coordinator import Coordinator, Part, engines_for
+from loadsim.engine.coordinator import Coordinator, MemberAssignment, engines_for
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
@@ -50,7 +50,7 @@ exec(begin["header"]["acts"])
 """An engine that does what its header says, and notes what it hears where its log should be."""
 
 
-async def scripted_engine(_: Part) -> Channel:
+async def scripted_engine(_: MemberAssignment) -> Channel:
     """Start one."""
     return await start_process((sys.executable, "-c", SCRIPTED))
 
@@ -229,10 +229,10 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
     async def live(clock: LoopClock) -> None:
         channels: dict[str, WorkerChannel] = {}
 
-        async def open_channel(part: Part) -> Channel:
+        async def open_channel(part: MemberAssignment) -> Channel:
             channel = channels[part.name] = WorkerChannel()
             channel.link.attach(ways.setdefault(part.name, []).append)
-            channel.link.receive(b"heard 0\n")
+            channel.link.feed(b"heard 0\n")
             return channel
 
         async def beat() -> None:
@@ -241,12 +241,12 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
                 for name, channel in channels.items():
                     channel.link.beat()
                     if name == "1" or second < 5:
-                        channel.link.receive(b"heard 1\n")
+                        channel.link.feed(b"heard 1\n")
                 if second == 7:
-                    channels["1"].link.receive(b'1 {"ready":1}\n')
+                    channels["1"].link.feed(b'1 {"ready":1}\n')
                 if any(b"log on" in line for line in ways["1"]) and not lost_at_s:
                     lost_at_s.append(clock.now_ns() * 1e-9)
-                    channels["1"].link.receive(b'2 {"over":true}\n')
+                    channels["1"].link.feed(b'2 {"over":true}\n')
 
         beating = asyncio.create_task(beat())
         await Coordinator(parts, Events(out), lambda _: None, open_channel=open_channel).run()

@@ -17,7 +17,7 @@ from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel
 from loadsim.engine.control import decode, encode
-from loadsim.engine.coordinator import Coordinator, Part
+from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.participant import EventForwarder, RemoteControl
 from loadsim.engine.process import Begin
@@ -34,7 +34,7 @@ class Machine:
     def __init__(self, place: Path, name: str, first: int, users: int, acts: Sequence[str], ahead_ns: int = 0) -> None:
         """Two users for each act, from user `first` on."""
         self.name = name
-        self.hand = Assignment(users, 1, first, first + 2 * len(acts))
+        self.assignment = Assignment(users, 1, first, first + 2 * len(acts))
         self.ahead_ns = ahead_ns
         scenario = scenario_of(place / "scenario", (QUIET, users))
         self.begins = [
@@ -66,14 +66,14 @@ class Machine:
 
     # the channel to it
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         if self.ended is None:
             self._hear(line)
 
-    def tell_start(self, start_ns: int) -> None:
-        self.tell(encode(start=start_ns + self.ahead_ns))
+    def send_start(self, start_ns: int) -> None:
+        self.send(encode(start=start_ns + self.ahead_ns))
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         return await self._said.get()
 
     async def wait(self) -> str:
@@ -90,7 +90,7 @@ class Machine:
         self._leader = RemoteControl(self._say)
         told: Any = EventForwarder(self._leader, client=self.name)
         self._pool = Coordinator(self.begins, Events(told), self._leader.watch, self._leader, scripted_engine)
-        self._leader.led = self._pool
+        self._leader.controlled = self._pool
         self._life = asyncio.create_task(self._live())
         return self
 
@@ -105,13 +105,13 @@ class Machine:
 
     def _hear(self, line: bytes) -> None:
         if decode(line)[0] != "begin":
-            self._leader.hear(line)
+            self._leader.receive(line)
 
     async def _live(self) -> None:
         try:
             await self._pool.run()
             self.at_end()
-            self._leader.tell(over=True)
+            self._leader.send(over=True)
             self.ended = "by itself"
         except RunInvalid as reason:
             self.ended = str(reason)
@@ -130,7 +130,7 @@ def conduct(
     """A station's run with these machines; its events."""
     out = io.StringIO()
 
-    async def open_channel(part: Part) -> Channel:
+    async def open_channel(part: MemberAssignment) -> Channel:
         assert isinstance(part, Machine)
         return await part.open()
 

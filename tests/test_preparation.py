@@ -51,11 +51,11 @@ class Told:
         for each in says:
             self.lines.put_nowait(encode(**each))
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         """Kept."""
         self.told.append(line)
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         """What the test says."""
         return await self.lines.get()
 
@@ -252,7 +252,7 @@ def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
         try:
             for name, hand in zip("ab", divide(3, 2), strict=True):
                 channel = await start_process(PREPARER)
-                channel.tell(PrepareRequest(many.scenario, many.services, hand, 2).encode())
+                channel.send(PrepareRequest(many.scenario, many.services, hand, 2).encode())
                 channels[name] = channel, len(hand)
             async with asyncio.timeout(PATIENCE_S):
                 return await Preparation(channels, standings.append, PATIENCE_S).run(agree)

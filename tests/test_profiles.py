@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadsim.errors import ConfigError
-from loadsim.model.profile import KINDS, OUTCOMES, Outcomes, Profile, Spread, load_profile, load_weights
+from loadsim.model.distribution import Distribution
+from loadsim.model.profile import KINDS, OUTCOMES, Outcomes, Profile, load_profile, load_weights
 from loadsim.model.yaml_reader import known, shipped
 
 NAMES = ("light", "medium", "heavy")
@@ -299,7 +300,7 @@ def test_weights_of_ones_own(tmp_path: Path) -> None:
 # --- spreads ----------------------------------------------------------------------------------------------------
 
 
-def distribution(spread: Spread) -> list[float]:
+def distribution(spread: Distribution) -> list[float]:
     """The chance of each number from min to max, out of `at` alone: by bisection for the edges between them."""
     edges = [0.0]
     for number in range(spread.min, spread.max):
@@ -313,26 +314,28 @@ def distribution(spread: Spread) -> list[float]:
 
 
 @st.composite
-def spreads(draw: st.DrawFn, widest: int) -> Spread:
+def spreads(draw: st.DrawFn, widest: int) -> Distribution:
     low = draw(st.integers(0, 1000))
     high = low + draw(st.integers(0, widest))
-    return Spread(low, draw(st.floats(low, high)), high)
+    return Distribution(low, draw(st.floats(low, high)), high)
 
 
-def mean_of(spread: Spread) -> float:
+def mean_of(spread: Distribution) -> float:
     chances = distribution(spread)
     return math.fsum(number * chance for number, chance in enumerate(chances, start=spread.min))
 
 
 @settings(deadline=None, max_examples=60)
 @given(spreads(widest=40))
-def test_a_spread_has_exactly_its_average(spread: Spread) -> None:
+def test_a_spread_has_exactly_its_average(spread: Distribution) -> None:
     """Summed over what `at` really gives, the mean is the average that was asked for."""
     assert mean_of(spread) == pytest.approx(spread.average, abs=1e-6)
 
 
-@pytest.mark.parametrize("spread", [Spread(4, 10, 50), Spread(2, 10, 20), Spread(2, 15.5, 20), Spread(0, 25, 50)])
-def test_the_published_spreads_have_their_average_and_are_geometric(spread: Spread) -> None:
+@pytest.mark.parametrize(
+    "spread", [Distribution(4, 10, 50), Distribution(2, 10, 20), Distribution(2, 15.5, 20), Distribution(0, 25, 50)]
+)
+def test_the_published_spreads_have_their_average_and_are_geometric(spread: Distribution) -> None:
     """The mean is right, and each number's chance is the same multiple of the one before."""
     chances = distribution(spread)
     assert mean_of(spread) == pytest.approx(spread.average, abs=1e-6)
@@ -345,7 +348,7 @@ def test_the_wide_spread_of_schedule_files_has_its_average() -> None:
 
     The mean of evenly spaced u differs from the integral by less than the range over their number.
     """
-    spread = Spread(5120, 22528, 40960)
+    spread = Distribution(5120, 22528, 40960)
     steps = 1_000_000
     mean = math.fsum(spread.at((step + 0.5) / steps) for step in range(0, steps, 10)) / (steps / 10)
     assert mean == pytest.approx(22528, abs=(40960 - 5120) / (steps / 10))
@@ -353,14 +356,16 @@ def test_the_wide_spread_of_schedule_files_has_its_average() -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(spreads(widest=100_000), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
-def test_a_spread_stays_within_its_bounds_and_rises(spread: Spread, one: float, other: float) -> None:
+def test_a_spread_stays_within_its_bounds_and_rises(spread: Distribution, one: float, other: float) -> None:
     """A draw never leaves [min, max], and a larger u never gives a smaller number."""
     low, high = sorted((one, other))
     assert spread.min <= spread.at(low) <= spread.at(high) <= spread.max
 
 
-@pytest.mark.parametrize("spread", [Spread(503, 2913, 2936), Spread(503, 526, 2936), Spread(0, 1e-9, 10**6)])
-def test_the_ends_of_a_steep_spread(spread: Spread) -> None:
+@pytest.mark.parametrize(
+    "spread", [Distribution(503, 2913, 2936), Distribution(503, 526, 2936), Distribution(0, 1e-9, 10**6)]
+)
+def test_the_ends_of_a_steep_spread(spread: Distribution) -> None:
     """Where nearly all lies at one end, the extreme draws are still numbers of the spread, and the lowest is min."""
     assert spread.at(0.0) == spread.min
     assert spread.min <= spread.at(1 - 2**-53) <= spread.max
@@ -368,9 +373,9 @@ def test_the_ends_of_a_steep_spread(spread: Spread) -> None:
 
 def test_a_spread_without_width() -> None:
     """One second, always; and an average at an end leaves nothing but that end."""
-    assert {Spread(1000, 1000, 1000).at(u) for u in (0.0, 0.5, 0.999)} == {1000}
-    assert {Spread(1, 1, 9).at(u) for u in (0.0, 0.5, 0.999)} == {1}
-    assert {Spread(1, 9, 9).at(u) for u in (0.0, 0.5, 0.999)} == {9}
+    assert {Distribution(1000, 1000, 1000).at(u) for u in (0.0, 0.5, 0.999)} == {1000}
+    assert {Distribution(1, 1, 9).at(u) for u in (0.0, 0.5, 0.999)} == {1}
+    assert {Distribution(1, 9, 9).at(u) for u in (0.0, 0.5, 0.999)} == {9}
 
 
 # --- profiles of one's own --------------------------------------------------------------------------------------

@@ -28,8 +28,7 @@ from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.protocols.fake_mail import Mail
-from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.protocols.in_memory import InMemoryDriver, Mail
 from loadsim.runs.log_header import run_header
 
 TEXT = "a text"

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import DEFAULT, Bound
+from loadsim.model.distribution import Distribution
 from loadsim.model.losses import Losses
 from loadsim.model.ports import Account, Endpoint
-from loadsim.model.profile import Spread
 from loadsim.model.scenario import (
     AbortOn,
     GeneratorLimits,
@@ -146,7 +146,7 @@ def test_dovecot_postfix() -> None:
     assert scenario.run.day_length_s == 300
     assert scenario.server == Server(imap=Endpoint("127.0.0.1", 10143), smtp=Endpoint("127.0.0.1", 10025))
     assert scenario.account(200) == Account(200, "user00200", "user00200@loadsim.test", "secret-200")
-    assert scenario.lists == Lists(count=30, cover=None, size=Spread(2, 10, 20), population=None, seed=1)
+    assert scenario.lists == Lists(count=30, cover=None, size=Distribution(2, 10, 20), population=None, seed=1)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ allow_hosts: [MAIL.example.org, 192.0.2.7]
     assert groups(scenario) == [("loadsim-5.0/light", 3, "imap"), ("loadsim-5.0/light", 4, "aioimaplib")]
     assert scenario.users == 7
     assert scenario.account(7) == Account(7, "u0007x@load.test", "u0007x@load.test", "{x}007")
-    assert scenario.lists == Lists(count=2, cover=None, size=Spread(1, 1.5, 3), population=500, seed=9)
+    assert scenario.lists == Lists(count=2, cover=None, size=Distribution(1, 1.5, 3), population=500, seed=9)
     assert scenario.run == Run(
         day_length_s=5400, duration_s=10800, ramp_up_s=0.5, warm_up_s=600, window_s=1800, seed=77
     )
@@ -342,7 +342,7 @@ def test_lists_of_different_profiles(file: Path) -> None:
     assert refusal(file) == f"{file}: lists: expected {expected}, found {found}"
     assert refusal(file, "lists.count=3") == f"{file}: lists: expected {expected}, found {found}"
     scenario = load_scenario(str(file), ["lists={cover: 50%, size: {min: 2, average: 3, max: 4}}"])
-    assert scenario.lists == Lists(count=None, cover=0.5, size=Spread(2, 3, 4))
+    assert scenario.lists == Lists(count=None, cover=0.5, size=Distribution(2, 3, 4))
 
 
 def test_a_profile_beside_the_scenario(tmp_path: Path, file: Path) -> None:
@@ -476,7 +476,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("topology=[{profile: loadsim-5.5/light, users: 5}]", "users", 5),
         ("lists.count=7", "lists.count", 7),
         ("lists.cover=10%", "lists.cover", 0.1),
-        ("lists.size={min: 1, average: 2, max: 3}", "lists.size", Spread(1, 2, 3)),
+        ("lists.size={min: 1, average: 2, max: 3}", "lists.size", Distribution(1, 2, 3)),
         ("lists.population=5000", "lists.population", 5000),
         ("lists.seed=3", "lists.seed", 3),
         ("run.day_length=2h", "run.day_length_s", 7200),

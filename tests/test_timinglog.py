@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_samples import write_two_clients
 
-from loadsim.analysis.criteria import OLDER
 from loadsim.analysis.summary import summarise
-from loadsim.analysis.verdict import DEFAULT_LIMITS
 from loadsim.errors import LogError
 from loadsim.model.ports import Recorder
+from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.scenario_sections import Limits
 from loadsim.timinglog import container
 from loadsim.timinglog.export_csv import COLUMNS
+from loadsim.timinglog.log_schema import OLDER_CRITERIA
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
@@ -48,8 +49,10 @@ def write_sample(path: Path, flushes: int = 3) -> list[int]:
     writer = TimingLogWriter(path, HEADER, EPOCH_NS)
     sizes = [path.stat().st_size]
     for number in range(flushes):
-        writer.task(**BASIC_TASK | {"user": number, "error": f"error {number}"})
-        writer.mail(event="seen", message=f"n1.{number}", user=2, sender=1, at_ns=EPOCH_NS + number, folder="INBOX")
+        writer.task(TaskRecord(**BASIC_TASK | {"user": number, "error": f"error {number}"}))
+        writer.mail(
+            MailRecord(event="seen", message=f"n1.{number}", user=2, sender=1, at_ns=EPOCH_NS + number, folder="INBOX")
+        )
         writer.command(
             command="IMAP NOOP",
             user=number,
@@ -78,7 +81,7 @@ def test_the_writer_is_a_recorder(tmp_path: Path) -> None:
     """What an engine is given to record with is what the port asks for; a type checker holds this line to it."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     recorder: Recorder = writer
-    recorder.task(**BASIC_TASK)
+    recorder.task(TaskRecord(**BASIC_TASK))
     writer.close()
     assert len(read_log(tmp_path / "a.tlog").tasks) == 1
 
@@ -86,9 +89,9 @@ def test_the_writer_is_a_recorder(tmp_path: Path) -> None:
 def test_instants_count_from_the_common_start(tmp_path: Path) -> None:
     """After `start_ns` is known, t = 0 is there, for records that were written before, too; what never was stays so."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    writer.task(**BASIC_TASK)
-    writer.task(**BASIC_TASK | {"started_ns": None, "ended_ns": None, "outcome": "skipped"})
-    writer.mail(event="accepted", message="n1.0", user=2, sender=1, at_ns=EPOCH_NS + 700_000_999, folder="")
+    writer.task(TaskRecord(**BASIC_TASK))
+    writer.task(TaskRecord(**BASIC_TASK | {"started_ns": None, "ended_ns": None, "outcome": "skipped"}))
+    writer.mail(MailRecord(event="accepted", message="n1.0", user=2, sender=1, at_ns=EPOCH_NS + 700_000_999, folder=""))
     writer.command(
         command="IMAP NOOP", user=1, started_ns=EPOCH_NS, ended_ns=EPOCH_NS + 7_000, outcome="ok", sent_bytes=1,
         received_bytes=2,
@@ -119,9 +122,9 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
     """Names, outcomes, events, numbers, facts and health are read as they were given."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for outcome in OUTCOMES:
-        writer.task(**BASIC_TASK | {"outcome": outcome, "error": f"NO {outcome}", "late_generator_s": 0.5})
+        writer.task(TaskRecord(**BASIC_TASK | {"outcome": outcome, "error": f"NO {outcome}", "late_generator_s": 0.5}))
     for event in EVENTS:
-        writer.mail(event=event, message="r" + "a" * 16, user=7, sender=8, at_ns=EPOCH_NS, folder="Täglich")
+        writer.mail(MailRecord(event=event, message="r" + "a" * 16, user=7, sender=8, at_ns=EPOCH_NS, folder="Täglich"))
     writer.facts({"a": 1, "b": 1})
     writer.facts({"b": 2})
     writer.close()
@@ -144,7 +147,7 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
 def test_numbers_that_do_not_fit_saturate(tmp_path: Path) -> None:
     """Five gigabytes and two hours stay what they mean: at least the largest number."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
-    writer.task(**BASIC_TASK | {"moved_bytes": 5 << 30})
+    writer.task(TaskRecord(**BASIC_TASK | {"moved_bytes": 5 << 30}))
     writer.command(
         command="IMAP FETCH",
         user=1,
@@ -164,7 +167,7 @@ def test_a_full_table_of_names_calls_further_ones_other(tmp_path: Path) -> None:
     """A full table calls further names `other`."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for number in range(MOST_NAMES):
-        writer.task(**BASIC_TASK | {"profile": f"profile {number}"})
+        writer.task(TaskRecord(**BASIC_TASK | {"profile": f"profile {number}"}))
     writer.close()
     log = read_log(tmp_path / "a.tlog")
     profiles = log.names(log.tasks, "profile")
@@ -176,7 +179,7 @@ def test_blocks_say_their_time_range(tmp_path: Path) -> None:
     """A block's head holds the smallest and the largest due time of its tasks, and how many there are."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     for at_s in (5, 2, 9):
-        writer.task(**BASIC_TASK | {"scheduled_ns": EPOCH_NS + at_s * 10**9})
+        writer.task(TaskRecord(**BASIC_TASK | {"scheduled_ns": EPOCH_NS + at_s * 10**9}))
     writer.close()
     with (tmp_path / "a.tlog").open("rb") as file:
         _, begin = container.read_head("", file)
@@ -264,11 +267,11 @@ def test_a_full_disk_loses_nothing_while_the_process_lives(tmp_path_factory: Any
     disk = NarrowDisk(writer._file, room)
     writer._file = disk  # type: ignore[assignment]
     for number in range(20):
-        writer.task(**BASIC_TASK | {"user": number})
+        writer.task(TaskRecord(**BASIC_TASK | {"user": number}))
     failure = writer.flush()
     assert failure is not None and failure.startswith("No space left on device; ")
     for number in range(20, 40):
-        writer.task(**BASIC_TASK | {"user": number})
+        writer.task(TaskRecord(**BASIC_TASK | {"user": number}))
     disk.room = 1 << 20
     assert writer.flush() is None
     writer.close()
@@ -281,7 +284,7 @@ def test_closing_on_a_full_disk_raises(tmp_path: Path) -> None:
     """The last flush has no later one to hope for."""
     writer = TimingLogWriter(tmp_path / "a.tlog", HEADER, EPOCH_NS)
     writer._file = NarrowDisk(writer._file, 10)  # type: ignore[assignment]
-    writer.task(**BASIC_TASK)
+    writer.task(TaskRecord(**BASIC_TASK))
     with pytest.raises(OSError, match=r"a\.tlog.*No space left on device.*lost"):
         writer.close()
 
@@ -395,5 +398,5 @@ def test_the_reference_has_every_name_that_scripts_rely_on(tmp_path: Path) -> No
     score = summarise([write_two_clients(tmp_path)], commands=True).score
     names = {*COLUMNS, *score, *score["tasks"][0], *score["delivery"], *score["covers"], *score["commands"][0]}
     names |= {*score["by_protocol"]["imap"], *score["lateness_p95_ms"], *score["verdict"]}
-    names |= {f"limits.{name}" for name in DEFAULT_LIMITS} | set(OLDER)
+    names |= {f"limits.{name}" for name in Limits().in_header()} | set(OLDER_CRITERIA)
     assert {name for name in names if f"`{name}`" not in text} == set()

@@ -26,7 +26,7 @@ from loadsim.protocols.registry import open_driver
 from loadsim.provisioning import manifest
 from loadsim.provisioning.clean import Cleaned, clean_mailbox
 from loadsim.provisioning.initialise import initialise
-from loadsim.provisioning.sessions import HOPELESS, IgnoringObserver, all_done, visit
+from loadsim.provisioning.sessions import HOPELESS, NullObserver, all_done, visit
 
 OWNER = Account(1, "user1", "user1@example.test", "secret-of-1")
 
@@ -243,7 +243,7 @@ def test_without_uidplus_a_missing_search_is_a_refusal(module: str) -> None:
 
     async def live() -> None:
         async with playing(server) as endpoint, asyncio.timeout(PATIENCE_S):
-            mailbox = open_driver(module, Services(endpoint, endpoint)).session(OWNER, IgnoringObserver()).mailbox
+            mailbox = open_driver(module, Services(endpoint, endpoint)).session(OWNER, NullObserver()).mailbox
             await mailbox.log_on()
             await mailbox.open("Folder 01")
             with pytest.raises(ServerRefused, match="UID SEARCH without data"):
@@ -362,7 +362,7 @@ def test_an_unexpected_error_is_one_account_s(lab: Lab, error: type[Exception]) 
     first, *others = visited(lab.accounts, lab.services, work)
     assert others == ["done", "done"]
     assert isinstance(first, ConfigError)
-    assert re.search(rf"\): {error.__name__} at test_visits\.py:\d+, an error in loadsim$", str(first))
+    assert re.search(rf"\): internal error: {error.__name__}: provisioning/sessions\.py:\d+$", str(first))
     assert "hush" not in str(first)
     with pytest.raises(ConfigError) as refused:
         all_done([first, *others])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from loadsim.model.records import MailRecord, TaskRecord
 from loadsim.timinglog.reader import TimingLog, read_log
 from loadsim.timinglog.records import NAMES
 from loadsim.timinglog.writer import TimingLogWriter
@@ -89,7 +90,11 @@ def write_sample(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = TimingLogWriter(path, HEADER | dict(header or {}), EPOCH_NS)
-    for add, records in ((writer.task, tasks), (writer.mail, mails), (writer.command, commands)):
+    for add, records in (
+        (lambda **task: writer.task(TaskRecord(**task)), tasks),
+        (lambda **mail: writer.mail(MailRecord(**mail)), mails),
+        (writer.command, commands),
+    ):
         for number, record in enumerate(records, 1):
             add(**record)
             if flush_every and number % flush_every == 0:

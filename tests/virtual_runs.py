@@ -22,12 +22,12 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content import Contents
 from loadsim.model.ports import Driver, Endpoint, Services
+from loadsim.model.records import SPANS, MailRecord, TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver
 from loadsim.protocols.registry import open_driver
 from loadsim.timinglog.reader import TimingLog, read_log
-from loadsim.timinglog.records import SPANS
 from loadsim.timinglog.writer import TimingLogWriter
 
 QUIET: dict[str, Any] = {
@@ -98,9 +98,10 @@ class Tape:
         self.complaint: str | None = None
         self.flushes = 0
 
-    def task(self, **record: Any) -> None:
+    def task(self, made: TaskRecord) -> None:
         """Also notes which commands the user gave while the task ran."""
-        self._log.task(**record)
+        self._log.task(made)
+        record = made._asdict()
         if record["task"] in SPANS:
             self.spans.append(record)
             return
@@ -110,9 +111,9 @@ class Tape:
         self.tasks.append(record | {"commands": given})
         recent.clear()
 
-    def mail(self, **record: Any) -> None:
-        self._log.mail(**record)
-        self.mails.append(record)
+    def mail(self, made: MailRecord) -> None:
+        self._log.mail(made)
+        self.mails.append(made._asdict())
 
     def command(self, *figures: Any) -> None:
         self._log.command(*figures)

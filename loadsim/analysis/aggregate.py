@@ -15,9 +15,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.errors import LogError
+from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.groups import Groups
-from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, NO_SESSION, OUTCOME, OUTCOMES, PROCESS_INBOX, WITH_KIND
 

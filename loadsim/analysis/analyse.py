@@ -30,8 +30,9 @@ from loadsim.analysis.score import MERGED, ProtocolStatistics, score_protocols, 
 from loadsim.analysis.stationarity import trends
 from loadsim.analysis.verdict import Facts
 from loadsim.model.partition import Slice
+from loadsim.model.terms import STRESS
 from loadsim.timinglog.compatibility import MIXED
-from loadsim.timinglog.merge import PLANNED_LOAD, STRESS, mode_of
+from loadsim.timinglog.merge import PLANNED_LOAD, mode_of
 from loadsim.timinglog.reader import Source, TimingLog
 
 

@@ -1,8 +1,14 @@
-"""A log in parts: by who the users were, who simulated them, when tasks were due, or how they ended."""
+"""Tables of parts of a log: by profile, client module, client machine, minute or outcome."""
 
 from __future__ import annotations
 
-from loadsim.analysis.aggregate import GROUP, MINUTE, Part
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from loadsim.analysis.aggregate import GROUP, MINUTE, ModuleRecords, Part, gather
+from loadsim.analysis.json_values import INLINE
+from loadsim.analysis.score import TaskStatistics, Times, percentile, score_parts
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOMES
@@ -17,18 +23,124 @@ BY = {
     MINUTE: (MINUTE,),
     OUTCOME: (OUTCOME,),
 }
-"""What a log can be parted by, and the fields of its records that say it."""
+"""The ways to divide a log, and the fields of its records that each uses."""
 
 
-def fields_of(log: TimingLog, by: str) -> tuple[str, ...]:
-    """The same for this log: where it does not say who was in which group, a group is a profile on a client module."""
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task in the table of a part; see `score.TaskStatistics`."""
+
+    task: str
+    weight: float
+    hits: float
+    failed: float
+    service: Times = field(metadata=INLINE)
+    percentile_ms: float | None
+    response_percentile_ms: float | None
+
+    @classmethod
+    def of(cls, task: TaskStatistics) -> TaskRow:
+        """Return the row of a task."""
+        return cls(
+            task.task,
+            task.weight,
+            task.hits,
+            task.failed,
+            task.service,
+            task.percentile_ms,
+            task.response_percentile_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartTable:
+    """The tasks of one client module in one part of the log, `value`, with their score."""
+
+    value: str
+    module: str
+    score_ms: float | None
+    response_score_ms: float | None
+    tasks: Sequence[TaskRow]
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """The tasks of one name with one outcome; `percentile_ms` is the requested percentile of the times."""
+
+    task: str
+    count: float
+    took: Times = field(metadata=INLINE)
+    percentile_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTable:
+    """The tasks of one client module with the outcome `value`; there is no score."""
+
+    value: str
+    module: str
+    score_ms: None
+    tasks: Sequence[OutcomeRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """A table for each value of `what`, one of `BY`, and for each client module."""
+
+    what: str
+    tables: Sequence[PartTable | OutcomeTable]
+
+
+def breakdown(
+    log: TimingLog,
+    weights: Mapping[str, float],
+    window_s: tuple[float, float],
+    by: str,
+    percent: int | Fraction,
+    method: str,
+) -> Breakdown:
+    """Return the tables by `by`, one of `BY`. Percentiles of outcomes are always of the merged records."""
+    tables: list[PartTable | OutcomeTable] = []
+    if by == OUTCOME:
+        gathered = gather(log, window_s, _fields_of(log, by), all_ended=True)
+        for value, part in _in_order(log, by, [*gathered]):
+            tables += [
+                OutcomeTable(value, module, None, _outcome_rows(records, percent))
+                for module, records in gathered[part].items()
+            ]
+    else:
+        parts = score_parts(log, weights, window_s, _fields_of(log, by), percent, method)
+        for value, part in _in_order(log, by, [*parts]):
+            tables += [
+                PartTable(
+                    value, one.protocol, one.score_ms, one.response_score_ms, [TaskRow.of(task) for task in one.tasks]
+                )
+                for one in parts[part]
+            ]
+    return Breakdown(by, tables)
+
+
+def _outcome_rows(module: ModuleRecords, percent: int | Fraction) -> list[OutcomeRow]:
+    return [
+        OutcomeRow(
+            task=task,
+            count=sum(records.counts.values()),
+            took=Times.of_sorted(records.took_us),
+            percentile_ms=percentile(records.took_us, percent) / 1000 if len(records.took_us) else None,
+        )
+        for task, records in sorted(module.tasks.items())
+    ]
+
+
+def _fields_of(log: TimingLog, by: str) -> tuple[str, ...]:
+    """Return the fields that divide this log. A log without groups of users is divided by profile and client module."""
     return ("profile", "protocol") if by == GROUP and Groups.of(log.header) is None else BY[by]
 
 
-def in_order(log: TimingLog, by: str, parts: list[Part]) -> list[tuple[str, Part]]:
-    """Parts with their names: in alphabetical order; groups, minutes and outcomes in their own.
+def _in_order(log: TimingLog, by: str, parts: list[Part]) -> list[tuple[str, Part]]:
+    """Return the parts with their names: groups, minutes and outcomes in their own order, others in alphabetical order.
 
-    Minutes count from the common start: 0:01 is what was due from 60 s to 120 s.
+    Minutes count from the common start: 0:01 has the tasks due from 60 s to 120 s.
     """
     if by == MINUTE:
         return [(f"{minute // 60}:{minute % 60:02d}", (minute,)) for (minute,) in sorted(parts)]

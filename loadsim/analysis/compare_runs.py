@@ -24,8 +24,8 @@ from loadsim.analysis.compare import (
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
-from loadsim.report.compare_text import compare_text, percent
-from loadsim.timinglog.merge import STRESS, find_logs, mode_of
+from loadsim.model.terms import STRESS
+from loadsim.timinglog.merge import find_logs, mode_of
 from loadsim.timinglog.reader import read_log
 
 UNDECIDED = 4
@@ -47,10 +47,9 @@ SCORE = "Score"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`figures` is what `--json` prints, `text` what is printed without it."""
+    """`figures` is what `--json` prints, `exit_status` the status of `loadsim compare`."""
 
     figures: dict[str, Any]
-    text: str
     exit_status: int
 
 
@@ -148,7 +147,7 @@ def compare_runs(
         ],
     }
     figures["warnings"] += _one_look(figures)
-    return Comparison(figures, compare_text(figures), EXIT_STATUS[decision])
+    return Comparison(figures, EXIT_STATUS[decision])
 
 
 def read_run(argument: Path | str) -> Run:
@@ -316,7 +315,7 @@ def _answered_less(
 
 
 def _told_unanswered(name: str, one: FailureRates) -> str:
-    return f"{name}: not answered were {percent(one.base_share)} in base, {percent(one.new_share)} in new"
+    return f"{name}: not answered were {one.base_share * 100:.3g} % in base, {one.new_share * 100:.3g} % in new"
 
 
 def _figures(one: Difference, less: Side | None) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from loadsim.analysis.generator_failures import USERS_GIVEN_UP
 from loadsim.model.partition import Slice
-from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import Source, TimingLog
 from loadsim.timinglog.records import MAKERS, OUTCOME, SPANS, Records
 

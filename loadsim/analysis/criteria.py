@@ -11,48 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.analysis.score import DEFAULT_WEIGHTS
-
-SCORES = ("score_ms", "response_score_ms")
-"""The figures that are of one client module, and that a closed loop does not have."""
-
-OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share")
-"""The last parts of the names of default criteria that ask for what was due: in a closed loop nothing is."""
+from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, SCORED, SCORES, documents
+from loadsim.model.profile import load_weights
+from loadsim.timinglog.log_schema import OLDER_CRITERIA
 
 Limits = Mapping[str, float]
 """By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
 
-DEFAULT_CRITERIA: Mapping[str, Limits] = {
-    "score_ms": {"below": 1000},
-    "response_score_ms": {"below": 5000},
-    "failed_share": {"max": 0.01},
-    "done_share": {"min": 0.98},
-    "down_share": {"max": 0.01},
-    "logon_failed_share": {"max": 0.01},
-    "delivery.undelivered_at_end": {"max": 0},
-    "delivery.duplicates": {"max": 0},
-    "delivery.p95_ms": {"below": 60_000},
-    "tasks.scored.response_p95_ms": {"below": 5000},
-    "tasks.scored.failed_share": {"max": 0.01},
-    "tasks.scored.done_share": {"min": 0.98},
-}
-"""For logs that do not say what is wanted; those that do name every criterion. Where the limits come from is told with
-those of a scenario (`model.criteria.DEFAULT`)."""
-
-SCORED = "tasks.scored."
-"""The beginning of a criterion that holds for each scored task, unless one of its own says otherwise."""
-
-OLDER_DEFAULT: Mapping[str, Limits] = {
-    name: DEFAULT_CRITERIA[name] for name in ("score_ms", "failed_share", "delivery.undelivered_at_end")
-}
-
-OLDER = {
-    "score_ms_max": ("score_ms", "below"),
-    "failed_max": ("failed_share", "max"),
-    "undelivered_max": ("delivery.undelivered_at_end", "max"),
-}
-"""Criteria in the headers of the first logs, and their names of today; of what they do not name, the defaults of
-those days hold."""
+_OLDER_DEFAULT = ("score_ms", "failed_share", "delivery.undelivered_at_end")
+"""The criteria that the first logs had by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +80,16 @@ def missed_texts(results: Sequence[Result]) -> list[str]:
 def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
     """The criteria in a log's header by their names; None is one that is off."""
     found: Mapping[str, Any] = header.get("criteria") or {}
-    if found.keys() - OLDER.keys():
+    if found.keys() - OLDER_CRITERIA.keys():
         return dict(found)
-    older = {OLDER[key][0]: None if most is None else {OLDER[key][1]: most} for key, most in found.items()}
-    return {**OLDER_DEFAULT, **older} if older else dict(DEFAULT_CRITERIA)
+    default = documents(DEFAULT)
+    if not found:
+        return {**default}
+    older: dict[str, Limits | None] = {name: default[name] for name in _OLDER_DEFAULT}
+    for key, most in found.items():
+        name, limit = OLDER_CRITERIA[key]
+        older[name] = None if most is None else {limit: most}
+    return older
 
 
 def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
@@ -145,7 +118,7 @@ def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
     a weight by default.
     """
     modules = score["by_protocol"]
-    weighing = DEFAULT_WEIGHTS if score["throughput"] else ()
+    weighing = load_weights() if score["throughput"] else ()
     return {
         (f"by_protocol.{module}.{name}" if len(modules) > 1 else name): name
         for module, found in modules.items()

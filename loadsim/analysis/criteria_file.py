@@ -9,7 +9,7 @@ from typing import Any
 from loadsim.analysis.criteria import Limits
 from loadsim.model.criteria import documents, read_criteria
 from loadsim.model.profile import load_weights
-from loadsim.model.scenario import UNSCORED
+from loadsim.model.terms import UNSCORED
 from loadsim.model.yaml_reader import Origin, read_file
 
 

@@ -1,43 +1,46 @@
-"""Figures as JSON holds them: the row of a score table, and what is infinite.
+"""Dataclasses as JSON values.
 
-JSON has no infinity, and `null` already says that nothing was measured. So a time that is longer than any, because what
-was waited for never came, is the text "inf", which `float()` takes.
+JSON has no infinity, and `null` already means that nothing was measured. An infinite time is therefore the text "inf",
+which `float()` accepts.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
-
-from loadsim.analysis.score import PERCENTS, TaskStatistics, Times
 
 INFINITE = "inf"
 
+OPTIONAL = {"optional": True}
+"""Metadata of a field that is left out if it is None."""
+
+INLINE = {"inline": ""}
+"""Metadata of a field whose own fields stand in its place."""
+
+RESPONSE = {"inline": "response_"}
+"""The same; the names of its fields follow this prefix."""
+
 
 def finite(figure: float | None) -> float | str | None:
-    """A figure, or what stands for it when it is infinite."""
+    """Return the figure, or `INFINITE` if it is infinite."""
     return INFINITE if figure == math.inf else figure
 
 
-def times_figures(times: Times) -> dict[str, Any]:
-    """All statistics of a time."""
-    return {name: finite(figure) for name, figure in asdict(times).items()}
-
-
-def response_figures(times: Times) -> dict[str, Any]:
-    """The percentiles of the response time, which may be infinite; the mean would then tell nothing."""
-    return {f"response_{name}": finite(getattr(times, name)) for name in PERCENTS}
-
-
-def table_row(task: TaskStatistics) -> dict[str, Any]:
-    """What the score table has of a task."""
-    return {
-        "task": task.task,
-        "weight": task.weight,
-        "hits": task.hits,
-        "failed": task.failed,
-        **times_figures(task.service),
-        "percentile_ms": task.percentile_ms,
-        "response_percentile_ms": finite(task.response_percentile_ms),
-    }
+def to_json(value: Any) -> Any:
+    """Return a value as JSON has it: dataclasses as objects with the names of their fields, in their order."""
+    if is_dataclass(value):
+        found: dict[str, Any] = {}
+        for one in fields(value):
+            own = getattr(value, one.name)
+            if "inline" in one.metadata:
+                found |= {f"{one.metadata['inline']}{key}": below for key, below in to_json(own).items()}
+            elif own is not None or not one.metadata.get("optional"):
+                found[one.name] = to_json(own)
+        return found
+    if isinstance(value, Mapping):
+        return {key: to_json(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(below) for below in value]
+    return finite(value) if isinstance(value, float) else value

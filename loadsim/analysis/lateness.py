@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.generator import Second
 from loadsim.timinglog.columns import Columns
-from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.timinglog.merge import in_window
+from loadsim.timinglog.planned_load import LEFT_OUT
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import NEVER, SPANS
+from loadsim.timinglog.records import NEVER
 
 LATENESS = ("busy", "down", "generator")
 """Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
-
-UNTIMED = ("SYNC", *WITHOUT_WINDOW, *SPANS)
-"""Names of what has no due time by the plan: a SYNC is due when the server says so. All other tasks have one, those
-that follow from another one too, and inherit its lateness."""
 
 _MOST_SECONDS = 1 << 20
 """Twelve days. A longer window is not counted second by second."""
@@ -35,7 +32,8 @@ _SPARE = 1 << 20
 
 def timed_names(log: TimingLog) -> NDArray[np.bool_]:
     """Which of the log's names are of tasks whose lateness counts: all that the plan has due."""
-    timed: NDArray[np.bool_] = ~np.isin(np.array(log.strings), UNTIMED)
+    # Tasks of the plan have a due time; those that follow from another one inherit its lateness.
+    timed: NDArray[np.bool_] = ~np.isin(np.array(log.strings), LEFT_OUT)
     return timed
 
 

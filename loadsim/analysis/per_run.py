@@ -4,8 +4,13 @@ server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from loadsim.analysis.figures import Figures
+
+T = TypeVar("T")
 
 SUMMED = frozenset(
     (
@@ -24,39 +29,58 @@ RATES = ("by_task", "commands")
 """Keys of a stress run's throughput: mappings of rates, which are sums, too."""
 
 
-def per_run(figures: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of several runs together, with means per run in the place of sums; `own` has those of each run.
+def per_run(figures: Figures, own: Sequence[Figures]) -> Figures:
+    """Return the figures of several runs together, with means per run instead of sums; `own` has those of each run.
 
-    What was highest at any instant is that of the worst run. With one run, whose `own` is empty, nothing changes.
+    Maxima over time are those of the worst run. With one run, `own` is empty and nothing changes.
     """
-    found: dict[str, Any] = mean(figures, len(own))
-    if own:
-        found["delivery"]["under_way_max"] = max(one["delivery"]["under_way_max"] for one in own)
-    return found
+    if not own:
+        return figures
+    found = mean(figures, len(own))
+    most = max(one.delivery.under_way_max for one in own)
+    return replace(found, delivery=replace(found.delivery, under_way_max=most))
 
 
-def mean(found: Any, runs: int, summed: bool = False) -> Any:
-    """Return the figures with each sum in it divided by the number of runs, if they are several."""
-    if runs < 2:
-        return found
+def mean(found: T, runs: int) -> T:
+    """Return the figures with each sum in them divided by the number of runs, if they are several."""
+    found_mean: T = found if runs < 2 else _mapped(found, lambda count: _mean(count, runs))
+    return found_mean
+
+
+def in_tenths(found: T) -> T:
+    """Return means for people: counts with at most one decimal, or one digit if they are below 0.05."""
+    rounded: T = _mapped(found, _tenths)
+    return rounded
+
+
+def _mapped(found: Any, change: Callable[[Any], Any], summed: bool = False) -> Any:
+    """Return the figures with each sum in them changed."""
+    if is_dataclass(found) and not isinstance(found, type):
+        return replace(
+            found, **{key: _mapped(value, change, summed or _is_summed(key, value)) for key, value in _items(found)}
+        )
     if isinstance(found, Mapping):
-        rates = {key for key in RATES if isinstance(found.get(key), Mapping)}
-        return {key: mean(value, runs, summed or key in SUMMED | rates) for key, value in found.items()}
-    if isinstance(found, list):
-        return [mean(one, runs) for one in found]
-    if summed and isinstance(found, int | float):
-        return found / runs if found % runs else found // runs
-    return found
+        return {key: _mapped(value, change, summed or _is_summed(key, value)) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_mapped(one, change) for one in found]
+    return change(found) if summed else found
 
 
-def in_tenths(found: Any) -> Any:
-    """Return a mean for people: counts with one decimal at most, and one digit where that would be nought."""
-    if isinstance(found, Mapping):
-        return {key: _tenths(value) if key in SUMMED else in_tenths(value) for key, value in found.items()}
-    return [in_tenths(one) for one in found] if isinstance(found, list) else found
+def _items(found: Any) -> list[tuple[str, Any]]:
+    return [(one.name, getattr(found, one.name)) for one in fields(found)]
+
+
+def _is_summed(key: str, value: Any) -> bool:
+    return key in SUMMED or (key in RATES and isinstance(value, Mapping))
+
+
+def _mean(count: Any, runs: int) -> Any:
+    if not isinstance(count, int | float):
+        return count
+    return count / runs if count % runs else count // runs
 
 
 def _tenths(count: Any) -> Any:
     if not isinstance(count, float):
-        return in_tenths(count)
+        return count
     return round(count, 1) if count >= 0.05 else float(f"{count:.1g}")

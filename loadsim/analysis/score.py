@@ -17,23 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import Growing, ModuleRecords, Part, TaskRecords, gather
-from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import FAILURES, GENERATOR, OUTCOME, OUTCOMES, PROCESS_INBOX
-
-DEFAULT_WEIGHTS: Mapping[str, float] = {
-    "READ": 10,
-    "SEND": 1,
-    "REPLY": 1,
-    "REPLY ALL": 1,
-    "FORWARD": 1,
-    "MOVE": 1,
-    "COPY": 1,
-    "DELETE": 1,
-    "BROWSE": 1,
-    "SCHEDULE": 1,
-}
-"""This project's own, as LoadSim's was not published; with all of them, READ "accounts for over half of the score"."""
 
 SCORED_PERCENT = Fraction(95)
 """The percentile that a score is made of, unless another one is asked for."""
@@ -92,6 +79,23 @@ PERCENTS: Mapping[str, Fraction] = {
     "max_ms": Fraction(100),
 }
 """The percentiles of `Times`, by name; the largest sample is the last of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The percentiles of `Times` by themselves."""
+
+    p50_ms: float | None
+    p90_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    p99_9_ms: float | None
+    max_ms: float | None
+
+    @classmethod
+    def of(cls, times: Times) -> Percentiles:
+        """Leave out mean and deviation."""
+        return cls(**{name: getattr(times, name) for name in PERCENTS})
 
 
 @dataclass(frozen=True, slots=True)

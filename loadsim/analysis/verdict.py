@@ -14,27 +14,13 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics
+from loadsim.model.scenario_sections import Limits
+from loadsim.model.terms import LOGOFF, LOGON
 from loadsim.timinglog.records import GENERATOR
-
-DEFAULT_LIMITS: Mapping[str, float] = {
-    "lost_users": 0.01,
-    "done": 0.98,
-    "load": 0.95,
-    "hits": 20,
-    "window_s": 30,
-    "generator_lag_p99_ms": 5,
-    "generator_lag_share": 0.1,
-    "generator_cpu": 0.6,
-    "generator_lateness_p95_ms": 50,
-}
-"""Used for what a log does not say; `lost_users`, `done`, `generator_lag_share` and `generator_cpu` are shares. 20
-hits: with fewer, the 95th percentile is just the slowest. One of the generator's limits that is None is off."""
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
 are always waiting."""
-
-LOGON, LOGOFF = "LOGON", "LOGOFF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +138,7 @@ class Verdict:
 
 def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
     """All limits of a run, by those that its log states; in a closed loop nothing is due, and nothing late."""
-    return {**DEFAULT_LIMITS, **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
+    return {**Limits().in_header(), **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
 
 
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:

@@ -17,6 +17,7 @@ from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
 from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.server import is_loopback
+from loadsim.report.summary_text import answer_text
 from loadsim.report.table import table
 from loadsim.runs.directory import part_of_a_path, remove
 
@@ -83,7 +84,7 @@ def run_collect(args: argparse.Namespace) -> int:
         summary = run(collected(way, args.name, out))
     finally:
         remove(made)
-    print(f"{summary.text.rstrip()}\n\nRun directory: {out}")
+    print(f"{answer_text(summary).rstrip()}\n\nRun directory: {out}")
     return summary.exit_status
 
 

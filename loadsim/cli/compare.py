@@ -12,6 +12,7 @@ from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli import VERBS
 from loadsim.cli.junit import junit_file
 from loadsim.report.compare_junit import compare_junit
+from loadsim.report.compare_text import compare_text
 
 MOST_LOOKS = 100
 """More looks than this leave nothing to be found."""
@@ -65,7 +66,10 @@ def run_compare(args: argparse.Namespace) -> int:
         comparison = compare_runs(
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
         )
-        write_junit(compare_junit(comparison.figures))
+        write_junit(compare_junit(comparison))
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the exit status all the same
-        print(json.dumps(comparison.figures, indent=2) if args.json else comparison.text, end="\n" if args.json else "")
+        print(
+            json.dumps(comparison.figures, indent=2) if args.json else compare_text(comparison),
+            end="\n" if args.json else "",
+        )
     return comparison.exit_status

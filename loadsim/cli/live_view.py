@@ -24,7 +24,7 @@ from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_sections import GeneratorLimits
-from loadsim.timinglog.merge import WITHOUT_WINDOW
+from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.records import FAILURES
 from loadsim.users.tasks import TASKS
 

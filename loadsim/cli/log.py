@@ -21,6 +21,7 @@ from loadsim.cli.junit import junit_file
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
 from loadsim.model.yaml_reader import read_yaml
+from loadsim.report.summary_text import answer_text
 from loadsim.report.verdict_junit import verdict_junit
 from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.export_csv import CSV_KINDS, export_csv
@@ -253,9 +254,9 @@ def run_answer(args: argparse.Namespace) -> int:
             by=args.by,
             criteria=args.criteria,
         )
-        write_junit(verdict_junit(summary.score))
+        write_junit(verdict_junit(summary))
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
-        print(json.dumps(summary.score, indent=2) if args.json else summary.text, end="\n" if args.json else "")
+        print(json.dumps(summary.score, indent=2) if args.json else answer_text(summary), end="\n" if args.json else "")
     return summary.exit_status
 
 

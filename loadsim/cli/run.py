@@ -36,12 +36,13 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
 from loadsim.monitor.cpu_affinity import describe, kept_apart
-from loadsim.monitor.seen import seen_from_here
+from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_protocols, needs_one_engine
 from loadsim.provisioning.preflight import check_ports, check_sources
 from loadsim.provisioning.sessions import services_of
 from loadsim.report.html import FILE_NAME as REPORT_NAME
+from loadsim.report.summary_text import answer_text
 from loadsim.report.verdict_junit import verdict_junit
 from loadsim.runs.directory import discard, new_run_directory, owner_only, part_of_a_path
 from loadsim.runs.local import Run
@@ -75,7 +76,7 @@ def run_scenario(args: argparse.Namespace) -> int:
     """Run, and tell of it; the exit status is the verdict's."""
     with junit_file(args.junit, "run") as write_junit:
         summary, out = answered(args)
-        write_junit(verdict_junit(summary.score))
+        write_junit(verdict_junit(summary))
     tell(summary, out, args)
     return summary.exit_status
 
@@ -176,7 +177,11 @@ def load_of(scenario: Scenario, quiet: bool, start: datetime | None = None) -> P
 def tell(summary: Summary, out: Path, args: argparse.Namespace) -> None:
     """Print the answer and where everything lies, and make the report."""
     with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
-        print(json.dumps(summary.score, indent=2) if args.json else f"{summary.text.rstrip()}\n\nRun directory: {out}")
+        print(
+            json.dumps(summary.score, indent=2)
+            if args.json
+            else f"{answer_text(summary).rstrip()}\n\nRun directory: {out}"
+        )
         sys.stdout.flush()  # making the report takes a moment
     if not args.no_report:
         told = report_on(out)
@@ -266,7 +271,7 @@ def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]
 def seen_server(services: Services, engines: int, pin: bool, quiet: bool = False) -> Iterator[dict[str, Any]]:
     """Facts about the server and this machine, for the machine's log; with `pin`, server and load are kept apart."""
     place = find_server(services.imap, services.smtp)
-    seen = seen_from_here(place, services)
+    seen = environment_facts(place, services)
     if pin and place.here:
         with kept_apart(place, engines) as cores:
             if not quiet:

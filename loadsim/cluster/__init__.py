@@ -1,1 +1,1 @@
-"""Several client machines as one: whoever reaches their control port runs code there, so it is held by mutual TLS."""
+"""Several client machines that make one load. Their control port executes code, so mutual TLS protects it."""

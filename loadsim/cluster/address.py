@@ -1,7 +1,7 @@
-"""The control port's address, and the refusal to open or use one that anybody could reach.
+"""The address of the control port, and the check that it is protected.
 
-Who reaches the port runs code on every machine of the cluster. So it is TLS, where both sides show a certificate; plain
-TCP is for one machine, where it never leaves the loopback interface, or for who says in so many words that he wants it.
+Anyone who can connect to the port can run code on every machine of the cluster. The port therefore takes mutual TLS.
+Plain TCP is permitted on the loopback interface, or elsewhere with an explicit option.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from loadsim.errors import ConfigError
 from loadsim.model.server import is_loopback
 
 PLAIN_WORD = "--insecure-plain-tcp"
-"""The option with which somebody takes it upon himself."""
+"""The option that permits plain TCP beyond loopback."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
-    """Where the control station listens; `secured` with TLS. `str()` is how Dask writes it."""
+    """Address at which the controller listens; `secured` means TLS. `str()` returns it in the form that Dask takes."""
 
     secured: bool
     host: str
@@ -29,19 +29,19 @@ class ControlAddress:
 
     @property
     def protocol(self) -> str:
-        """As Dask calls it."""
+        """Dask's name of the protocol."""
         return "tls" if self.secured else "tcp"
 
     @property
     def written_host(self) -> str:
-        """The host as it stands before a port: an address of IPv6 in brackets."""
+        """The host as it is written before a port: an IPv6 address in brackets."""
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
 def control_address(text: str, what: str = "--cluster", any_port: bool = False) -> ControlAddress:
-    """Read `tls://HOST:PORT` or `tcp://HOST:PORT`. Raises `ConfigError`, calling it `what`.
+    """Read `tls://HOST:PORT` or `tcp://HOST:PORT`. Raises `ConfigError`, which names the option `what`.
 
-    With `any_port`, the port may be 0: whoever listens there takes one that is free.
+    With `any_port`, the port may be 0: the listening socket then takes a free one.
     """
     expected = f"{what}: expected tls://HOST:PORT, or tcp://HOST:PORT on loopback"
     try:
@@ -57,12 +57,12 @@ def control_address(text: str, what: str = "--cluster", any_port: bool = False) 
 
 
 def check_transport(address: ControlAddress, insecure_plain_tcp: bool = False) -> None:
-    """Refuse plain TCP anywhere but on loopback, unless it was asked for in so many words.
+    """Reject plain TCP beyond loopback, unless the user permitted it explicitly. Raises `ConfigError`.
 
-    To listen on all addresses (0.0.0.0, ::) is not loopback, nor is a name, but for `localhost`. Raises `ConfigError`.
+    Neither the wildcard addresses (0.0.0.0, ::) nor names count as loopback; `localhost` does.
     """
     if not (address.secured or is_loopback(address.host) or insecure_plain_tcp):
         raise ConfigError(
-            f"{address}: expected tls:// (loadsim cluster certs makes the certificates), because whoever reaches the "
-            f"control port runs code on every machine, found plain TCP; {PLAIN_WORD} takes it all the same"
+            f"{address}: expected tls:// (loadsim cluster certs makes the certificates), because anyone who can "
+            f"connect can run code on every machine, found plain TCP; {PLAIN_WORD} permits it"
         )

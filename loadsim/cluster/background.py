@@ -1,4 +1,4 @@
-"""What goes on beside something else, and ends with it."""
+"""Background tasks scoped to a block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @asynccontextmanager
 async def background_tasks(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run what never ends by itself as long as the block lasts. If it fails, so does the block, by the same error."""
+    """Run endless coroutines until the block ends. If one of them fails, the block raises the same error."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in endless]

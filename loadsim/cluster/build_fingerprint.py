@@ -1,4 +1,4 @@
-"""Which software this is: its version, and a digest of what it was made of, for checkouts of one version differ."""
+"""Fingerprint of the software: its version, and a digest of its sources, as checkouts of one version differ."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import loadsim
 _PACKAGE = Path(loadsim.__file__).parent
 
 _DATA = "model/content/data/*"
-"""What stands in messages, beside what is written by code."""
+"""The data files from which message contents are made."""
 
 
 def build_fingerprint(package: Path = _PACKAGE) -> str:
-    """`loadsim VERSION (sources DIGEST)`, of the files that lie there now: those that a new process would run."""
+    """Return `loadsim VERSION (sources DIGEST)` of the files on disk: those that a new process would run."""
     return f"loadsim {loadsim.__version__} (sources {sources_digest(package)[:12]})"
 
 
 def sources_digest(package: Path) -> str:
-    """SHA-256 over the names and contents of a package's sources and data; in hexadecimal."""
+    """Return the SHA-256 of the names and contents of a package's sources and data, in hexadecimal."""
     digest = sha256()
     for path in sorted((*package.rglob("*.py"), *package.glob(_DATA))):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""A station's way to a machine: a channel like that to an engine, by a link that outlives its connections."""
+"""A controller's channel to a worker: like that to an engine, by a link that outlives its connections."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
 from loadsim.engine.control import FROM_A_MEMBER, decode, encode
 from loadsim.timinglog.json_checks import text
 
-FROM_A_MACHINE = {**FROM_A_MEMBER, **FROM_A_PREPARER, "failed": text}
-"""The messages of a machine to its station, by kind."""
+FROM_A_WORKER = {**FROM_A_MEMBER, **FROM_A_PREPARER, "failed": text}
+"""The messages of a worker to its controller, by kind."""
 
 CLOCKS = 60
-"""So many of its newest readings say how a clock goes: those of ten minutes."""
+"""Newest readings from which a clock's rate is computed: those of ten minutes."""
 
 
 class WorkerChannel:
-    """To one machine (`engine.channel.Channel`); whoever has a connection to it attaches that to `link`.
+    """To one worker (`engine.channel.Channel`). The owner of a connection to the worker attaches it to `link`.
 
-    Its monotonic clock is as `clock` says, which was read before, and as `tell_clock` is told later.
+    `clock` is a reading of the client's monotonic clock before the run; `send_clock` takes later ones.
     """
 
     def __init__(self, clock: Reading | None = None) -> None:
@@ -31,50 +31,53 @@ class WorkerChannel:
         self._prepared = False
         self._lines: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self._over = asyncio.Event()
-        self.link = ReliableChannel(self._hear)
+        self.link = ReliableChannel(self._take)
         self.ended: str | None = None
 
     @property
     def silent_s(self) -> float:
-        """By the beats that were missed; it may take its time until the first."""
-        return self.link.unanswered * BEAT_S if self.link.heard_of else 0.0
+        """Heartbeats missed, in seconds; 0 until the first line, as a worker may take its time to start."""
+        return self.link.silent_beats * BEAT_S if self.link.ever_received else 0.0
 
     def set_clock(self, clock: Reading) -> None:
-        """Take a reading made after the preparation; it follows the message with which the load begins."""
+        """Take a reading made after the preparation. It follows the message that begins the load."""
         self._clocks.append(clock)
         self._begun = False
         self._prepared = True
 
-    def tell(self, line: bytes) -> None:
-        """By the link: it arrives when there is a way. What its clock was follows the word with which it begins."""
-        self.link.tell(line)
+    def send(self, line: bytes) -> None:
+        """Send by the link, which may wait for a connection. The newest clock reading follows the first line."""
+        self.link.send(line)
         if not self._begun:
             self._begun = True
-            self._tell_clock()
+            self._send_clock()
 
-    def tell_start(self, start_ns: int) -> None:
-        """By its clock, as that has gone until now: since it was first read, users may have logged on for an hour."""
+    def send_start(self, start_ns: int) -> None:
+        """Send the common start by the client's clock, computed from all readings until now.
+
+        Users may have logged on for an hour since the first reading, and clocks drift.
+        """
         if self._clocks:
             self._ahead_ns = OtherClock.of(self._clocks).there(start_ns).ahead_ns
-        self.tell(encode(start=start_ns + self._ahead_ns))
-        self._tell_clock()
+        self.send(encode(start=start_ns + self._ahead_ns))
+        self._send_clock()
 
-    def tell_clock(self, clock: Reading) -> None:
-        """What its clock showed at an instant of ours, for its log."""
+    def send_clock(self, clock: Reading) -> None:
+        """Send a reading of the client's clock, for the client's log."""
         self._clocks.append(clock)
-        self._tell_clock()
+        self._send_clock()
 
-    def _tell_clock(self) -> None:
-        """The newest; turned, as it would say it of our clock."""
+    def _send_clock(self) -> None:
+        """Send the newest reading, turned into the client's reading of our clock."""
         if not self._clocks:
             return
         ours = self._clocks[-1].turned()
-        self.link.tell(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
+        self.link.send(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
 
-    async def hear(self) -> bytes:
-        """Return the next line, to the machine's last one.
+    async def receive(self) -> bytes:
+        """Return the next line, b"" after the worker's last one.
 
-        Progress of a preparation that is over is left out: it was under way when the machine was told to begin.
+        Progress of a finished preparation is dropped: it crossed the message that begins the load.
         """
         while True:
             kind, line = await self._lines.get()
@@ -82,29 +85,29 @@ class WorkerChannel:
                 return line
 
     async def wait(self) -> str:
-        """Until its last word, or until we are told that there will be none."""
+        """Wait for the worker's last message, or until the worker is gone. Return how it ended."""
         await self._over.wait()
         assert self.ended is not None
         return self.ended
 
     def kill(self) -> None:
-        """Give it up. It is asked to end at once, in case it is there."""
+        """Give the worker up, and ask it to end at once, in case it can still receive."""
         if self.ended is None:
-            self.tell(encode(**{"given up": "the station had not heard of its machine any more, and gave it up"}))
-            self.tell(encode(stop=True))
+            self.send(encode(**{"given up": "the controller had received nothing from this client, and gave it up"}))
+            self.send(encode(stop=True))
             self.end("given up")
 
     def end(self, how: str) -> None:
-        """It is gone, and says no more."""
+        """Note that the worker is gone and sends no more."""
         if self.ended is None:
             self.ended = how
             self._over.set()
             self._lines.put_nowait(("", b""))
 
-    def _hear(self, line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
         if self.ended is not None:
             return
-        kind, about = decode(line, FROM_A_MACHINE)
+        kind, about = decode(line, FROM_A_WORKER)
         if kind == "failed":
             self.end(about)
             return

@@ -1,12 +1,12 @@
 """Reading the clock of another machine: many round trips, of which the shortest counts.
 
-We ask at t0 of our clock, the other machine looks at its clock, t1, and we have the answer at t2. It looked at some
-instant between t0 and t2; nobody can say when, as the way there may have been longer than the way back. Take the middle
-of the two: that is wrong by half of the round trip at most, in the worst case, in which all of the delay was on one
-way. So the shortest round trip of many says most. Where nothing else is on the wire it is the same both ways, and the
-reading is much better than it claims; it claims what can be known.
+The controller asks at t0 of its own clock, the other machine reads its clock, t1, and the answer arrives at t2. The
+other machine read its clock at some instant between t0 and t2, but the two ways may take different times. So the
+middle of t0 and t2 is taken. It is wrong by at most half of the round trip: if all of the delay was on one way.
+Therefore the shortest of many round trips is the most exact. On an idle network both ways take the same time, and the
+reading is much better than its error bound.
 
-Monotonic clocks are compared, not the time of day: nobody sets them, and they are what engines measure by.
+Monotonic clocks are compared, not the time of day: engines measure by them, and no clock service sets them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from loadsim.analysis.clock_correction import station_clock_sample
 from loadsim.analysis.clock_model import MOST_RATE, Reading
 
 ROUND_TRIPS = 20
-"""So many are asked for one reading: they take some milliseconds, and one of them is not disturbed."""
+"""Round trips for one reading: they take some milliseconds, and at least one of them is likely to be undisturbed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """Asked at `asked_ns` of our clock, seen at `there_ns` of the other, answered at `answered_ns` of ours."""
+    """Asked at `asked_ns` of our clock, read at `there_ns` of the other, answered at `answered_ns` of ours."""
 
     asked_ns: int
     there_ns: int
@@ -34,20 +34,20 @@ class RoundTrip:
 
     @property
     def took_ns(self) -> int:
-        """The round trip's time."""
         return self.answered_ns - self.asked_ns
 
     def reading(self) -> Reading:
-        """What it says about the other clock. While we waited that went faster or slower, too, by little.
+        """Return the other clock's reading, with its error.
 
-        The middle may be half a nanosecond off, and the other clock shows whole ones.
+        The error allows for a difference in rate during the round trip. The middle may be half a nanosecond off, and
+        the other clock shows whole ones.
         """
         middle_ns = (self.asked_ns + self.answered_ns) // 2
         return Reading(middle_ns, self.there_ns, math.ceil((self.took_ns + 1) / 2 * (1 + MOST_RATE)) + 1)
 
 
 def shortest(trips: Iterable[RoundTrip]) -> Reading:
-    """The reading of the shortest round trip. Raises `ValueError` for none."""
+    """Return the reading of the shortest round trip. Raises `ValueError` for none."""
     return min(trips, key=lambda trip: trip.took_ns).reading()
 
 
@@ -56,9 +56,9 @@ async def read_clock(
     round_trips: int = ROUND_TRIPS,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> Reading:
-    """Ask so many times, one after the other, what the other clock shows; `ask` waits for its nanoseconds.
+    """Read the other clock in this many round trips, one after the other; `ask` returns its nanoseconds.
 
-    What `ask` raises is the caller's, and so is how long all of it may take.
+    The caller handles the errors of `ask`, and limits the time of all.
     """
     trips = []
     for _ in range(round_trips):
@@ -69,16 +69,19 @@ async def read_clock(
 
 
 class NewestReading:
-    """On a client: hands each reading of the station's clock to the next sample of the machine's health, once."""
+    """On a client: passes each reading of the controller's clock to the next health sample of the machine, once."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Any] = {}
+        self._sample: dict[str, Any] = {}
 
-    def tell(self, station: Reading, ahead_ns: int) -> None:
-        """The station's clock by ours, which was taken to be so far ahead of it when the common start was told."""
-        self._told = station_clock_sample(station, ahead_ns)
+    def update(self, controller: Reading, ahead_ns: int) -> None:
+        """Take a reading of the controller's clock by ours.
+
+        `ahead_ns` is the offset of our clock that the controller added to the common start.
+        """
+        self._sample = station_clock_sample(controller, ahead_ns)
 
     def __call__(self) -> dict[str, Any]:
-        """What the next sample says beside."""
-        told, self._told = self._told, {}
-        return told
+        """Return the fields for the next sample: none if there is no newer reading."""
+        sample, self._sample = self._sample, {}
+        return sample

@@ -28,7 +28,7 @@ from loadsim.cluster.identifiers import CLIENT_NAME
 from loadsim.cluster.reliable_channel import BEAT_S, lines_in
 from loadsim.cluster.security import Way
 from loadsim.engine.channel import Channel
-from loadsim.engine.coordinator import Part
+from loadsim.engine.coordinator import MemberAssignment
 from loadsim.errors import ConfigError
 
 ANSWER_LIMIT_S = 10.0
@@ -186,7 +186,7 @@ class Cluster:
         return self._known
 
     @asynccontextmanager
-    async def machines(self, run: str) -> AsyncIterator[Callable[[Part], Awaitable[Channel]]]:
+    async def machines(self, run: str) -> AsyncIterator[Callable[[MemberAssignment], Awaitable[Channel]]]:
         """What opens channels to machine processes for a run (`Pool`'s `open_channel`), one for each part.
 
         A part's name is its client's. Asked again for one it is the same channel, and the machine's clock is read anew.
@@ -197,7 +197,7 @@ class Cluster:
         try:
             async with asyncio.TaskGroup() as group:
 
-                async def open_channel(part: Part) -> Channel:
+                async def open_channel(part: MemberAssignment) -> Channel:
                     clock = await self._first_reading(part.name)
                     if part.name in channels:
                         channels[part.name].set_clock(clock)
@@ -246,7 +246,7 @@ class Cluster:
         while True:
             await asyncio.sleep(CLOCK_EVERY_S)
             with suppress(OSError, TimeoutError):
-                channel.tell_clock(await self._read_clock(name))
+                channel.send_clock(await self._read_clock(name))
 
     async def _attend(self, name: str, run: str, channel: WorkerChannel) -> None:
         """Keep a channel attached to its machine, by one connection after the other, until it has ended."""
@@ -256,7 +256,7 @@ class Cluster:
             while True:
                 await asyncio.sleep(BEAT_S)
                 channel.link.beat()
-                if channel.link.unanswered > MOST_BEATS:
+                if channel.link.silent_beats > MOST_BEATS:
                     for comm in comms:
                         comm.abort()
 
@@ -322,7 +322,7 @@ async def _speak(comm: Comm, run: str, channel: WorkerChannel) -> None:
                     channel.end(said["gone"])
                     return
                 for line in lines_in(said):
-                    channel.link.receive(line)
+                    channel.link.feed(line)
     except ValueError as problem:
         channel.end(f"another station's machine, or a damaged one: {problem}")
     finally:

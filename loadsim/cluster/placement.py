@@ -11,7 +11,7 @@ from loadsim.engine.coordinator import engines_for
 from loadsim.engine.engine import LOG_ON_LIMIT_S
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, all_users
-from loadsim.model.scenario import STRESS
+from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload
 from loadsim.timinglog.json_checks import each_in, having, switch, whole
 

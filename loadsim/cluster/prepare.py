@@ -117,7 +117,7 @@ class Preparation:
                 await self._until(lambda each: each.to_change is not None)
                 await agree(sum(each.to_change or 0 for each in self._preparers.values()))
                 for each in self._preparers.values():
-                    each.channel.tell(encode(change=True))
+                    each.channel.send(encode(change=True))
                 await self._until(lambda each: each.done is not None)
                 for task in beside:
                     task.cancel()
@@ -136,7 +136,7 @@ class Preparation:
 
     async def _listen(self, name: str, preparer: _Preparer) -> None:
         """Hear one. Its channel should not end before all have done their part, for it is needed after that."""
-        while (line := await preparer.channel.hear()).endswith(b"\n"):
+        while (line := await preparer.channel.receive()).endswith(b"\n"):
             try:
                 kind, about = decode(line, FROM_A_PREPARER)
             except ValueError as problem:

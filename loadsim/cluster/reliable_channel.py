@@ -1,13 +1,14 @@
-"""A line of control that outlives its connections: what a new one finds unheard is said again, and nothing twice.
+"""A control channel that outlives its connections: lines are numbered, acknowledged, and sent again where needed.
 
-Between a machine and its station there is an agent, and a network; both may be gone for a while. So each end numbers
-what it says, from 1 on, and keeps it until the other has heard it. On a connection there are lines of two kinds:
+An agent and a network lie between a worker and its controller, and both may be gone for a while. So each end numbers
+the lines that it sends, from 1 on, and keeps each until the other end acknowledges it. A connection carries two kinds
+of lines:
 
-    heard NUMBER        so many lines were heard in all; the first word on every connection, and again after each line
+    heard NUMBER        how many lines were received: the first line on every connection, repeated after each line
     NUMBER LINE         a line of the control protocol
 
-Lines are sent once the other end has said what it has received. A `ReliableChannel` moves no bytes itself: it is given
-lines, and writes lines to the connection that it has.
+An end sends lines once it knows what the other end has received. A `ReliableChannel` does no I/O: the caller feeds it
+the lines of a connection, and it writes lines to the connection that is attached.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from collections.abc import Callable
 from itertools import islice
 
 BEAT_S = 1.0
-"""How often each end says that it is there."""
+"""Seconds between heartbeats, which both ends send."""
 
-UNHEARD_LINES = 64
-"""So many lines are said at most before the first of them was heard; the others wait."""
+MOST_UNACKNOWLEDGED = 64
+"""At most this many lines are sent before the first of them is acknowledged; further lines are queued."""
 
 _HEARD = b"heard"
 _MOST_DIGITS = 18
@@ -36,95 +37,91 @@ def lines_in(message: object) -> list[bytes]:
 
 
 class ReliableChannel:
-    """One end of it. What it hears goes to `hear`, each line once, in the order in which they were said."""
+    """One end of the channel. It calls `deliver` with each line of the other end, once and in order."""
 
-    def __init__(self, hear: Callable[[bytes], None]) -> None:
-        self._hear = hear
-        self._heard = 0
-        self._unheard: deque[bytes] = deque()  # said, and for all we know not heard
-        self._known = 0  # how many lines before these were heard
-        self._waiting: deque[tuple[bytes, bool]] = deque()  # not said yet, and whether it is passing
+    def __init__(self, deliver: Callable[[bytes], None]) -> None:
+        self._deliver = deliver
+        self._received = 0  # lines, in all
+        self._sent: deque[bytes] = deque()  # and not acknowledged
+        self._acknowledged = 0  # lines before those
+        self._queued: deque[tuple[bytes, bool]] = deque()  # not sent yet; and if the line is replaceable
         self._write: Callable[[bytes], None] | None = None
-        self._welcome = False  # whether the other end has said on this connection what it has heard
-        self.heard_of = False  # whether anything ever came
-        self.unanswered = 0  # how many beats in a row nothing came after
+        self._greeted = False  # the other end has acknowledged lines on this connection
+        self.ever_received = False
+        self.silent_beats = 0  # own heartbeats since the last line of the other end
 
     @property
-    def all_heard(self) -> bool:
-        """Whether the other end has heard everything."""
-        return not self._unheard and not self._waiting
+    def all_acknowledged(self) -> bool:
+        return not self._sent and not self._queued
 
-    def tell(self, line: bytes, passing: bool = False) -> None:
-        """Say a line that ends with a newline. One that is `passing` takes the place of another that still waits."""
-        if passing:
-            self._waiting = deque(each for each in self._waiting if not each[1])
-        self._waiting.append((line, passing))
-        self._say()
+    def send(self, line: bytes, replaceable: bool = False) -> None:
+        """Send a line that ends with a newline. A `replaceable` line drops an earlier one that is still queued."""
+        if replaceable:
+            self._queued = deque(each for each in self._queued if not each[1])
+        self._queued.append((line, replaceable))
+        self._send_queued()
 
     def attach(self, write: Callable[[bytes], None]) -> None:
-        """There is a new connection, to which `write` writes; another one that there was is no more."""
+        """Use a new connection, to which `write` writes, instead of the one before."""
         self._write = write
-        self._welcome = False
-        self._say_heard()
+        self._greeted = False
+        self._acknowledge()
 
     def detach(self) -> None:
-        """There is no connection."""
+        """Use no connection."""
         self._write = None
 
     def beat(self) -> None:
-        """Say that we are there; once in `BEAT_S`, by both ends, so that each knows of the other."""
-        self.unanswered += 1
-        self._say_heard()
+        """Send a heartbeat. Both ends call this each `BEAT_S`."""
+        self.silent_beats += 1
+        self._acknowledge()
 
-    def _say_heard(self) -> None:
+    def _acknowledge(self) -> None:
         if self._write is not None:
-            self._write(b"%s %d\n" % (_HEARD, self._heard))
+            self._write(b"%s %d\n" % (_HEARD, self._received))
 
-    def receive(self, line: bytes) -> None:
-        """A whole line came by the connection.
+    def feed(self, line: bytes) -> None:
+        """Take a whole line from the connection.
 
-        Raises `ValueError` for what the other end of this link cannot have said; the connection is to be cut.
+        Raises `ValueError` for a line that the other end cannot have sent. The caller then cuts the connection.
         """
         word, _, rest = line.partition(b" ")
         if word == _HEARD:
-            self._note(_number(rest))
+            self._note_acknowledged(_number(rest))
         else:
             number = _number(word)
-            if number > self._heard + 1:
-                raise ValueError(f"control link: expected line {self._heard + 1}, found line {number}")
-            if number > self._heard:
-                self._heard = number
-                self._hear(rest)
-            self._say_heard()
-        self.heard_of = True
-        self.unanswered = 0
+            if number > self._received + 1:
+                raise ValueError(f"control link: expected line {self._received + 1}, found line {number}")
+            if number > self._received:
+                self._received = number
+                self._deliver(rest)
+            self._acknowledge()
+        self.ever_received = True
+        self.silent_beats = 0
 
-    def _note(self, heard: int) -> None:
-        """The other end has heard so many lines."""
-        if not self._known <= heard <= self._known + len(self._unheard):
-            raise ValueError(
-                f"control link: expected {self._known} to {self._known + len(self._unheard)} lines heard, found {heard}"
-            )
-        while self._known < heard:
-            self._unheard.popleft()
-            self._known += 1
-        if not self._welcome and self._write is not None:
-            self._welcome = True
-            self._write_from(0)
-        self._say()
+    def _note_acknowledged(self, lines: int) -> None:
+        most = self._acknowledged + len(self._sent)
+        if not self._acknowledged <= lines <= most:
+            raise ValueError(f"control link: expected {self._acknowledged} to {most} lines heard, found {lines}")
+        while self._acknowledged < lines:
+            self._sent.popleft()
+            self._acknowledged += 1
+        if not self._greeted and self._write is not None:
+            self._greeted = True
+            self._write_from(0)  # again, on the new connection
+        self._send_queued()
 
-    def _say(self) -> None:
-        """Number what may be said, and say it."""
-        if not self._welcome or self._write is None:
+    def _send_queued(self) -> None:
+        if not self._greeted or self._write is None:
             return
-        before = len(self._unheard)
-        while self._waiting and len(self._unheard) < UNHEARD_LINES:
-            self._unheard.append(self._waiting.popleft()[0])
+        before = len(self._sent)
+        while self._queued and len(self._sent) < MOST_UNACKNOWLEDGED:
+            self._sent.append(self._queued.popleft()[0])
         self._write_from(before)
 
-    def _write_from(self, place: int) -> None:
+    def _write_from(self, index: int) -> None:
         assert self._write is not None
-        for number, line in enumerate(islice(self._unheard, place, None), self._known + place + 1):
+        for number, line in enumerate(islice(self._sent, index, None), self._acknowledged + index + 1):
             self._write(b"%d %s" % (number, line))
 
 

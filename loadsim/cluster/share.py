@@ -59,7 +59,7 @@ def fingerprints(workload: Workload, users: Iterable[int]) -> Fingerprints:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAssignment:
-    """A machine's part of a run (`coordinator.Part`): `hands`, one for each of its engines, that follow each other.
+    """A worker's assignment (`coordinator.MemberAssignment`): `hands`, one for each of its engines, in order.
 
     `name` is the machine's name, `header` what all timing logs of the run have in common, and `fingerprints` what
     the station computed. A share that is `prepared` is with its machine, which has prepared the mailboxes.
@@ -76,7 +76,7 @@ class WorkerAssignment:
     prepared: bool = False
 
     @property
-    def hand(self) -> Assignment:
+    def assignment(self) -> Assignment:
         """All its users."""
         first, last = self.hands[0], self.hands[-1]
         return Assignment(first.users, first.step, first.begin, last.end)
@@ -113,11 +113,11 @@ class WorkerAssignment:
 
         They are as many as its engines, if there is work enough.
         """
-        processes = max(1, min(len(self.hands), len(self.hand) // MAILBOXES_OF_A_PROCESS))
+        processes = max(1, min(len(self.hands), len(self.assignment) // MAILBOXES_OF_A_PROCESS))
         at_once = max(1, AT_ONCE // processes)
         return {
             f"process {number} of {processes}": PrepareRequest(self.scenario, self.services, hand, at_once)
-            for number, hand in enumerate(self.hand.cut([1] * processes), 1)
+            for number, hand in enumerate(self.assignment.cut([1] * processes), 1)
         }
 
     def begins(self, logs: Path) -> list[Begin]:
@@ -132,8 +132,8 @@ class WorkerAssignment:
 
     def say_ready(self, events: Events, process: int) -> None:
         """Tell that the machine is ready, in a process of this number."""
-        events.say("client ready", client=self.name, pid=process, users=len(self.hand), engines=len(self.hands))
+        events.say("client ready", client=self.name, pid=process, users=len(self.assignment), engines=len(self.hands))
 
     def say_lost(self, events: Events, why: str) -> None:
         """Tell that the machine is lost."""
-        events.say("client lost", client=self.name, users=len(self.hand), why=why)
+        events.say("client lost", client=self.name, users=len(self.assignment), why=why)

@@ -40,7 +40,7 @@ from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.workload import Workload
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
-from loadsim.monitor.seen import seen_from_here
+from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
@@ -80,7 +80,7 @@ class Controller:
                     self.link.attach(write)
                 if self._agent is not writer:
                     break
-                self.link.receive(line)
+                self.link.feed(line)
                 self._stirred.set()
         except ConnectionError:
             pass  # the next agent will come
@@ -107,7 +107,7 @@ class Controller:
 
     async def until_heard(self, beats: int) -> None:
         """Wait until everything is heard, or nothing was heard of the station for so many beats."""
-        while not self.link.all_heard and self.link.unanswered <= beats:
+        while not self.link.all_acknowledged and self.link.silent_beats <= beats:
             self._stirred.clear()
             await self._stirred.wait()
 
@@ -140,7 +140,7 @@ class Watch:
         Nobody tells us then when the tasks of all machines have ended: at the latest, that is when the grace is over.
         Nor when all mail was seen: it is waited for as long as may be.
         """
-        quiet = self._link.unanswered
+        quiet = self._link.silent_beats
         if quiet <= self._most_beats:
             if self._alone:
                 self._alone = False
@@ -154,7 +154,7 @@ class Watch:
                 why = "cluster.on_control_loss is stop" if self._pool.start_ns else "before the common start"
                 self._leader.give_up(f"its machine had not heard of the station for {quiet * BEAT_S:.0f} s, {why}")
         if goes_on and time.monotonic_ns() >= self._pool.start_ns + self._all_finished_ns:
-            self._leader.hear(encode(drain=True))
+            self._leader.receive(encode(drain=True))
 
 
 def most_beats(share: WorkerAssignment) -> int:
@@ -182,9 +182,9 @@ class _Both:
 
 async def check(share: WorkerAssignment) -> None:
     """Whether we can make a share, and make of it what the station does. Raises `ConfigError`."""
-    share.fingerprints.check(await asyncio.to_thread(lambda: fingerprints(Workload(share.scenario), share.hand)))
+    share.fingerprints.check(await asyncio.to_thread(lambda: fingerprints(Workload(share.scenario), share.assignment)))
     check_sources(share.scenario)
-    check_ports(share.scenario, share.hand)
+    check_ports(share.scenario, share.assignment)
     check_drivers(share.scenario, share.services)
     raise_open_file_limit(max(map(len, share.hands)))
 
@@ -199,7 +199,7 @@ async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteCo
     Raises `ConfigError` for what is wrong with any of them, and `Released`.
     """
     change, begin = asyncio.Event(), asyncio.Event()
-    users = len(share.hand)
+    users = len(share.assignment)
     standing = Standing(of=users)
 
     def note(all_of_us: Mapping[str, Standing]) -> None:
@@ -209,7 +209,7 @@ async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteCo
             tell()
 
     def tell() -> None:
-        station.link.tell(encode(progress=standing), passing=True)
+        station.link.send(encode(progress=standing), replaceable=True)
 
     async def keep_telling() -> None:
         while True:
@@ -226,24 +226,24 @@ async def prepare(share: WorkerAssignment, station: Controller, leader: RemoteCo
 
     async def agree(to_change: int) -> None:
         tell()
-        leader.tell(inspected=to_change)
+        leader.send(inspected=to_change)
         await change.wait()
 
     async with background_tasks(listen(), keep_telling()):
         await check(share)
-        await check_submission(Workload(share.scenario), share.services, share.hand)
+        await check_submission(Workload(share.scenario), share.services, share.assignment)
         channels: dict[str, tuple[Channel, int]] = {}
         try:
             for name, errand in share.errands().items():
                 channels[name] = await start_process(PREPARER), len(errand.hand)
-                channels[name][0].tell(errand.encode())
+                channels[name][0].send(errand.encode())
             done = await Preparation(channels, note, STILL_BEATS).run(agree)
         finally:
             for channel, _ in channels.values():
                 channel.kill()
                 await channel.wait()
         tell()
-        leader.tell(prepared=asdict(total(list(done.values()))))
+        leader.send(prepared=asdict(total(list(done.values()))))
         await begin.wait()
 
 
@@ -255,7 +255,7 @@ async def _word(station: Controller) -> str:
                 kind, _ = decode(await station.lines.get())
                 return kind
         except TimeoutError:
-            if station.link.unanswered * BEAT_S > BEGIN_LIMIT_S:
+            if station.link.silent_beats * BEAT_S > BEGIN_LIMIT_S:
                 raise Released from None
 
 
@@ -267,7 +267,7 @@ async def make_load(
     Raises `ConfigError` when it cannot begin here, `RunInvalid` when no engine was left to make load.
     """
     place = await asyncio.to_thread(find_server, share.services.imap, share.services.smtp)  # names may take their time
-    seen = await asyncio.to_thread(seen_from_here, place, share.services)
+    seen = await asyncio.to_thread(environment_facts, place, share.services)
     logs = directory / LOGS_NAME
     begins = share.begins(logs)
     try:
@@ -279,7 +279,7 @@ async def make_load(
     with closed_at_last(written):
         events = Events(cast(TextIO, _Both(cast(TextIO, EventForwarder(leader, client=share.name)), written)))
         pool = Coordinator(begins, events, leader.watch, leader, partial(start_engine, kept=[kept]))
-        leader.led = pool
+        leader.controlled = pool
         watch = Watch(share, station.link, leader, pool, events)
         clock = NewestReading()
         try:
@@ -304,21 +304,21 @@ def _clock(value: Any) -> str | None:
 
 _INSTANT = whole(-(2**62), 2**62)
 
-FROM_A_STATION = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
+TO_A_WORKER = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
 """The messages of a station to a machine that makes load, by kind."""
 
 
 async def _listen(station: Controller, leader: RemoteControl, clock: NewestReading) -> None:
-    """Do as the station says, and note what it says of its clock (`WorkerChannel.tell_clock`)."""
+    """Do as the station says, and note what it says of its clock (`WorkerChannel.send_clock`)."""
     while True:
         line = await station.lines.get()
         try:
-            kind, about = decode(line, FROM_A_STATION)
+            kind, about = decode(line, TO_A_WORKER)
             if kind == "clock":
                 at_ns, station_ns, error_ns, ahead_ns = about
-                clock.tell(Reading(at_ns, station_ns, error_ns), ahead_ns)
+                clock.update(Reading(at_ns, station_ns, error_ns), ahead_ns)
             elif kind != "begin":  # `begin` has been handled: it brought this share
-                leader.hear(line)
+                leader.receive(line)
         except ValueError as problem:
             leader.give_up(str(problem))
 
@@ -341,19 +341,19 @@ async def live(directory: Path, heard: Callable[[], object], kept: int) -> None:
             if first is not None:
                 kind, about = first
                 share = WorkerAssignment.decode(about)
-                leader = RemoteControl(station.link.tell, partial(station.link.tell, passing=True))
+                leader = RemoteControl(station.link.send, partial(station.link.send, replaceable=True))
                 try:
                     await (prepare(share, station, leader) if kind == "prepare" else check(share))
                     begun = True
                     await make_load(directory, share, station, leader, kept)
-                    leader.tell(over=True)
+                    leader.send(over=True)
                 except Released:
-                    leader.tell(over=True)
+                    leader.send(over=True)
                 except ConfigError as refusal:
                     begun = False
-                    leader.tell(refused=f"client {share.name}: {refusal}")
+                    leader.send(refused=f"client {share.name}: {refusal}")
                 except RunInvalid as reason:
-                    leader.tell(failed=str(reason))
+                    leader.send(failed=str(reason))
                 await station.until_heard(most_beats(share))
             if not begun:  # there is nothing to collect
                 shutil.rmtree(directory, ignore_errors=True)

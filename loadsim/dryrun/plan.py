@@ -1,4 +1,4 @@
-"""`loadsim plan`: the whole run in virtual time through the in-memory mail system, and what it adds up to."""
+"""`loadsim plan`: a run in virtual time through the in-memory mail system, and its totals."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from loadsim.dryrun.plan_process import other_engines
 from loadsim.dryrun.tally import TRAFFIC, Tally
 from loadsim.errors import ConfigError
 from loadsim.model.profile import Calculated
-from loadsim.model.scenario import CANONICAL, STRESS, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.terms import CANONICAL, STRESS
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.users.tasks import TASKS
 
 SENDING = {"new": "SEND", "reply": "REPLY", "reply_all": "REPLY ALL", "forward": "FORWARD"}
-"""The ways to send, as the published calculated load calls them, and the tasks that do it."""
+"""The ways to send by their names in the published calculated load, with their tasks."""
 
 USERS_OF_AN_ENGINE = 500
-"""Fewer are not worth a process of their own: it takes a second to start, and all engines hear of all mail."""
+"""Fewer are not worth a process, which takes a second to start. Each engine receives all mail of the others."""
 
 MOST_ENGINES = 16
-"""Every two have a pipe: more would be more files than a process may open, and each hears of all mail anyhow."""
+"""Each two have a pipe. More engines would exceed the open files of a process, and each receives all mail anyway."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What some of the users do: per user and day, beside what was published for their profile."""
+class UserLoad:
+    """The load of some of the users, per user and day; `calculated` is the one published for their profile."""
 
     users: int
     per_user: dict[str, float]
@@ -37,55 +38,55 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a scenario's run amounts to, when commands take no time, and mail a round or two."""
+    """The totals of a scenario's run if commands take no time, and mail arrives after one or two rounds."""
 
     scenario: Scenario
     tally: Tally
     digest: str
-    whole: Share
-    by_profile: dict[str, Share]
+    whole: UserLoad
+    by_profile: dict[str, UserLoad]
 
 
 def engines_for(users: int, cores: int) -> int:
-    """How many engines plan for so many users, unless the user wants it otherwise."""
+    """Return the default number of engines that plan for these users."""
     return max(1, min(cores, users // USERS_OF_AN_ENGINE, MOST_ENGINES))
 
 
 def make_plan(scenario: Scenario, engines: int = 1) -> Plan:
-    """Run the scenario without a server, in virtual time, in so many processes: the plan is the same with any number.
+    """Run the scenario without a server, in virtual time, in `engines` processes: any number gives the same plan.
 
-    Raises `ConfigError` for a closed loop, which has no plan, and `RunInvalid` when one of the processes is killed.
+    Raises `ConfigError` for a closed loop, which has no plan, and `RunInvalid` if a process is killed.
     """
     if scenario.run.mode == STRESS:
         raise ConfigError(
-            f"{scenario.name}: run.mode: expected {CANONICAL} (how much a closed loop does, the server decides),"
+            f"{scenario.name}: run.mode: expected {CANONICAL} (the server decides how much a closed loop does),"
             f" found {STRESS}"
         )
-    workload = Workload(scenario)  # what is wrong with it is found before there are processes
+    workload = Workload(scenario)  # raises its errors before a process is started
     with other_engines(scenario, engines) as others:
         planned = plan_users(scenario, 0, engines, others if engines > 1 else None)
         return join(workload, [planned, *others.planned()])
 
 
 def join(workload: Workload, planned: Sequence[Planned]) -> Plan:
-    """The plan, from what its engines have found."""
+    """Return the plan from the results of its engines."""
     scenario = workload.scenario
     tally = empty_tally(workload)
     for part in planned:
         tally.add(part.tally)
     digests = {user: digest for part in planned for user, digest in part.digests.items()}
     digest = combine_digests([digests[user] for user in sorted(digests)])
-    shares = _shares(scenario, workload, tally)
-    return Plan(scenario, tally, digest, shares.pop(""), shares)
+    loads = _user_loads(scenario, workload, tally)
+    return Plan(scenario, tally, digest, loads.pop(""), loads)
 
 
 def _commands(tally: Tally) -> Counter[str]:
-    """Protocol commands by name, whatever the hour."""
+    """Return the protocol commands of all hours by name."""
     return sum((hour.commands for hour in tally.hours.values()), Counter())
 
 
-def _shares(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, Share]:
-    """The load of each profile's users, and under "" that of all."""
+def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, UserLoad]:
+    """Return the load of each profile's users, and under "" that of all."""
     users: Counter[str] = Counter()
     calculated: dict[str, Calculated | None] = {"": None}
     for group in scenario.topology:
@@ -97,10 +98,10 @@ def _shares(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, S
         done[""][figure] = sum(by_user)
         for name, times in zip(names[1:], by_user[1:], strict=True):
             done[name][figure] += times
-    return {name: _share(users[name], scenario.run.days, done[name], calculated[name]) for name in done}
+    return {name: _user_load(users[name], scenario.run.days, done[name], calculated[name]) for name in done}
 
 
-def _share(users: int, days: float, done: Counter[str], calculated: Calculated | None) -> Share:
+def _user_load(users: int, days: float, done: Counter[str], calculated: Calculated | None) -> UserLoad:
     each = 1 / (users * days)
     sent = sum(done[task] for task in SENDING.values())
     per_user = {
@@ -111,11 +112,11 @@ def _share(users: int, days: float, done: Counter[str], calculated: Calculated |
         "browsed": done["BROWSE"] * each,
         "recipients_per_message": done["recipients"] / sent if sent else 0.0,
     }
-    return Share(users, per_user, calculated)
+    return UserLoad(users, per_user, calculated)
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as `loadsim plan --json` prints it."""
+    """Return the plan as `loadsim plan --json` prints it."""
     tally, scenario = plan.tally, plan.scenario
     totals = {figure: sum(tally.traffic[figure]) for figure in TRAFFIC}
     by_hour = _by_hour(tally)
@@ -132,11 +133,11 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "plan_digest": plan.digest,
         "by_profile": {
             name: {
-                "users": share.users,
-                "per_user": share.per_user,
-                "calculated": None if share.calculated is None else asdict(share.calculated),
+                "users": load.users,
+                "per_user": load.per_user,
+                "calculated": None if load.calculated is None else asdict(load.calculated),
             }
-            for name, share in plan.by_profile.items()
+            for name, load in plan.by_profile.items()
         },
         "by_user": _by_user(scenario, tally),
         "by_hour": by_hour,
@@ -161,9 +162,9 @@ def _by_user(scenario: Scenario, tally: Tally) -> dict[str, dict[str, Any]]:
 
 
 def _by_hour(tally: Tally) -> list[dict[str, Any]]:
-    """A record for each hour; -1 is before the start, the one after the last hour is after the end.
+    """Return a record for each hour. Hour -1 is before the start, the one behind the last hour after the end.
 
-    `seconds` is how long the hour takes in the run, None for those two.
+    `seconds` is the hour's duration in the run; None for those two.
     """
     records: list[dict[str, Any]] = []
     for number, hour in tally.hours.items():

@@ -1,6 +1,6 @@
-"""The load that a run is planned to make: planned once by a process of its own, then kept in the user's cache.
+"""The planned load of a run: planned once in a process of its own, then kept in the user's cache.
 
-The process is not this one, because a plan takes memory that this one would keep, and may be killed for it.
+A plan takes memory, which this process would keep; a planning process may also be killed for it.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ from loadsim.dryrun.plan import engines_for, make_plan
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.files import read_text
-from loadsim.model.scenario import STRESS, Scenario
+from loadsim.model.scenario import Scenario
+from loadsim.model.terms import STRESS
 from loadsim.timinglog.planned_load import PlannedLoad, read_planned_load
 
 PLANNER = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_cache")
 
-TELL_AFTER_S = 1.0
-"""Planning that takes longer is told of."""
+REPORT_AFTER_S = 1.0
+"""Users see a line if planning takes longer."""
 
 _MOST_BYTES = 1 << 26
 """The largest plan that is read from the cache; a plan has 400 numbers for each task."""
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 """Shows a line to the user."""
 
 
 def planned_load(
-    scenario: Scenario, software: str, progress: Tell, warn: Tell, limit_s: float | None = None
+    scenario: Scenario, software: str, progress: Show, warn: Show, limit_s: float | None = None
 ) -> PlannedLoad | None:
-    """Return the load that the plan of a scenario has; None in stress mode, which has no plan, and where it failed.
+    """Return the load of a scenario's plan; None in stress mode, which has no plan, or if planning fails.
 
-    `software` says which program plans: another one's plan in the cache does not count. `warn` is told why planning
-    failed; it does when it is killed or takes longer than `limit_s`.
+    `software` identifies the planning program: plans of others in the cache are ignored. Planning fails if it is
+    killed or takes longer than `limit_s`; `warn` shows the reason.
     """
     if scenario.run.mode == STRESS:
         return None
     found = cached(scenario, software)
     if found is not None:
         return found
-    made = _planned_aside(scenario, progress, limit_s)
+    made = _plan_in_child(scenario, progress, limit_s)
     if isinstance(made, str):
-        warn(f"the load was not planned: {made}; how much of it is made, the answer cannot say")
+        warn(f"the load was not planned: {made}; the summary cannot state the achieved share of it")
         return None
     keep(scenario, software, made)
     return made
@@ -60,16 +61,16 @@ def planned_load(
 
 
 def cache_directory() -> Path:
-    """Return the directory of the plans. Raises `RuntimeError` for a user without a home.
+    """Return the directory of the plans. Raises `RuntimeError` for a user without a home directory.
 
-    Source: XDG Base Directory Specification 0.8, which also says that a relative path does not count.
+    Source: XDG Base Directory Specification 0.8, by which a relative path is ignored.
     """
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".cache") / "loadsim" / "plans"
 
 
 def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
-    """Return the load that `keep` kept; None where there is none, or one that cannot be read."""
+    """Return the load in the cache; None if it is missing or cannot be read."""
     digest = scenario.digest()
     try:
         file = cache_directory() / f"{digest}.json"
@@ -84,52 +85,52 @@ def cached(scenario: Scenario, software: str) -> PlannedLoad | None:
 
 def _own_text(file: Path) -> str:
     """Read a file that no other user can have written. Raises `OSError` or `ConfigError` for any other."""
-    for place in (file, file.parent):
-        about = place.stat()
-        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
-            raise PermissionError(f"{place} is not ours alone")
+    for path in (file, file.parent):
+        status = path.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise PermissionError(f"{path} can be written by other users")
     return read_text(file, file.name, most_bytes=_MOST_BYTES)
 
 
 def keep(scenario: Scenario, software: str, load: PlannedLoad) -> None:
-    """Keep a load in the cache; where that cannot be written, the next run plans again."""
+    """Write a load into the cache. If that fails, the next run plans again."""
     digest = scenario.digest()
     document = {"software": software, "scenario_digest": digest, "planned_load": load.document()}
     with suppress(OSError, RuntimeError):
-        place = cache_directory()
-        for directory in (place.parent.parent, place.parent, place):
+        plans = cache_directory()
+        for directory in (plans.parent.parent, plans.parent, plans):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place) as own:  # a file that is moved is there as a whole or not at all
+        with tempfile.TemporaryDirectory(dir=plans) as own:  # moving a file is atomic
             file = Path(own) / "plan"
             file.touch(mode=0o600)
             file.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
-            file.replace(place / f"{digest}.json")
+            file.replace(plans / f"{digest}.json")
 
 
 # --- planning ---------------------------------------------------------------------------------------------------
 
 
-def _planned_aside(scenario: Scenario, progress: Tell, limit_s: float | None) -> PlannedLoad | str:
-    """Plan in another process; the load, or why there is none. No process is left when this returns or raises."""
+def _plan_in_child(scenario: Scenario, progress: Show, limit_s: float | None) -> PlannedLoad | str:
+    """Plan in a child process. Return the load, or the reason for its failure. No process is left afterwards."""
     engines = engines_for(scenario.users, os.cpu_count() or 1)
     ours, theirs = Pipe()
     with ours:
         with theirs:
-            process = subprocess.Popen(  # noqa: S603 - ourselves
+            process = subprocess.Popen(  # noqa: S603 - our own module
                 [*PLANNER, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is ours
+                start_new_session=True,  # away from Ctrl-C
             )
         try:
-            with suppress(OSError):  # it has ended, and so will the pipe
+            with suppress(OSError):  # it has exited; `recv` raises EOFError then
                 ours.send((scenario, engines))
-            if not ours.poll(TELL_AFTER_S):
+            if not ours.poll(REPORT_AFTER_S):
                 by = f" by {engines} processes" if engines > 1 else ""
                 progress(f"Planning the day of {scenario.users} users once, to know its load{by}")
                 if not ours.poll(limit_s):
-                    return f"it took longer than {limit_s:.0f} s; loadsim plan, beforehand, has the time"
+                    return f"it took longer than {limit_s:.0f} s; run loadsim plan beforehand, which has no limit"
             try:
                 made: PlannedLoad | str = ours.recv()
             except (EOFError, OSError):
@@ -143,10 +144,10 @@ def _planned_aside(scenario: Scenario, progress: Tell, limit_s: float | None) ->
 
 
 def main() -> int:
-    """Plan what the parent process asks for, in the pipe whose file descriptor is our argument."""
+    """Plan the scenario that the parent process sends. The argument is the file descriptor of the pipe to it."""
     parent = Connection(int(sys.argv[1]))
     scenario, engines = parent.recv()
-    Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     with uncollected():
         try:
             made: PlannedLoad | str = make_plan(scenario, engines).tally.load()
@@ -157,8 +158,8 @@ def main() -> int:
     return 0
 
 
-def _exit_with(parent: Connection) -> None:
-    """Exit when the parent process does, or needs us no more: that is the end of the pipe."""
+def _exit_with_parent(parent: Connection) -> None:
+    """Exit at the end of the pipe: the parent process has exited, or needs no plan any more."""
     with suppress(EOFError, OSError):
         parent.recv()
     os._exit(0)

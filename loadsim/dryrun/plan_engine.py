@@ -1,4 +1,4 @@
-"""One engine of a plan: some of the users in virtual time, each with a mailbox in memory, and what they add up to."""
+"""One engine of a plan: some of the users in virtual time, each with a mailbox in memory, and their totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, cast
 
-from loadsim.dryrun.rounds import Others, Rounds
+from loadsim.dryrun.rounds import Peers, Rounds
 from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.engine import Engine
@@ -27,39 +27,39 @@ from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the users of one engine do, and the digests of their own plans, by their numbers."""
+    """The totals of one engine's users, and the digests of the users' own plans by their numbers."""
 
     tally: Tally
     digests: dict[int, bytes]
 
 
 class PlannedPool(Pool):
-    """The pool without the texts that are as long as they are, whatever they say: nobody reads them."""
+    """A pool with fillers in place of texts, which a plan does not read."""
 
     def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
-        """What is to be encoded has a length that depends on what it says."""
+        """Return a filler. Foreign text is real: it is encoded, and its encoded length depends on its letters."""
         return super().prose(style, variant, size_bytes, foreign) if foreign else b"." * size_bytes
 
 
 class PlannedContents(Contents):
-    """Contents as large as those of a run. The schedules' text costs more to write than the rest of the day."""
+    """Contents as large as those of a run, with fillers: real schedules would take most of the time of a plan."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self._pool = PlannedPool(seed)
 
     def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
-        """As many bytes as the schedule file has, with its evidence."""
+        """Return a filler of the schedule file's size, with its evidence."""
         evidence = MessageTag("plan", user, id, "schedule", 0, "").header()
         return f"{HEADER}: {evidence}\r\n\r\n".encode().ljust(size_bytes, b".")
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For a process that plans, and then ends: Python's garbage collector does not work by itself, nor at the end.
+    """Switch the garbage collector off within the block, and keep all its objects from later collections.
 
-    Nothing is garbage before the end of the plan, and to look for that takes a tenth of the time. Then all of it is,
-    and to find it in 10,000 users takes seconds; the end of the process does without.
+    For a process that plans and then exits. There is no garbage before the end of a plan, and collections take a tenth
+    of the time. Afterwards, one collection of 10,000 users would take seconds.
     """
     gc.disable()
     try:
@@ -70,25 +70,25 @@ def uncollected() -> Iterator[None]:
 
 
 def empty_tally(workload: Workload) -> Tally:
-    """Nothing yet, of all users and hours."""
+    """Return a tally of all users and hours without any counts."""
     scenario = workload.scenario
     hours = ceil(scenario.duration_s * scenario.compression / HOUR_S - 1e-9)
     return Tally(scenario.users, round(HOUR_S * 1e9 / scenario.compression), hours, workload.duration_us * 1000)
 
 
-def plan_users(scenario: Scenario, part: int, engines: int, others: Others | None) -> Planned:
-    """Let the users of engine `part` (from 0) of so many live through the run; None: there is no other engine."""
+def plan_users(scenario: Scenario, index: int, engines: int, peers: Peers | None) -> Planned:
+    """Run the users of engine `index` (from 0) of `engines`. `peers` are the other engines; None without any."""
     workload = Workload(scenario)
-    users = divide(scenario.users, engines)[part]
+    users = divide(scenario.users, engines)[index]
     contents = PlannedContents(scenario.run.seed)
     tally = empty_tally(workload)
 
-    async def live(clock: LoopClock) -> None:
-        nowhere = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
-        rounds = Rounds(workload, users, clock, others)
-        module = open_driver(
+    async def run(clock: LoopClock) -> None:
+        no_services = Services(Endpoint("localhost", 0), Endpoint("localhost", 0))
+        rounds = Rounds(workload, users, clock, peers)
+        driver = open_driver(
             IN_THE_ENGINE,
-            nowhere,
+            no_services,
             workload=workload,
             contents=contents,
             service_s=0.0,
@@ -98,19 +98,19 @@ def plan_users(scenario: Scenario, part: int, engines: int, others: Others | Non
         engine = Engine(
             workload=workload,
             users=users,
-            modules={group.protocol: module for group in scenario.topology},
+            modules={group.protocol: driver for group in scenario.topology},
             contents=contents,
             recorder=tally,
             events=Events(io.StringIO()),
             clock=clock,
             run_id="plan",
             wall_clock_us=0,
-            self_observing=False,  # there is nothing to write, and nothing can be late
-            strict=True,  # otherwise the plan could miss users, and be a smaller load than the scenario's
+            self_observing=False,  # nothing is written, and nothing is late
+            strict=True,  # otherwise the plan could lack users, and be a smaller load than the scenario's
             control=rounds,
         )
-        rounds.serve(engine, cast(Any, module).arrive)
+        rounds.serve(engine, cast(Any, driver).arrive)
         await engine.run()
 
-    run_virtual(live)
+    run_virtual(run)
     return Planned(tally, {user: workload.user_digest(user) for user in users})

@@ -1,7 +1,7 @@
-"""The other engines of a plan, each in a process of its own: `python -m loadsim.dryrun.plan_process`, started here.
+"""The other engines of a plan, each in a process of its own: `python -m loadsim.dryrun.plan_process`.
 
-The first engine is in the process that the user sees; it also tells the others what to plan, and is told what they
-found. Between any two engines there is a pipe. An engine whose pipe ends has nobody left to plan for, and ends.
+The first engine is in the process that the user started. It starts the others, sends them the scenario, and receives
+their results. Each two engines have a pipe. An engine exits when a pipe ends: the plan has failed.
 """
 
 from __future__ import annotations
@@ -23,108 +23,109 @@ from loadsim.model.scenario import Scenario
 
 ENGINE = (sys.executable, "-P", "-m", "loadsim.dryrun.plan_process")
 
-BEREFT = 75
-"""The exit status of an engine that ends because another one has (EX_TEMPFAIL of sysexits.h)."""
+PEER_LOST = 75
+"""The exit status of an engine that exits because another one has (EX_TEMPFAIL of sysexits.h)."""
 
-PATIENCE_S = 10
-"""How long one that has lost another may take to end."""
+EXIT_LIMIT_S = 10
+"""The time limit for the exit of an engine that has lost another."""
 
-LOOK_S = 1.0
-LOOKS = 60
-"""An engine that is found stopped (as by SIGSTOP) so many times in a row is given up: all others wait for it."""
+CHECK_S = 1.0
+MOST_CHECKS = 60
+"""An engine that is stopped (as by SIGSTOP) at this many checks in a row is killed: all others wait for it."""
 
 
-class Ended(Exception):
-    """The engine at the other end of link `at` has ended."""
+class PeerExited(Exception):
+    """The engine at the other end of pipe `at` has exited."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
         self.at = at
 
 
-class Links:
-    """The pipes from one engine to all others, in their order (`rounds.Others`).
+class PeerPipes:
+    """The pipes from one engine to all others, in their order (`rounds.Peers`).
 
-    Two who wait until the other has read would wait for ever: what is told goes out in a thread of its own, for which a
-    process that fails does not wait. If it does not, because somebody has ended, that is noticed by who waits to hear
-    from him.
+    A thread sends: two engines that send to each other and wait would wait for ever. A process that fails does not
+    wait for this thread. If another engine has exited, the thread drops its messages, and `receive` raises.
     """
 
-    def __init__(self, links: Sequence[Connection]) -> None:
-        self._links = links
-        self._told: SimpleQueue[bytes | None] = SimpleQueue()
-        self._teller = Thread(target=self._tell_all, daemon=True)
-        self._teller.start()
+    def __init__(self, pipes: Sequence[Connection]) -> None:
+        self._pipes = pipes
+        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        self._sender = Thread(target=self._send_all, daemon=True)
+        self._sender.start()
 
-    def tell(self, said: bytes) -> None:
-        """Say it to all."""
-        self._told.put(said)
+    def send(self, message: bytes) -> None:
+        """Queue a message to all."""
+        self._outgoing.put(message)
 
-    def _tell_all(self) -> None:
-        while (said := self._told.get()) is not None:
-            for link in self._links:
-                with suppress(OSError):  # the others are still waiting for it
-                    link.send_bytes(said)
+    def _send_all(self) -> None:
+        while (message := self._outgoing.get()) is not None:
+            for pipe in self._pipes:
+                with suppress(OSError):  # the remaining engines still need the message
+                    pipe.send_bytes(message)
 
-    def hear(self) -> Sequence[bytes]:
-        """The next thing that each has told. Raises `Ended`."""
-        return [self._taken(at, link.recv_bytes) for at, link in enumerate(self._links)]
+    def receive(self) -> Sequence[bytes]:
+        """Wait for the next message of each engine, and return all. Raises `PeerExited`."""
+        return [self._received(at, pipe.recv_bytes) for at, pipe in enumerate(self._pipes)]
 
-    def give(self, at: int, what: Any) -> None:
-        """Something else than is told, to one of them: before anything is told, or when `told`. Raises `Ended`."""
+    def send_object(self, at: int, value: Any) -> None:
+        """Send an object to one engine, before the first `send` or after `flush`. Raises `PeerExited`."""
         try:
-            self._links[at].send(what)
+            self._pipes[at].send(value)
         except OSError:
-            raise Ended(at) from None
+            raise PeerExited(at) from None
 
-    def take(self, at: int) -> Any:
-        """What one of them gives. Raises `Ended`."""
-        return self._taken(at, self._links[at].recv)
+    def receive_object(self, at: int) -> Any:
+        """Wait for an object from one engine. Raises `PeerExited`."""
+        return self._received(at, self._pipes[at].recv)
 
-    def _taken(self, at: int, take: Any) -> Any:
+    def _received(self, at: int, receive: Any) -> Any:
         try:
-            return take()
-        except (EOFError, OSError):  # before a word, or in the middle of one
-            raise Ended(at) from None
+            return receive()
+        except (EOFError, OSError):  # at the end of a message, or within one
+            raise PeerExited(at) from None
 
-    def told(self) -> None:
-        """Wait until everything is with those who live; nothing is told any more."""
-        self._told.put(None)
-        self._teller.join()
+    def flush(self) -> None:
+        """Wait until all messages are sent. No `send` may follow."""
+        self._outgoing.put(None)
+        self._sender.join()
 
     def close(self) -> None:
-        """Close them, when nobody speaks any more."""
-        self.told()
-        for link in self._links:
-            link.close()
+        """Send all messages, and close the pipes."""
+        self.flush()
+        for pipe in self._pipes:
+            pipe.close()
 
 
 class OtherEngines:
-    """All engines of a plan but the first, in their order, as the first one sees them (`rounds.Others`)."""
+    """The other engines of a plan, in their order, for the first one (`rounds.Peers`)."""
 
     def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._own: list[Connection] = []
-        self._links = Links(self._own)
+        self._pipes = PeerPipes(self._own)
         self._given_up: set[int] = set()
         self._over = Event()
-        self._watcher = Thread(target=self._watch, daemon=True)
+        self._watcher = Thread(target=self._kill_stopped, daemon=True)
         self._watcher.start()
 
     def start(self, scenario: Scenario, engines: int, command: Sequence[str]) -> None:
-        """Start those that are wanted beside the first: never forked, in sessions of their own, for Ctrl-C is ours."""
+        """Start all engines but the first: never forked, in sessions of their own, away from Ctrl-C."""
         with ExitStack() as theirs:
-            ends: list[list[Connection]] = [self._own, *([] for _ in range(1, engines))]  # of each engine
+            # Create a pipe for each two engines.
+            ends: list[list[Connection]] = [self._own, *([] for _ in range(1, engines))]  # by engine
             for one in range(engines):
                 for other in range(one + 1, engines):
                     for engine, end in zip((one, other), Pipe(), strict=True):
                         ends[engine].append(end)
                         if engine:
                             theirs.enter_context(end)
-            for links in ends[1:]:
-                files = [link.fileno() for link in links]
+            # Start a process for each other engine, with its ends of the pipes.
+            for pipes in ends[1:]:
+                files = [pipe.fileno() for pipe in pipes]
                 self._processes.append(
-                    subprocess.Popen(  # noqa: S603 - ourselves
+                    subprocess.Popen(  # noqa: S603 - our own module
                         [*command, *map(str, files)],
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
@@ -132,85 +133,86 @@ class OtherEngines:
                         start_new_session=True,
                     )
                 )
-        with self._noticing():
-            for part in range(1, engines):
-                self._links.give(part - 1, (scenario, part, engines))
+        with self._explaining_exits():
+            for index in range(1, engines):
+                self._pipes.send_object(index - 1, (scenario, index, engines))
 
     def end(self) -> None:
-        """Leave none behind."""
+        """Kill all processes that are left."""
         self._over.set()
         for process in self._processes:
             process.kill()
             process.wait()
         self._watcher.join()
-        self._links.close()
+        self._pipes.close()
 
-    def tell(self, said: bytes) -> None:
-        """Say it to all of them."""
-        self._links.tell(said)
+    def send(self, message: bytes) -> None:
+        """Queue a message to all of them."""
+        self._pipes.send(message)
 
-    def hear(self) -> Sequence[bytes]:
-        """What each has to say next."""
-        with self._noticing():
-            return self._links.hear()
+    def receive(self) -> Sequence[bytes]:
+        """Wait for the next message of each, and return all."""
+        with self._explaining_exits():
+            return self._pipes.receive()
 
     def planned(self) -> list[Planned]:
-        """What each of them has found, when it is through."""
-        with self._noticing():
-            return [self._links.take(at) for at in range(len(self._own))]
+        """Wait for the results of all, and return them."""
+        with self._explaining_exits():
+            return [self._pipes.receive_object(at) for at in range(len(self._own))]
 
-    def _watch(self) -> None:
-        """Kill whoever is stopped for too long: that is noticed by all that wait for him.
+    def _kill_stopped(self) -> None:
+        """Kill an engine that stays stopped; its peers detect the closed pipe.
 
-        It is counted in our own looks: while somebody stops us, or the machine sleeps, nobody is late.
+        The limit is a number of checks, not a time: a process that is stopped itself, or a machine that sleeps, makes
+        no checks.
         """
         stopped: Counter[int] = Counter()
-        while not self._over.wait(LOOK_S):
+        while not self._over.wait(CHECK_S):
             for engine, process in enumerate(tuple(self._processes), 2):
                 stopped[engine] = stopped[engine] + 1 if _is_stopped(process) else 0
-                if stopped[engine] >= LOOKS:
+                if stopped[engine] >= MOST_CHECKS:
                     self._given_up.add(engine)
                     process.kill()
 
     @contextmanager
-    def _noticing(self) -> Iterator[None]:
-        """Raises `RunInvalid` when somebody has killed one of them, or stopped it.
+    def _explaining_exits(self) -> Iterator[None]:
+        """Raise `RunInvalid` if an engine was killed or stayed stopped within the block.
 
-        Raises `RuntimeError` when one has failed; its traceback stands above, on standard error.
+        Raises `RuntimeError` if one failed; standard error has its traceback.
         """
         try:
             yield
-        except Ended as ended:
-            engine, status = self._culprit(ended.at)
+        except PeerExited as exited:
+            engine, status = self._first_exit(exited.at)
             if engine in self._given_up:
                 raise RunInvalid(
-                    f"engine {engine} of the plan was stopped, and did not go on within {LOOKS * LOOK_S:g} s"
+                    f"engine {engine} of the plan was stopped, and did not go on within {MOST_CHECKS * CHECK_S:g} s"
                 ) from None
             if status < 0:
                 raise RunInvalid(f"engine {engine} of the plan was ended by signal {-status}") from None
             raise RuntimeError(f"engine {engine} of the plan has failed, with exit status {status}") from None
 
-    def _culprit(self, at: int) -> tuple[int, int]:
-        """Which engine ended first, and how: the one at link `at`, or the one that it had lost itself."""
+    def _first_exit(self, at: int) -> tuple[int, int]:
+        """Return the engine that exited first, and its status: the one at pipe `at`, or one that this had lost."""
         for other in sorted(range(len(self._processes)), key=lambda each: each != at):
             with suppress(subprocess.TimeoutExpired):
-                status = self._processes[other].wait(PATIENCE_S)
-                if status not in (0, BEREFT):
+                status = self._processes[other].wait(EXIT_LIMIT_S)
+                if status not in (0, PEER_LOST):
                     return other + 2, status
-        return at + 2, BEREFT
+        return at + 2, PEER_LOST
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Whether somebody has stopped it, and it has not gone on."""
+    """Return whether a process is stopped and was not continued."""
     try:
         return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # it has ended, and we know
+    except ChildProcessError:  # it has exited, and its status was collected
         return False
 
 
 @contextmanager
 def other_engines(scenario: Scenario, engines: int, command: Sequence[str] = ENGINE) -> Iterator[OtherEngines]:
-    """All but the first of so many engines; none is left when the block is."""
+    """Start all but the first of `engines` for the block; none is left after it."""
     others = OtherEngines()
     try:
         others.start(scenario, engines, command)
@@ -220,16 +222,16 @@ def other_engines(scenario: Scenario, engines: int, command: Sequence[str] = ENG
 
 
 def main() -> int:
-    """The life of one of them. Its pipes are the file descriptors that it was told: to the first engine, and so on."""
-    links = Links([Connection(int(file)) for file in sys.argv[1:]])
+    """Run one of the other engines. The arguments are the file descriptors of its pipes, the first engine's first."""
+    pipes = PeerPipes([Connection(int(file)) for file in sys.argv[1:]])
     try:
-        scenario, part, engines = links.take(0)
+        scenario, index, engines = pipes.receive_object(0)
         with uncollected():
-            planned = plan_users(scenario, part, engines, links)
-            links.told()
-            links.give(0, planned)
-    except Ended:
-        return BEREFT
+            planned = plan_users(scenario, index, engines, pipes)
+            pipes.flush()
+            pipes.send_object(0, planned)
+    except PeerExited:
+        return PEER_LOST
     return 0
 
 

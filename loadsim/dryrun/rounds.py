@@ -1,8 +1,8 @@
-"""How the engines of a plan exchange mail: at the ends of rounds of virtual time.
+"""The exchange of mail between the engines of a plan, at the ends of rounds of virtual time.
 
-An engine's users meet those of another one in mail alone. What is accepted in a round arrives at the end of the next,
-wherever its recipients are, so that nothing depends on how many engines there are, or on which is the fastest; and an
-engine need not wait for another one that is less than a round behind it.
+Users of different engines affect each other by mail only. A message that is accepted in one round arrives at the end
+of the next, also within one engine. So a plan depends neither on the number of engines nor on their speed, and an
+engine need not wait for others that are less than a round behind.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from loadsim.model.ports import Clock
 from loadsim.model.workload import Workload
 
 ROUND_S = 5.0
-"""How long a round is, in the time of the profiles' day: nobody looks for mail as often."""
+"""The duration of a round in the time of the profiles' day; users process their mail less often."""
 
 HALF_A_MICROSECOND_NS = 500
 
 
-class Others(Protocol):
+class Peers(Protocol):
     """The other engines of a plan."""
 
-    def tell(self, said: bytes) -> None:
-        """Say something to each of them; when they hear it is their affair."""
+    def send(self, message: bytes) -> None:
+        """Send a message to each of them, without waiting until they receive it."""
         ...
 
-    def hear(self) -> Sequence[bytes]:
-        """The next thing that each of them has said to this engine, when all have."""
+    def receive(self) -> Sequence[bytes]:
+        """Wait for the next message of each of them, and return all."""
         ...
 
 
 class Mail(Protocol):
-    """What must be known of a message on its way; the mail system knows more."""
+    """A mail in transit, as far as rounds need it."""
 
     @property
     def evidence(self) -> MessageTag | None:
-        """All mail of a plan has it."""
+        """Its evidence; all mail of a plan has one."""
         ...
 
 
-class Letter(NamedTuple):
-    """A message on its way: when it was accepted, its id, for whom, and itself."""
+class InTransit(NamedTuple):
+    """A mail in transit: the time of its acceptance, its id, its recipients, and itself."""
 
     accepted_ns: int
     id: str
@@ -58,109 +58,109 @@ class Letter(NamedTuple):
 
 
 class Rounds:
-    """Keeps an engine of a plan, with these users, in step with the others (`control.Control`). Mail goes by `post`.
+    """Keeps an engine of a plan, with these users, in step with its peers (`control.Control`). It takes mail by `post`.
 
-    No round ends when something may be due that users have planned: that is at whole microseconds. The last one before
-    the end of the run ends half a microsecond before, when nothing is planned any more; and the last of all half a
-    microsecond after, when nobody sends any more. At the ends of these two nothing stays on its way.
+    Users' activities are due at whole microseconds, and no round ends there. The last round before the end of the run
+    ends half a microsecond before it, when nothing more is planned. The last of all ends half a microsecond after it,
+    when no more mail is sent. No mail stays in transit at the ends of these two.
     """
 
-    def __init__(self, workload: Workload, users: Collection[int], clock: Clock, others: Others | None) -> None:
+    def __init__(self, workload: Workload, users: Collection[int], clock: Clock, peers: Peers | None) -> None:
         self._users = frozenset(users)
         self._clock = clock
-        self._others = others
+        self._peers = peers
         self._duration_us = workload.duration_us
-        self._start_ns = (ceil(workload.scenario.run.ramp_up_s) + 1) * 10**9  # when everybody has long been on
+        self._start_ns = (ceil(workload.scenario.run.ramp_up_s) + 1) * 10**9  # after the last log-on
         self._rounds = ceil(workload.duration_us * workload.compression / (ROUND_S * 1e6))
-        self._over = 0  # how many rounds are
+        self._finished_rounds = 0
         self._ended = asyncio.Event()
-        self._posted: list[Letter] = []
-        self._on_their_way: deque[list[Letter]] = deque()  # of each round that is over; the others know of them
+        self._posted: list[InTransit] = []
+        self._in_transit: deque[list[InTransit]] = deque()  # by finished round; the peers have them, too
 
     def serve(self, engine: Engine, arrive: Callable[[Mail, Sequence[int]], None]) -> None:
-        """Learn whose mail it is, and how it comes into Inboxes."""
+        """Set the engine, and the function that puts a mail into users' Inboxes."""
         self._engine = engine
         self._arrive = arrive
 
     def post(self, mail: Mail, users: Sequence[int]) -> None:
-        """A message is on its way to these users from now on."""
+        """Take a mail that was accepted now for these users."""
         assert mail.evidence is not None
-        self._posted.append(Letter(self._clock.now_ns(), mail.evidence.id, tuple(users), mail))
+        self._posted.append(InTransit(self._clock.now_ns(), mail.evidence.id, tuple(users), mail))
 
     async def all_ready(self) -> None:
-        """In virtual time there is nothing to wait for: all are, at its beginning."""
+        """Do nothing: in virtual time all engines are ready at its beginning."""
 
     async def common_start(self) -> int:
-        """The same instant for every engine. From then on there are rounds."""
-        self._wait_for_the_end()
+        """Begin the rounds. Return the common start, which is equal in all engines."""
+        self._schedule_end_of_round()
         return self._start_ns
 
     def stop_waiting(self) -> None:
-        """There will be no more mail that matters."""
+        """End the wait for further mail."""
         self._ended.set()
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
-        """The user's engine hears of it when the message arrives."""
+        """Do nothing: the user's engine learns of the mail at the end of the round."""
 
     async def all_finished(self) -> None:
-        """Until the last round has ended there may be more mail."""
+        """Wait for the end of the last round: until then, more mail may arrive."""
         await self._ended.wait()
 
     def all_delivered(self, outstanding: int) -> bool:
-        """No more can come from anywhere."""
+        """Return whether no mail is outstanding in this engine: the peers have none in transit by now."""
         return not outstanding
 
-    def _wait_for_the_end(self) -> None:
-        number = self._over + 1
+    def _schedule_end_of_round(self) -> None:
+        number = self._finished_rounds + 1
         if number <= self._rounds:
             end_ns = self._duration_us * number // self._rounds * 1000 - HALF_A_MICROSECOND_NS
         else:
             end_ns = self._duration_us * 1000 + HALF_A_MICROSECOND_NS
         left_ns = self._start_ns + end_ns - self._clock.now_ns()
-        asyncio.get_running_loop().call_later(left_ns * 1e-9, self._end)
+        asyncio.get_running_loop().call_later(left_ns * 1e-9, self._end_round)
 
-    def _end(self) -> None:
-        """Tell the others what was posted in this round, and let arrive what was in the one before."""
-        self._on_their_way.append(self._posted)
-        if self._others is not None:
-            self._others.tell(_packed(self._posted))
+    def _end_round(self) -> None:
+        """Send this round's mail to the peers, and deliver that of the round before."""
+        self._in_transit.append(self._posted)
+        if self._peers is not None:
+            self._peers.send(_packed(self._posted))
         self._posted = []
-        self._over += 1
-        stay = 1 if self._over < self._rounds else 0
-        while len(self._on_their_way) > stay:
-            self._let_arrive(self._on_their_way.popleft())
-        if self._over <= self._rounds:
-            self._wait_for_the_end()
+        self._finished_rounds += 1
+        kept = 1 if self._finished_rounds < self._rounds else 0
+        while len(self._in_transit) > kept:
+            self._deliver(self._in_transit.popleft())
+        if self._finished_rounds <= self._rounds:
+            self._schedule_end_of_round()
         else:
             self._ended.set()
 
-    def _let_arrive(self, letters: list[Letter]) -> None:
-        """Our letters of a round, and those that the others sent in it, in an order that is the same everywhere."""
-        if self._others is not None:
-            for said in self._others.hear():
-                letters += self._heard_of(pickle.loads(said))  # noqa: S301
-        letters.sort(key=attrgetter("accepted_ns", "id"))
-        for letter in letters:
-            self._arrive(letter.mail, [user for user in letter.users if user in self._users])
+    def _deliver(self, mails: list[InTransit]) -> None:
+        """Deliver a round's mail of this engine and its peers, in an order that is equal in all engines."""
+        if self._peers is not None:
+            for message in self._peers.receive():
+                mails += self._accepted_by_peer(pickle.loads(message))  # noqa: S301
+        mails.sort(key=attrgetter("accepted_ns", "id"))
+        for mail in mails:
+            self._arrive(mail.mail, [user for user in mail.users if user in self._users])
 
-    def _heard_of(self, letters: Sequence[Letter]) -> Sequence[Letter]:
-        """Mail from other engines: this one learns now that it was accepted for users of ours."""
-        for letter in letters:
-            for user in letter.users:
+    def _accepted_by_peer(self, mails: Sequence[InTransit]) -> Sequence[InTransit]:
+        """Report a peer's mail to this engine as accepted for its users. Return the mail."""
+        for mail in mails:
+            for user in mail.users:
                 if user in self._users:
-                    self._engine.mail_accepted(letter.id, user)
-        return letters
+                    self._engine.mail_accepted(mail.id, user)
+        return mails
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler that takes a named tuple for its class and its values, without asking it: that takes half the time."""
+    """A pickler that stores a named tuple as its class and values, without calling it: that takes half the time."""
 
     def reducer_override(self, each: Any) -> Any:
-        """Called for whatever pickle does not know by itself."""
+        """Return the class and values of a tuple. Pickle calls this for types that it does not know."""
         return (type(each), tuple(each)) if isinstance(each, tuple) else NotImplemented
 
 
-def _packed(letters: Sequence[Letter]) -> bytes:
+def _packed(mails: Sequence[InTransit]) -> bytes:
     packed = io.BytesIO()
-    _Pickler(packed, pickle.HIGHEST_PROTOCOL).dump(letters)
+    _Pickler(packed, pickle.HIGHEST_PROTOCOL).dump(mails)
     return packed.getvalue()

@@ -1,4 +1,4 @@
-"""What a plan amounts to: tasks, mail and commands, counted by user and by hour of the profiles' day."""
+"""The totals of a plan: tasks, mail and commands, counted by user and by hour of the profiles' day."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadsim.model.records import SPANS, MailRecord, TaskRecord
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, PlannedLoad
-from loadsim.timinglog.records import SPANS
 from loadsim.users.tasks import TASKS
 
 TRAFFIC = ("messages_sent", "messages_received", "bytes_sent", "bytes_received")
@@ -18,7 +18,7 @@ HOUR_S = 3600.0
 
 @dataclass(slots=True)
 class Hour:
-    """What is counted of one hour, by name."""
+    """The counts of one hour by name."""
 
     tasks: Counter[str] = field(default_factory=Counter)
     traffic: Counter[str] = field(default_factory=Counter)
@@ -28,8 +28,8 @@ class Hour:
 class Tally:
     """Counts what an engine records (`engine.RunLog`), by user and by hour of the profiles' day.
 
-    Hours count from 0; what comes before the common start is in hour -1, what comes after the end in hour `last`.
-    A whole day of many users passes through these few lines.
+    Hours count from 0; hour -1 is before the common start, hour `last` after the end. A whole day of many users
+    passes through these few lines.
     """
 
     def __init__(self, users: int, hour_ns: int, last: int, duration_ns: int) -> None:
@@ -38,17 +38,17 @@ class Tally:
         self.duration_ns = duration_ns
         self.start_ns: int | None = None
         self.hours = {hour: Hour() for hour in range(-1, last + 1)}
-        # How often, or how much, by name and then by user; the first place of each list is nobody's.
+        # Counts by name and then by user number; element 0 of each list is unused.
         self.tasks: dict[str, list[int]] = {task: [0] * (users + 1) for task in TASKS}
         self.traffic: dict[str, list[int]] = {figure: [0] * (users + 1) for figure in (*TRAFFIC, "recipients")}
         self.failures: Counter[str] = Counter()
         self._due = {task: [0] * BINS for task in TASKS if task not in LEFT_OUT}
         self._data_bytes = 0
-        self._hour = self.hours[-1]  # the one that was asked for last
+        self._hour = self.hours[-1]  # the one that was looked up last
         self._begin_ns = self._end_ns = 0
 
     def add(self, other: Tally) -> None:
-        """Count also what another engine of the same plan has counted."""
+        """Add the counts of another engine of the same plan."""
         for ours, theirs in ((self.tasks, other.tasks), (self.traffic, other.traffic)):
             for figure, by_user in ours.items():
                 ours[figure] = [mine + more for mine, more in zip(by_user, theirs[figure], strict=True)]
@@ -61,28 +61,13 @@ class Tally:
             self._due[task] = [mine + more for mine, more in zip(counts, other._due[task], strict=True)]
 
     def load(self) -> PlannedLoad:
-        """Return how many of each task are due when; a task that never is has no counts."""
+        """Return the number of due tasks per bin of the run, by task; a task that is never due has no counts."""
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}
         return PlannedLoad(self.duration_ns / 1e9, due)
 
-    def task(
-        self,
-        *,
-        task: str,
-        user: int,
-        profile: str,
-        protocol: str,
-        scheduled_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
-        late_busy_s: float,
-        late_down_s: float,
-        late_generator_s: float,
-        outcome: str,
-        error: str,
-        moved_bytes: int,
-    ) -> None:
-        """Count a task by its user, and by the hour in which it was due; a span is none."""
+    def task(self, record: TaskRecord) -> None:
+        """Count a task by its user, and by the hour in which it was due. A span is no task."""
+        task, scheduled_ns = record.task, record.scheduled_ns
         if task in SPANS:
             return
         due = self._due.get(task)
@@ -90,15 +75,16 @@ class Tally:
             at = (scheduled_ns - self.start_ns) * BINS // self.duration_ns
             if 0 <= at < BINS:
                 due[at] += 1
-        if outcome != "ok":
-            self.failures[f"{task}: {outcome} {error}".strip()] += 1
+        if record.outcome != "ok":
+            self.failures[f"{task}: {record.outcome} {record.error}".strip()] += 1
             return
-        self.tasks[task][user] += 1
+        self.tasks[task][record.user] += 1
         hour = self._hour if self._begin_ns <= scheduled_ns < self._end_ns else self._hour_of(scheduled_ns)
         hour.tasks[task] += 1
 
-    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
-        """Count deliveries."""
+    def mail(self, record: MailRecord) -> None:
+        """Count a delivery."""
+        event, _, user, sender, at_ns, _ = record
         if event != "accepted":
             return
         self.traffic["recipients"][sender] += 1
@@ -118,7 +104,7 @@ class Tally:
         sent_bytes: int,
         received_bytes: int,
     ) -> None:
-        """Count a protocol command; DATA carries the message whose acceptance is told next."""
+        """Count a protocol command. DATA carries the message whose acceptance is recorded next."""
         hour = self._hour if self._begin_ns <= started_ns < self._end_ns else self._hour_of(started_ns)
         hour.commands[command] += 1
         if command == "SMTP DATA":
@@ -129,20 +115,20 @@ class Tally:
             hour.traffic["bytes_sent"] += sent_bytes
 
     def facts(self, facts: Mapping[str, Any]) -> None:
-        """Learn when the common start is."""
+        """Take the common start."""
         self.start_ns = facts.get("start_ns", self.start_ns)
 
     def health(self, sample: Mapping[str, Any]) -> None:
-        """Nothing is late in virtual time."""
+        """Do nothing: in virtual time nothing is late."""
 
     def gather(self) -> None:
-        """Nothing is written."""
+        """Do nothing: a tally is not written."""
 
     def write(self) -> None:
-        """Nothing is written."""
+        """Do nothing: a tally is not written."""
 
     def _hour_of(self, at_ns: int) -> Hour:
-        """The hour of an instant; `_hour` is that hour until `_end_ns`, so that most need not ask."""
+        """Return the hour of an instant. It stays in `_hour` with its bounds, so that most callers skip this call."""
         if self.start_ns is None or at_ns < self.start_ns:
             return self.hours[-1]
         since_ns = at_ns - self.start_ns

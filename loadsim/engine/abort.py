@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
 from loadsim.model.abort import AbortOn
-from loadsim.timinglog.records import FAILURES
+from loadsim.model.records import FAILURES
 
 FEWEST_TASKS = 20
 """The share that failed of fewer says nothing."""

@@ -12,8 +12,10 @@ from loadsim.engine.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_
 
 
 class Channel(Protocol):
-    """To one member; nothing that it is asked for hangs when the member is gone, except by `hear` and `wait`, which end
-    with it."""
+    """A line channel to one member.
+
+    No call hangs when the member is gone: `receive` and `wait` end with it.
+    """
 
     @property
     def ended(self) -> str | None:
@@ -25,15 +27,15 @@ class Channel(Protocol):
         """For how long there has been no sign of life; 0 where there is none to be expected by itself."""
         ...
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         """Say something, without waiting until it is heard; a dead member is found out by its silence."""
         ...
 
-    def tell_start(self, start_ns: int) -> None:
+    def send_start(self, start_ns: int) -> None:
         """The same of the common start, which is given by our monotonic clock and told by the member's."""
         ...
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         """Return the next line, b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
         ...
 
@@ -62,17 +64,17 @@ class ProcessChannel:
         """A process of ours that ends is seen to."""
         return 0.0
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         """Into its standard input."""
         assert self._process.stdin is not None
         with suppress(ConnectionError, RuntimeError):
             self._process.stdin.write(line)
 
-    def tell_start(self, start_ns: int) -> None:
+    def send_start(self, start_ns: int) -> None:
         """It is on the same machine, which has one clock."""
-        self.tell(encode(start=start_ns))
+        self.send(encode(start=start_ns))
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         """From its standard output."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()

@@ -54,7 +54,7 @@ def engines_for(users: int, cores: int) -> int:
     return min(users, max(cores, 1, ceil(users / USERS_PER_ENGINE)))
 
 
-class Part(Protocol):
+class MemberAssignment(Protocol):
     """What a member has of a run."""
 
     @property
@@ -63,7 +63,7 @@ class Part(Protocol):
         ...
 
     @property
-    def hand(self) -> Assignment:
+    def assignment(self) -> Assignment:
         """Its users."""
         ...
 
@@ -80,7 +80,7 @@ class Part(Protocol):
         ...
 
 
-async def start_engine(_: Part, kept: Sequence[int] = ()) -> Channel:
+async def start_engine(_: MemberAssignment, kept: Sequence[int] = ()) -> Channel:
     """Start an engine as a process of this machine; it has these open files of ours, too."""
     return await start_process(ENGINE, kept)
 
@@ -88,8 +88,8 @@ async def start_engine(_: Part, kept: Sequence[int] = ()) -> Channel:
 class _Member:
     """An engine or a machine, as the pool sees it."""
 
-    def __init__(self, part: Part, channel: Channel) -> None:
-        self.part = part
+    def __init__(self, assigned: MemberAssignment, channel: Channel) -> None:
+        self.assigned = assigned
         self.channel = channel
         self.said: set[str] = set()  # ready, on, finished, over
         self.snapshot: LiveSnapshot | None = None
@@ -119,7 +119,7 @@ class _Member:
 
 
 class Coordinator:
-    """Runs the members that have these `parts`. What happens to them, and what they say happened, goes to `events`.
+    """Runs one member for each of `assignments`. What happens to them, and what they report, goes to `events`.
 
     `watch` hears where all of them together stand, once a second. `control` keeps the pool in step with others, when
     there are any. `open_channel` starts a member, by default an engine; one that is not heard of more than `misses`
@@ -128,14 +128,14 @@ class Coordinator:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        assignments: Sequence[MemberAssignment],
         events: Events,
         watch: Callable[[LiveSnapshot], None],
         control: Control | None = None,
-        open_channel: Callable[[Part], Awaitable[Channel]] = start_engine,
+        open_channel: Callable[[MemberAssignment], Awaitable[Channel]] = start_engine,
         misses: int = MISSES,
     ) -> None:
-        self._parts = parts
+        self._assignments = assignments
         self._watch = watch
         self._control = control or StandaloneControl(MonotonicClock(), START_AHEAD_S)
         self._open_channel = open_channel
@@ -183,12 +183,12 @@ class Coordinator:
     @property
     def snapshots(self) -> dict[str, LiveSnapshot]:
         """Where each member stands, by name, as far as that is known."""
-        return {member.part.name: member.snapshot for member in self._members if member.snapshot}
+        return {member.assigned.name: member.snapshot for member in self._members if member.snapshot}
 
     @property
     def lost(self) -> list[str]:
         """The names of the members that are lost."""
-        return [member.part.name for member in self._members if member.lost]
+        return [member.assigned.name for member in self._members if member.lost]
 
     async def run(self) -> None:
         """From the start of the members to their end, and none of them is left, however it ends.
@@ -198,8 +198,8 @@ class Coordinator:
         try:
             async with asyncio.TaskGroup() as group:
                 listening = []
-                for part in self._parts:
-                    member = await self._begin(part)
+                for assigned in self._assignments:
+                    member = await self._begin(assigned)
                     listening.append(group.create_task(self._listen(member)))
                 watching = group.create_task(self._supervise())
                 await self._conduct()
@@ -213,10 +213,10 @@ class Coordinator:
                 member.channel.kill()
                 await member.channel.wait()
 
-    async def _begin(self, part: Part) -> _Member:
-        member = _Member(part, await self._open_channel(part))
+    async def _begin(self, assigned: MemberAssignment) -> _Member:
+        member = _Member(assigned, await self._open_channel(assigned))
         self._members.append(member)
-        member.channel.tell(part.encode())
+        member.channel.send(assigned.encode())
         return member
 
     async def _conduct(self) -> None:
@@ -233,7 +233,7 @@ class Coordinator:
         if start_ns is not None:
             self.start_ns = start_ns
             for member in self._alive():
-                member.channel.tell_start(start_ns)
+                member.channel.send_start(start_ns)
         await self._until(lambda member: bool(member.said & {"finished", "over"}))
         await self._control.all_finished()
         self._tell(encode(drain=True))
@@ -249,7 +249,7 @@ class Coordinator:
         """
         members = self._alive()
         for member in members:
-            member.channel.tell(encode(**{"log on": True}))
+            member.channel.send(encode(**{"log on": True}))
             if member is not members[-1]:
                 await asyncio.sleep(HEARTBEAT_S / len(members))
 
@@ -274,13 +274,13 @@ class Coordinator:
 
     def _tell(self, line: bytes) -> None:
         for member in self._alive():
-            member.channel.tell(line)
+            member.channel.send(line)
 
     async def _listen(self, member: _Member) -> None:
         """Hear a member, to the end of its channel."""
         line = b""
         try:
-            while line := await member.channel.hear():
+            while line := await member.channel.receive():
                 self._hear(member, line)
         except ValueError as problem:
             if not line or line.endswith(b"\n"):  # otherwise the member died while it wrote a line
@@ -311,20 +311,20 @@ class Coordinator:
         else:
             member.said.add(kind)
             if kind == "ready":
-                member.part.say_ready(self._events, about)
+                member.assigned.say_ready(self._events, about)
             if self._stop_line is not None and kind == "ready":  # told before it could hear
-                member.channel.tell(self._stop_line)
+                member.channel.send(self._stop_line)
         self._changed.set()
 
     def _deal_out(self, accepted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Tell of accepted messages where their recipients are; those whose recipients are none of ours."""
         left = list(accepted)
         for member in self._members:
-            mine = [pair for pair in left if pair[1] in member.part.hand]
-            left = [pair for pair in left if pair[1] not in member.part.hand]
+            mine = [pair for pair in left if pair[1] in member.assigned.assignment]
+            left = [pair for pair in left if pair[1] not in member.assigned.assignment]
             if not member.lost:
                 for begin in range(0, len(mine), ACCEPTED_AT_ONCE):
-                    member.channel.tell(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
+                    member.channel.send(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
                 member.told_accepted += len(mine)
         return left
 
@@ -354,7 +354,7 @@ class Coordinator:
         if not member.lost:
             member.lost = why
             member.snapshot = member.snapshot and of_a_lost_engine(member.snapshot)
-            member.part.say_lost(self._events, why)
+            member.assigned.say_lost(self._events, why)
             self._changed.set()
 
     def _seconds(self) -> float | None:

@@ -24,10 +24,12 @@ from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.ports import Clock, Driver, Recorder
+from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
-from loadsim.timinglog.records import GENERATOR, GIVEN_UP
+from loadsim.timinglog.records import GIVEN_UP
 from loadsim.timinglog.writer import OTHER
+from loadsim.users.host import Late_s, SessionCounts
 from loadsim.users.user import IDLE, User
 
 LOG_ON_LIMIT_S = 60.0
@@ -118,13 +120,9 @@ class Engine:
         self.now_ns = clock.now_ns
         self.run_id = run_id
         self.start_ns = 0
-        self.users_on = 0
-        self.users_ever_on = 0
-        self.sessions_lost = 0
-        self.sessions_restored = 0
-        self.arriving = asyncio.Semaphore(LOG_ONS_AT_ONCE)
-        self.silent_activities = 0  # of closed loops: those in which nothing was said to the server
-        self.leaving = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
+        self.counts = SessionCounts()
+        self.log_on_slots = asyncio.Semaphore(LOG_ONS_AT_ONCE)
+        self.log_off_slots = asyncio.Semaphore(LOG_OFFS_AT_ONCE)
         self.in_turn = FairQueue().enter if self_observing else at_once
         self._events = events
         self._epoch_ns = clock.now_ns()
@@ -198,7 +196,7 @@ class Engine:
         else:
             self._seen_first.add(key)
 
-    def count_task(self, task: str, outcome: str, service_ns: int, late_s: tuple[float, float, float]) -> None:
+    def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
         """A task has come to an outcome; it began so late because its user was busy, its session down, or we late.
 
         `service_ns` counts for one that is ok.
@@ -208,7 +206,7 @@ class Engine:
             self._service_times[task].add(service_ns)
         self._lateness.add(*late_s)
 
-    def failed(self, user: User, task: str, failure: TaskFailed) -> str:
+    def failed(self, user: int, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
         kind = failure.kind[:LONGEST_KIND]
         own = failure.outcome == GENERATOR
@@ -216,18 +214,22 @@ class Engine:
             kind = OTHER
         self._kinds.add(kind)
         self._failures[task][kind] += 1
-        self._events.failed(task, user.number, type(failure)(kind, failure.line))
+        self._events.failed(task, user, type(failure)(kind, failure.line))
         if own and task == IDLE:
             self.own_faults.count(GeneratorFailed(kind))
         return kind
 
-    def internal_error(self, error: Exception, during: str, user: User | None = None) -> GeneratorFailed:
+    def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
         """Write an event about an error in loadsim. Return the failure to record; `strict` engines raise the error."""
         if self._strict:
             raise error
         failure = internal(error)
-        self.own_faults.tell(failure, error, during, None if user is None else user.number)
+        self.own_faults.tell(failure, error, during, user)
         return failure
+
+    def user_given_up(self) -> None:
+        """Count a user whose own state is broken."""
+        self.own_faults.user_given_up()
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Record what a callback raised, or a task that is not awaited (`set_exception_handler`)."""
@@ -262,13 +264,13 @@ class Engine:
             phase=self._phase,
             at_s=self._seconds(),
             users=len(self.users),
-            users_on=self.users_on,
+            users_on=self.counts.users_on,
             tasks={task: dict(outcomes) for task, outcomes in self._tasks.items()},
             service_times={task: times.counts for task, times in self._service_times.items()},
             service_s={task: times.total_s for task, times in self._service_times.items()},
             failures={task: dict(kinds) for task, kinds in self._failures.items()},
             accepted_undelivered=self.outstanding,
-            sessions_lost=self.sessions_lost,
+            sessions_lost=self.counts.sessions_lost,
             generator_late_most_s=self._lateness.generator_most_s,
             late_busy_s=self._lateness.busy_s,
             late_down_s=self._lateness.down_s,
@@ -313,14 +315,14 @@ class Engine:
         self._events.say("log-on", users=len(self.users))
         ramped_ns = self.clock.now_ns() + round(self._ramp_up_s * 1e9)
         on = -1
-        while on < self.users_ever_on < len(self.users) and not self._stopping.is_set():
-            on = self.users_ever_on
+        while on < self.counts.users_ever_on < len(self.users) and not self._stopping.is_set():
+            on = self.counts.users_ever_on
             left_s = max(0.0, (ramped_ns - self.clock.now_ns()) * 1e-9)
             await self._until(left_s + LOG_ON_LIMIT_S, partial(self._more_than, on), self._stopping)
         return not self._stopping.is_set()
 
     def _more_than(self, users: int) -> bool:
-        return self.users_ever_on > users
+        return self.counts.users_ever_on > users
 
     async def _work(self) -> str:
         """The simulated days, from the common start; "completed", or "early" when the run was told to stop."""
@@ -337,7 +339,7 @@ class Engine:
         self.start_ns = start_ns
         self.recorder.facts({"start_ns": self.start_ns, "began_ns": self.clock.now_ns()})
         self._phase = "work"
-        self._events.say("start", users_on=self.users_on)
+        self._events.say("start", users_on=self.counts.users_on)
         self._each(User.begin_day)
         duration_ns = self.workload.duration_us * 1000
         await self._until((start_ns + duration_ns - self.clock.now_ns()) * 1e-9, None, self._stopping)
@@ -440,9 +442,9 @@ class Engine:
         self.recorder.facts(
             {
                 "ended": ended,
-                "sessions_lost": self.sessions_lost,
-                "sessions_restored": self.sessions_restored,
-                "silent_activities": self.silent_activities,
+                "sessions_lost": self.counts.sessions_lost,
+                "sessions_restored": self.counts.sessions_restored,
+                "silent_activities": self.counts.silent_activities,
             }
         )
         self.recorder.gather()

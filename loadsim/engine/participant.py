@@ -1,6 +1,6 @@
 """Whoever keeps us in step, at the other end of a channel: a machine's pool to an engine, the station to a machine.
 
-A `RemoteControl` is the `Control` of who is led: it says what he has to say, and lets him know what he is told.
+A `RemoteControl` is the `Control` of who is controlled: it says what he has to say, and lets him know what he is told.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Controlled(Protocol):
 
 
 class RemoteControl:
-    """Speaks by `say`, line by line, and hears by `hear`. `led` is set before anything but `begin` is heard.
+    """Speaks by `say`, line by line, and hears by `hear`. `controlled` is set before anything but `begin` is heard.
 
     Snapshots go by `show`, if they have a way of their own: of those the newest says everything.
     """
@@ -52,21 +52,21 @@ class RemoteControl:
         self._draining = asyncio.Event()  # everybody's tasks have ended, or we shall not wait for it
         self._drained = False
         self._told: tuple[int, int] | None = None  # of the drain: what is outstanding, and what we have heard of
-        self.led: Controlled | None = None
+        self.controlled: Controlled | None = None
         self.why: str | None = None  # we were told to stop, if that was said
 
-    def tell(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         """Say something, without waiting until it is heard."""
         self._say(encode(**message))
 
     async def all_ready(self) -> None:
         """Say who we are, and wait."""
-        self.tell(ready=os.getpid())
+        self.send(ready=os.getpid())
         await self._going.wait()
 
     async def common_start(self) -> int | None:
         """Ask for it, and wait."""
-        self.tell(on=True)
+        self.send(on=True)
         return await self._start
 
     def stop_waiting(self) -> None:
@@ -85,16 +85,16 @@ class RemoteControl:
     async def all_finished(self) -> None:
         """Say it, and wait until he says it of all."""
         self._tell_accepted()
-        self.tell(finished=True)
+        self.send(finished=True)
         await self._draining.wait()
 
     def all_delivered(self, outstanding: int) -> bool:
         """As he knows it, who hears of every change."""
-        assert self.led is not None
+        assert self.controlled is not None
         self._tell_accepted()
         if (outstanding, self._heard) != self._told:
             self._told = outstanding, self._heard
-            self.watch(self.led.snapshot())
+            self.watch(self.controlled.snapshot())
         return self._drained
 
     def watch(self, snapshot: LiveSnapshot) -> None:
@@ -105,10 +105,10 @@ class RemoteControl:
 
     def _tell_accepted(self) -> None:
         if self._accepted:
-            self.tell(accepted=self._accepted)
+            self.send(accepted=self._accepted)
             self._accepted = []
 
-    def hear(self, line: bytes) -> None:
+    def receive(self, line: bytes) -> None:
         """Do as we are told by a line. Raises `ValueError` for what is none of the protocol."""
         kind, about = decode(line, TO_A_MEMBER)
         if kind == "log on":
@@ -116,8 +116,8 @@ class RemoteControl:
         elif kind == "start" and not self._start.done():
             self._start.set_result(about)
         elif kind == "accepted":
-            assert self.led is not None
-            self.led.mails_accepted(about)
+            assert self.controlled is not None
+            self.controlled.mails_accepted(about)
             self._heard += len(about)
         elif kind == "drain":
             self._draining.set()
@@ -132,14 +132,14 @@ class RemoteControl:
     def stop(self) -> None:
         """We are told to stop."""
         self.stop_waiting()
-        if self.led is not None:
-            self.led.stop()
+        if self.controlled is not None:
+            self.controlled.stop()
 
     def give_up(self, why: str) -> None:
         """Nobody is there any more to run for, or nobody reckons with us."""
         self.stop_waiting()
-        if self.led is not None:
-            self.led.give_up(why)
+        if self.controlled is not None:
+            self.controlled.give_up(why)
 
 
 class EventForwarder:
@@ -151,7 +151,7 @@ class EventForwarder:
 
     def write(self, line: str) -> None:
         """One whole line."""
-        self._leader.tell(event={**json.loads(line), **self._who})
+        self._leader.send(event={**json.loads(line), **self._who})
 
     def flush(self) -> None:
         """It is on its way."""

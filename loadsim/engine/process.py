@@ -1,4 +1,4 @@
-"""One engine in a process of its own: `python -m loadsim.engine.process`, started by the pool of its machine.
+"""One engine in a process of its own: `python -m loadsim.engine.process`, started by the coordinator of its machine.
 
 It speaks the control protocol (`control`) on its standard input and output, and writes the timing log by itself: what
 it has measured is in the file, whatever becomes of the others.
@@ -57,7 +57,7 @@ class Begin:
 
     scenario: Scenario
     services: Services
-    hand: Assignment
+    assignment: Assignment
     log: str
     header: Mapping[str, Any]
 
@@ -69,15 +69,15 @@ class Begin:
 
     def say_ready(self, events: Events, process: int) -> None:
         """Tell that it is ready, in a process of this number."""
-        events.say("engine ready", engine=self.name, pid=process, users=len(self.hand))
+        events.say("engine ready", engine=self.name, pid=process, users=len(self.assignment))
 
     def say_lost(self, events: Events, why: str) -> None:
         """Tell that it is lost."""
-        events.say("engine lost", engine=self.name, users=len(self.hand), why=why)
+        events.say("engine lost", engine=self.name, users=len(self.assignment), why=why)
 
     def encode(self) -> bytes:
         """The line that begins an engine."""
-        about = {"hand": asdict(self.hand), "log": self.log, "header": self.header}
+        about = {"hand": asdict(self.assignment), "log": self.log, "header": self.header}
         return encode(begin={"values": packed(self.scenario, self.services), **about})
 
     @classmethod
@@ -87,31 +87,31 @@ class Begin:
         return cls(scenario, services, Assignment(**about["hand"]), about["log"], about["header"])
 
 
-async def live(from_pool: int, to_pool: int) -> None:
+async def run(from_pool: int, to_pool: int) -> None:
     """The life of an engine process; the file descriptors are its ends of the two pipes."""
     async with pipes_to_pool(from_pool, to_pool) as (reader, say):
-        pool = RemoteControl(say)
+        coordinator = RemoteControl(say)
         if line := await reader.readline():
             _, about = decode(line)
             try:
-                await _run(Begin.decode(about), pool, reader)
-                pool.tell(over=True)
+                await _run(Begin.decode(about), coordinator, reader)
+                coordinator.send(over=True)
             except ConfigError as refusal:
-                pool.tell(refused=str(refusal))
+                coordinator.send(refused=str(refusal))
 
 
-async def _listen(pool: RemoteControl, reader: asyncio.StreamReader) -> None:
+async def _listen(coordinator: RemoteControl, reader: asyncio.StreamReader) -> None:
     """Do as we are told, to the end of the pipe; then nobody is there any more to run for."""
     try:
         while line := await reader.readline():
-            pool.hear(line)
+            coordinator.receive(line)
     except ValueError as problem:
-        pool.give_up(str(problem))
+        coordinator.give_up(str(problem))
     else:
-        pool.give_up("the process that kept it in step is gone")
+        coordinator.give_up("the process that kept it in step is gone")
 
 
-async def _run(begin: Begin, pool: RemoteControl, reader: asyncio.StreamReader) -> None:
+async def _run(begin: Begin, coordinator: RemoteControl, reader: asyncio.StreamReader) -> None:
     scenario = begin.scenario
     workload = Workload(scenario)
     contents = Contents(workload.seed)
@@ -129,12 +129,12 @@ async def _run(begin: Begin, pool: RemoteControl, reader: asyncio.StreamReader) 
     except OSError as failure:
         raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
     part = slice_of(begin.header)
-    events = Events(cast(Any, EventForwarder(pool, engine=begin.name)))
+    events = Events(cast(Any, EventForwarder(coordinator, engine=begin.name)))
     try:
         async with asyncio.TaskGroup() as group:
             engine = Engine(
                 workload=workload,
-                users=begin.hand,
+                users=begin.assignment,
                 modules=modules,
                 contents=contents,
                 recorder=log,
@@ -143,12 +143,12 @@ async def _run(begin: Begin, pool: RemoteControl, reader: asyncio.StreamReader) 
                 run_id=begin.header["run"],
                 wall_clock_us=time.time_ns() // 1000,
                 writes_aside=True,
-                watch=pool.watch,
-                control=pool,
+                watch=coordinator.watch,
+                control=coordinator,
                 here=part.hand(scenario.users) if part else None,
             )
-            pool.led = engine
-            listening = group.create_task(_listen(pool, reader))
+            coordinator.controlled = engine
+            listening = group.create_task(_listen(coordinator, reader))
             await engine.run()
             listening.cancel()
     finally:
@@ -169,7 +169,7 @@ def main() -> None:
     """On the fastest loop that there is."""
     from_pool, to_pool = own_pipes()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        runner.run(live(from_pool, to_pool))
+        runner.run(run(from_pool, to_pool))
 
 
 if __name__ == "__main__":

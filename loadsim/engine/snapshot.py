@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
+from loadsim.model.records import FAILURES, GENERATOR
 from loadsim.timinglog.json_checks import Check, each_in, having, number, or_none, whole, word
-from loadsim.timinglog.records import FAILURES, GENERATOR
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine's life, in their order."""

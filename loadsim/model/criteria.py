@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from loadsim.errors import ConfigError
 from loadsim.model.profile import OUTCOMES, Profile
 from loadsim.model.schema import Amount, Count, Share, Size
+from loadsim.model.terms import SENDING, WITHOUT_WINDOW
 from loadsim.model.yaml_reader import Key, Origin, parse, show
 
 
@@ -45,12 +46,10 @@ def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
 
 
 SCORES = ("score_ms", "response_score_ms")
+"""Figures that each protocol has, and that a closed loop lacks."""
 
-OF_THE_PLAN: Mapping[str, TypeAdapter[float | None]] = {
-    "done_share": TypeAdapter(Share | None),
-    "response_p95_ms": TypeAdapter(Amount | None),
-}
-"""The last parts of the names of default criteria, besides the scores, that ask for what was due."""
+OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share")
+"""The last parts of the names of default criteria that compare with the plan, which a closed loop has not."""
 
 SCORED = "tasks.scored."
 """The beginning of a criterion that holds for each scored task, unless one of its own says otherwise."""
@@ -108,11 +107,6 @@ _GENERATOR = {
     **dict.fromkeys(("open_files", "clock_steps"), _COUNT),
 }
 _INBOX = {**dict.fromkeys(("processings", "done", "unfinished"), _COUNT), **_TIMES}
-SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD"))
-"""Tasks that submit mail."""
-
-_WITHOUT_RATE = ("LOGON", "LOGOFF")
-"""Tasks that are reported without a window."""
 
 
 def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
@@ -123,7 +117,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
     """
 
     def of_task(task: str) -> Tree:
-        rate = {} if task in _WITHOUT_RATE else {"done_per_s": _PER_S}
+        rate = {} if task in WITHOUT_WINDOW else {"done_per_s": _PER_S}
         return {**_TASK, **rate, **({} if stress else _DUE | _RESPONSE)}
 
     inbox = {} if stress else {"inbox": _INBOX}
@@ -134,7 +128,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
     tasks = sorted({task for tasks in planned.values() for task in tasks})
     throughput = {
         **dict.fromkeys(("tasks_per_s", "messages_per_s", "deliveries_per_s"), _PER_S),
-        "by_task": dict.fromkeys((task for task in tasks if task not in _WITHOUT_RATE), _PER_S),
+        "by_task": dict.fromkeys((task for task in tasks if task not in WITHOUT_WINDOW), _PER_S),
         "commands": dict.fromkeys(("IMAP", "SMTP"), _PER_S),
         "silent_activities": _COUNT,
     }
@@ -142,11 +136,14 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
         **dict.fromkeys(SCORES, _MS),
         **dict.fromkeys(("achieved_per_s", "tasks_per_s"), _PER_S),
         **_DONE,
-        **({"done_share": OF_THE_PLAN["done_share"]} if stress else {"offered_per_s": _PER_S, **_DUE}),
+        **({"done_share": _SHARE} if stress else {"offered_per_s": _PER_S, **_DUE}),
         **dict.fromkeys(("sessions_lost", "sessions_restored", "lost_users", "users_without_session"), _COUNT),
         "log_ons": _COUNT,
         **dict.fromkeys(("down_share", "logon_failed_share"), _SHARE),
-        "tasks": {**{task: of_task(task) for task in tasks}, "scored": {**of_task("READ"), **OF_THE_PLAN}},
+        "tasks": {
+            **{task: of_task(task) for task in tasks},
+            "scored": {**of_task("READ"), "done_share": _SHARE, "response_p95_ms": _MS},
+        },
         "by_protocol": modules,
         **inbox,
         "delivery": {**_DELIVERY, "earliest_ms": _MS, "clock_error_ms": _MS, **_TIMES},
@@ -250,8 +247,7 @@ def read_criteria(document: object, planned: Mapping[str, set[str]], stress: boo
     only = f"by_protocol.{next(iter(planned))}." if len(planned) == 1 else ""
     criteria |= {name.removeprefix(only): bound for name, bound in own.items()}
     if stress:
-        off = (*SCORES, *OF_THE_PLAN)
-        return {name: bound for name, bound in criteria.items() if name.split(".")[-1] not in off}
+        return {name: bound for name, bound in criteria.items() if name.split(".")[-1] not in OF_THE_PLAN}
     return criteria
 
 

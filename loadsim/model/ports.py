@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.message_tag import MessageTag
+from loadsim.model.records import MailRecord, TaskRecord
 
 MessageRef = Hashable
 """A message in a folder of one mailbox; opaque, valid over re-established sessions."""
@@ -276,17 +277,21 @@ class Driver(Protocol):
     """
 
     name: str
-    supports: frozenset[str]
+    supported_tasks: frozenset[str]
+    """The tasks that its sessions can do, of `ALL_TASKS`; a driver without this attribute supports all."""
 
     def session(self, account: Account, observer: Observer) -> Session:
         """The drivers of one user; nothing is connected yet."""
         ...
 
 
-SUPPORT = frozenset(
-    {"folders", "headers", "parts", "flags", "move", "copy", "append", "expunge", "watch", "send", "calendar"}
+ALL_TASKS = frozenset(
+    (
+        *("LOGON", "SYNC", "READ", "LOAD ATTACHMENT", "SEND", "REPLY", "REPLY ALL", "FORWARD", "SAVE SENT", "MOVE"),
+        *("COPY", "DELETE", "BROWSE", "SCHEDULE", "EVICT", "LOGOFF"),
+    )
 )
-"""What a driver may support and a task may need."""
+"""The names of all tasks, of which a driver may support some."""
 
 
 class Clock(Protocol):
@@ -298,30 +303,14 @@ class Clock(Protocol):
 
 
 class Recorder(Protocol):
-    """Takes what was measured. Instants are nanoseconds of the run's clock; None stands for "never happened"."""
+    """Takes measurements. Instants are nanoseconds of the run's clock; None means "never happened"."""
 
-    def task(
-        self,
-        *,
-        task: str,
-        user: int,
-        profile: str,
-        protocol: str,
-        scheduled_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
-        late_busy_s: float,
-        late_down_s: float,
-        late_generator_s: float,
-        outcome: str,
-        error: str,
-        moved_bytes: int,
-    ) -> None:
-        """One task has come to an outcome (one of `timinglog.records.OUTCOMES`)."""
+    def task(self, record: TaskRecord) -> None:
+        """Record a task that has ended, or that the end of the run left undone."""
         ...
 
-    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
-        """Something happened to a message in a user's mailbox (one of `timinglog.records.EVENTS`)."""
+    def mail(self, record: MailRecord) -> None:
+        """Record an event of a message."""
         ...
 
     def command(
@@ -334,7 +323,7 @@ class Recorder(Protocol):
         sent_bytes: int,
         received_bytes: int,
     ) -> None:
-        """One protocol command has come to an end."""
+        """Record a protocol command that has ended."""
         ...
 
 

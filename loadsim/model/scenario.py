@@ -47,6 +47,7 @@ from loadsim.model.schema import (
 )
 from loadsim.model.server import Server as Server
 from loadsim.model.server import is_loopback
+from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
     beside,
@@ -64,15 +65,6 @@ from loadsim.passwords import from_command, from_environment, from_file, open_to
 EMBEDDED: Literal["embedded"] = "embedded"
 MASK = "***"
 """What stands for a password in a scenario that is written down."""
-
-CANONICAL, STRESS = "canonical", "stress"
-"""What a run is made for: a score, with each task when the plan has it due; or throughput, in a closed loop."""
-
-MOST_USERS = 10_000_000
-"""The most users of a scenario; each takes memory."""
-
-UNSCORED = ("LOGON", "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", "LOGOFF")
-"""Tasks that have no weight unless the scenario gives them one."""
 
 
 # --- users, lists, time -----------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from loadsim.model.schema import Amount, Count, Duration, Share, SomeDuration, strict
 
@@ -26,11 +26,12 @@ class GeneratorLimits:
 @strict
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run's score must not be quoted, and how long what is under way is waited for.
+    """Limits of a valid run, and the time limits of the work that the end of a run finds unfinished.
 
-    `lost_users` and `done` are shares of the users and of the planned tasks, `load` of the tasks of the plan. `hits`
-    are the fewest of a scored task, `window_s` is the shortest window; `command_s` bounds one protocol command,
-    `grace_s` the tasks that still run at the end, `drain_s` the mail that is still under way.
+    `lost_users` is a share of the users, `done` a share of the planned tasks, `load` a share of the plan's tasks.
+    `hits` is the least number for each scored task: with fewer than 20, the 95th percentile is the slowest hit.
+    `window_s` is the shortest window. `command_s` limits one protocol command, `grace_s` the tasks that still run at
+    the end, `drain_s` the mail that is not delivered yet.
     """
 
     lost_users: Share = 0.01
@@ -42,3 +43,14 @@ class Limits:
     grace_s: Duration = 10.0
     drain_s: Duration = 30.0
     generator: GeneratorLimits = field(default_factory=GeneratorLimits)
+
+    def in_header(self) -> dict[str, float | None]:
+        """Return the limits of a valid run by the names that a log's header has for them; None is off."""
+        return {
+            "lost_users": self.lost_users,
+            "done": self.done,
+            "load": self.load,
+            "hits": self.hits,
+            "window_s": self.window_s,
+            **{f"generator_{name}": limit for name, limit in asdict(self.generator).items()},
+        }

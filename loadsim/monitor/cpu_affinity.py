@@ -1,4 +1,4 @@
-"""Keeping a server on this machine and the generator apart, each on cores of its own (`--pin`)."""
+"""Separate cores for the generator and for a server on this machine (`--pin`)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.monitor.server_discovery import ServerPlace, with_descendants
 
-PRECEDENCE = 1
-"""The lowest of the real-time priorities: before everything that has none."""
+REAL_TIME_PRIORITY = 1
+"""The lowest real-time priority, which precedes all processes without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Who may use which cores; `first` says whether the generator goes before whatever else runs on its own."""
+    """The cores of the generator and of the server. `real_time`: the generator has a real-time priority on its own."""
 
     generator: Sequence[int]
     server: Sequence[int]
-    first: bool
+    real_time: bool
 
 
 def split(cpus: Sequence[int], engines: int) -> tuple[list[int], list[int]]:
-    """The generator's cores and the server's: the last for us, one for each engine, but never more than half of them.
+    """Return the generator's and the server's cores. The generator gets the last, one per engine, at most half.
 
-    Raises `ConfigError` for fewer than two.
+    Raises `ConfigError` for fewer than two cores.
     """
     if len(cpus) < 2:
         raise ConfigError(f"--pin: expected at least 2 cores to keep server and generator apart, found {len(cpus)}")
@@ -37,11 +37,11 @@ def split(cpus: Sequence[int], engines: int) -> tuple[list[int], list[int]]:
 
 @contextmanager
 def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
-    """Keep the generator (this process, and what it starts from now on) and the server apart while the block lasts.
+    """Run the generator and the server on separate cores within the block, and restore their cores afterwards.
 
-    What the server starts from now on stays with it; afterwards everybody may run where they could before. As root the
-    generator gets real-time precedence on its cores, too: its clocks must not wait for whatever else runs there.
-    Raises `ConfigError` when there is one core only, or the server's processes cannot be seen or moved.
+    The generator is this process; children of either that start within the block inherit its cores. As root, the
+    generator also gets a real-time priority: other processes on its cores must not delay its clocks. Raises
+    `ConfigError` for a single core, or if the server's processes cannot be seen or moved.
     """
     own_cpus = os.sched_getaffinity(0)
     ours, servers = split(sorted(own_cpus), engines)
@@ -54,25 +54,25 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
             before[process] = os.sched_getaffinity(process)
     scheduling = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
-        for _ in range(2):  # what was started while we went through them descends from one that has been moved
+        for _ in range(2):  # a process that starts during the first pass descends from one that was moved
             for process, name in with_descendants(before).items():
                 _move(process, name, servers)
         os.sched_setaffinity(0, ours)
-        yield Cores(ours, servers, first=_go_first())
+        yield Cores(ours, servers, real_time=_take_real_time_priority())
     finally:
         with suppress(PermissionError):
             os.sched_setscheduler(0, *scheduling)
         os.sched_setaffinity(0, own_cpus)
         for process, cpus in before.items():
-            for each in with_descendants([process]):  # also what was started meanwhile
+            for each in with_descendants([process]):  # also those that started meanwhile
                 with suppress(OSError):
                     _move_threads(each, before.get(each, cpus))
 
 
 def describe(cores: Cores, place: ServerPlace) -> str:
-    """What was done, on one line."""
+    """Return one line for users."""
     return (
-        f"Pinned: the generator to {_named(cores.generator)}{', with real-time precedence' if cores.first else ''};"
+        f"Pinned: the generator to {_named(cores.generator)}{', with real-time priority' if cores.real_time else ''};"
         f" {place.names} ({len(place.processes)} processes) to {_named(cores.server)}"
     )
 
@@ -88,7 +88,8 @@ def _move(process: int, name: str, cpus: Sequence[int]) -> None:
         pass  # it has ended
     except OSError as failure:
         raise ConfigError(
-            f"--pin: expected to be allowed to move {name} (process {process}), found: {failure.strerror}: root is"
+            f"--pin: expected permission to move {name} (process {process}), found: {failure.strerror}."
+            " Only root may move the server's processes; run as root or leave out --pin"
         ) from None
 
 
@@ -98,10 +99,10 @@ def _move_threads(process: int, cpus: Sequence[int] | set[int]) -> None:
             os.sched_setaffinity(int(thread.name), cpus)
 
 
-def _go_first() -> bool:
-    """Give this process, and what it starts, precedence; False when it may not have it."""
+def _take_real_time_priority() -> bool:
+    """Give this process and its future children a real-time priority. Return False without the permission."""
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRECEDENCE))
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REAL_TIME_PRIORITY))
     except PermissionError:
         return False
     return True

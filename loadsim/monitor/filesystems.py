@@ -1,7 +1,7 @@
-"""On which file systems a run is written, and a mail server on this machine keeps files open: seen, never guessed.
+"""The file systems of a run's directory, and of the files that a mail server on this machine has open.
 
-The kernel says of every open file through which mount it was opened (proc_pid_fdinfo(5)), and what that mount is
-(proc_pid_mountinfo(5)). Without the right to look into the server's processes nothing is known of them.
+The kernel states the mount of each open file (proc_pid_fdinfo(5)), and the file system of the mount
+(proc_pid_mountinfo(5)). Without permission to inspect the server's processes, their file systems are unknown.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from loadsim.model.ports import Services
 from loadsim.monitor.server_discovery import find_server
 
 MOST_ALIKE = 8
-"""Of so many processes with the same name are the files looked at: sessions have one each."""
+"""The most processes of one name whose files are inspected: a server may have a process per session."""
 
 NO_STORAGE = ("proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "mqueue", "nsfs")
-"""Types of file systems that keep nothing."""
+"""Types of file systems without storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """A mounted file system. `source` is what the mount names, a device as a rule; `model` the disk's own name of the
-    device below, where the kernel knows one."""
+    """A mounted file system. `source` is mostly a device; `model` is that of its disk, None if unknown."""
 
     type: str
     source: str
@@ -39,7 +38,7 @@ class FileSystem:
 
 
 def mounts(mountinfo: str) -> dict[int, FileSystem]:
-    """By its number, every mount in a /proc/PID/mountinfo."""
+    """Return the mounts in a /proc/PID/mountinfo by their numbers."""
     found = {}
     for line in mountinfo.splitlines():
         about, _, of_system = line.partition(" - ")
@@ -50,12 +49,12 @@ def mounts(mountinfo: str) -> dict[int, FileSystem]:
 
 
 def _plain(escaped: str) -> str:
-    """A path without the kernel's octal escapes of blanks."""
+    """Return a path without the kernel's octal escapes of blanks."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)
 
 
 def _model(device: str) -> str | None:
-    """What the disk calls itself that a device (`major:minor`) is, or is a part of."""
+    """Return the model of the disk that a device (`major:minor`) is, or is a partition of; None if unknown."""
     place = Path(f"/sys/dev/block/{device}")
     for disk in (place, place / ".."):
         with suppress(OSError):
@@ -64,7 +63,7 @@ def _model(device: str) -> str | None:
 
 
 def file_system_of(directory: Path) -> FileSystem | None:
-    """What a directory lies on; None where this system does not say it."""
+    """Return a directory's file system; None if this system does not state it."""
     with suppress(OSError):
         opened = os.open(directory, os.O_PATH)
         try:
@@ -75,15 +74,15 @@ def file_system_of(directory: Path) -> FileSystem | None:
 
 
 def run_storage(directory: Path) -> dict[str, Any] | None:
-    """What a directory lies on, for the machine's log; None where this system does not say it."""
+    """Return a directory's file system for the machine's log; None if this system does not state it."""
     found = file_system_of(directory)
     return asdict(found) if found else None
 
 
 def server_storage(services: Services) -> dict[str, Any]:
-    """The fact of the machine's log on where a server on this machine has files open now, with the processes that do.
+    """Return the fact `server_file_systems`: where a server on this machine has files open, and its processes' names.
 
-    To be asked while users are logged on: then those processes are there that serve mailboxes.
+    Call it while users are logged on: only then do the processes exist that serve mailboxes.
     """
     by_system = open_file_systems(find_server(services.imap, services.smtp).processes)
     return {
@@ -95,26 +94,26 @@ def server_storage(services: Services) -> dict[str, Any]:
 
 
 def open_file_systems(processes: Mapping[int, str]) -> dict[FileSystem, set[str]]:
-    """The file systems on which these processes have files or directories open, and the names of those that do."""
+    """Return the file systems on which these processes have files or directories open, with the processes' names."""
     found: defaultdict[FileSystem, set[str]] = defaultdict(set)
     alike = Counter[str]()
     seen: dict[str, dict[int, FileSystem]] = {}  # most processes see the same mounts
     for process, name in processes.items():
         if alike[name] == MOST_ALIKE:
             continue
-        with suppress(OSError):  # gone, or not ours to look into
+        with suppress(OSError):  # it has exited, or permission is missing
             mountinfo = _text(f"/proc/{process}/mountinfo")
             known = seen.get(mountinfo) or seen.setdefault(mountinfo, mounts(mountinfo))
             used = set(_mounts_used(process))
             alike[name] += 1
-            for number in used & known.keys():  # what is in no list, such as memory, is mounted nowhere
+            for number in used & known.keys():  # memory files are on no listed mount
                 if known[number].type not in NO_STORAGE:
                     found[known[number]].add(name)
     return found
 
 
 def _mounts_used(process: int) -> Iterator[int]:
-    """The mounts through which a process has files and directories open."""
+    """Yield the mounts of a process's open files and directories."""
     for file in Path(f"/proc/{process}/fd").iterdir():
         with suppress(OSError):  # closed meanwhile
             mode = file.stat().st_mode

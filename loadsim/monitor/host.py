@@ -1,6 +1,6 @@
-"""How a machine is while load is made on it, each second: cores, memory, TCP segments that had to be sent again.
+"""Samples of the generator's machine, each second of a run: cores, memory, retransmitted TCP segments.
 
-Everything comes from files of /proc that stay open; a sample takes about a tenth of a millisecond.
+All values are from files of /proc that stay open; a sample takes about a tenth of a millisecond.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from loadsim.monitor.filesystems import run_storage
 from loadsim.timinglog.writer import TimingLogWriter
 
 LOG_NAME = "machine"
-"""What stands in the place of an engine: in the name of the machine's log, and in its header."""
+"""The engine's name in the machine's log: in the file's name, and in its header."""
 
 FILES = ("/proc/stat", "/proc/meminfo", "/proc/loadavg", "/proc/net/snmp", "/proc/net/sockstat")
 LONGEST_BYTES = 1 << 20
-"""No file of these is as long, on however many cores."""
+"""More than any of these files has, on any number of cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreTime:
-    """What a core has done since the machine was started, in ticks; stolen is what another machine on the same
-    hardware did with it."""
+    """A core's time since the machine started, in ticks; `stolen` went to another machine on the same hardware."""
 
     busy: int
     stolen: int
@@ -45,17 +44,17 @@ class CoreTime:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.busy + self.stolen + self.idle
 
 
 def core_times(stat: str) -> dict[str, CoreTime]:
-    """By name, the cores in /proc/stat, and their sum as `cpu` (proc_stat(5)). Waiting for a disk is idle."""
+    """Return the cores in /proc/stat by name, and their sum as `cpu` (proc_stat(5)). Waiting for a disk is idle."""
     times = {}
     for line in stat.splitlines():
         name, *fields = line.split()
         if name.startswith("cpu"):
-            # guest time stands in `user` already
+            # `user` includes guest time
             user, nice, system, idle, io_wait, interrupts, soft_interrupts, stolen = map(int, fields[:8])
             busy = user + nice + system + interrupts + soft_interrupts
             times[name] = CoreTime(busy, stolen, idle + io_wait)
@@ -63,13 +62,13 @@ def core_times(stat: str) -> dict[str, CoreTime]:
 
 
 def tcp_counters(snmp: str) -> dict[str, int]:
-    """The counters of TCP in /proc/net/snmp, by the names of RFC 4022 (`OutSegs`, `RetransSegs`)."""
+    """Return the TCP counters in /proc/net/snmp by the names of RFC 4022 (`OutSegs`, `RetransSegs`)."""
     names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Tcp:"))
     return dict(zip(names, map(int, values), strict=True))
 
 
 def _number_after(text: str, *words: str) -> int:
-    """The first number after words that follow each other somewhere before it."""
+    """Return the first number after these words, which must follow each other in the text."""
     for word in words:
         text = text[text.index(word) + len(word) :]
     return int(text.split(maxsplit=1)[0])
@@ -95,7 +94,7 @@ class OpenFiles:
 
 
 class Machine:
-    """Takes samples of this machine; `read` gives the text of a file of /proc."""
+    """Takes samples of this machine; `read` returns the text of a file of /proc."""
 
     def __init__(self, read: Callable[[str], str]) -> None:
         self._read = read
@@ -103,10 +102,10 @@ class Machine:
         self._tcp = tcp_counters(read("/proc/net/snmp"))
 
     def take(self) -> dict[str, Any]:
-        """How it was since the last take; the keys are documented with the timing log."""
+        """Return a sample of the time since the last one; the timing log's page documents the keys."""
         before, self._cores = self._cores, core_times(self._read("/proc/stat"))
         tcp_before, self._tcp = self._tcp, tcp_counters(self._read("/proc/net/snmp"))
-        # a core that was switched on or off meanwhile has no past to be compared with
+        # A core that was switched on or off meanwhile has no earlier value.
         passed = {name: times - before[name] for name, times in self._cores.items() if name in before}
         whole = passed.pop("cpu")
         return {
@@ -122,11 +121,11 @@ class Machine:
 
 
 LIBRARIES = ("aioimaplib", "aiosmtplib", "numpy", "uvloop")
-"""What may have a part in the times, beside Python itself."""
+"""Libraries that may affect the measured times."""
 
 
 def this_machine() -> dict[str, Any]:
-    """What this machine is, for the record: its processor, memory and system, Python and libraries; None is unknown."""
+    """Return this machine's processor, memory and system, Python and libraries; None for unknown values."""
     system = f"{platform.system()} {platform.release()}"
     with suppress(OSError):
         system += f", {platform.freedesktop_os_release()['PRETTY_NAME']}"
@@ -140,7 +139,7 @@ def this_machine() -> dict[str, Any]:
 
 
 def _after(path: str, key: str) -> str | None:
-    """What stands behind the first `key:` of a file of /proc."""
+    """Return the value of the first `key:` in a file of /proc; None without one."""
     with suppress(OSError):
         for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
             name, colon, value = line.partition(":")
@@ -160,7 +159,7 @@ def _share(part: int, whole: int) -> float:
 
 
 def open_machine_log(directory: Path, header: Mapping[str, Any]) -> TimingLogWriter:
-    """The log of this machine, beside those of its engines; `header` is that of one of them. Raises `OSError`."""
+    """Create the machine's log next to those of its engines; `header` is one of theirs. Raises `OSError`."""
     begun = {"wall_clock_start": datetime.now(UTC).isoformat(), "engine": LOG_NAME, "engine_users": 0, "hand": None}
     path = directory / f"{header['client']}.{LOG_NAME}.tlog"
     log = TimingLogWriter(path, {**header, **begun}, time.monotonic_ns())
@@ -174,35 +173,35 @@ async def watched_machine(
     clock: Clock,
     start_ns: Callable[[], int],
     facts: Mapping[str, Any],
-    look: Callable[[], Mapping[str, Any]],
-    beside: Callable[[], Mapping[str, Any]] = dict,
+    facts_at_start: Callable[[], Mapping[str, Any]],
+    more: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[None]:
-    """Write a sample of this machine into its log each second, as long as the block lasts, and `facts` about it.
+    """Write `facts` about this machine into its log, and a sample each second within the block.
 
-    `start_ns` says when the common start was, or 0 before it has come; `look` finds facts that can be seen then only;
-    `beside` is asked what else stands in the next sample.
+    `start_ns` returns the common start, 0 before it; `facts_at_start` is called after it, once. `more` returns further
+    values for each sample.
     """
     log.facts(facts)
     try:
         async with AsyncExitStack() as stack:
-            with suppress(OSError):  # a machine that shows nothing of itself is not watched
+            with suppress(OSError):  # a system without these files has no samples
                 machine = Machine(stack.enter_context(OpenFiles()))
                 group = await stack.enter_async_context(asyncio.TaskGroup())
-                watching = _watch(machine, log, clock, start_ns, look, beside)
-                stack.callback(group.create_task(watching).cancel)
+                sampling = _sample_each_second(machine, log, clock, start_ns, facts_at_start, more)
+                stack.callback(group.create_task(sampling).cancel)
             yield
-    except BaseExceptionGroup as failures:  # what went wrong in the block is the block's, not the group's
+    except BaseExceptionGroup as failures:  # raise the block's own exception, not the group
         raise failures.exceptions[0] from None
     log.facts({"ended": "completed"})
 
 
-async def _watch(
+async def _sample_each_second(
     machine: Machine,
     log: RunLog,
     clock: Clock,
     start_ns: Callable[[], int],
-    look: Callable[[], Mapping[str, Any]],
-    beside: Callable[[], Mapping[str, Any]],
+    facts_at_start: Callable[[], Mapping[str, Any]],
+    more: Callable[[], Mapping[str, Any]],
 ) -> None:
     started = False
     while True:
@@ -210,7 +209,7 @@ async def _watch(
         if start_ns() and not started:
             started = True
             log.facts({"start_ns": start_ns()})
-            log.facts(look())
-        log.health({"at_ns": clock.now_ns(), **machine.take(), **beside()})
+            log.facts(facts_at_start())
+        log.health({"at_ns": clock.now_ns(), **machine.take(), **more()})
         log.gather()
         log.write()

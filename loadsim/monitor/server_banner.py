@@ -1,11 +1,12 @@
-"""What a mail server says of itself to anybody who connects: greetings, capabilities, name. Nobody logs on for it.
+"""Facts for the machine's log about the server and this machine, collected once before the load.
 
-Asked once, before there is load, for the record. It is no check: a server that does not answer in time, or not as
-expected, has said nothing; whether it can be used is found out by those who use it.
+A server's greetings, capabilities and name are read without a log-on. This is no check: a fact is None if the server
+does not answer in time, or not as expected.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from contextlib import suppress
@@ -14,24 +15,38 @@ from typing import Any
 
 from loadsim.errors import ConfigError, printable
 from loadsim.model.ports import Endpoint, Services
+from loadsim.monitor.host import this_machine
+from loadsim.monitor.server_discovery import ServerPlace
 from loadsim.protocols.tls import tls_context
 
 LONGEST_LINE_BYTES = 4096
 MOST_LINES = 100
-PATIENCE_S = 5.0
+LONGEST_WAIT_S = 5.0
 
 FACTS = ("imap_greeting", "imap_capabilities", "imap_identity", "smtp_greeting", "smtp_extensions")
-"""What is asked: texts, and of capabilities and extensions lists of words."""
+"""The facts of a server: texts; capabilities and extensions are lists of words."""
 
 LONGEST_SHOWN = 500
 
 
-def greetings(services: Services) -> dict[str, Any]:
-    """`FACTS` as IMAP and SMTP say them, for the machine's log; None is what they do not say.
+def environment_facts(place: ServerPlace, services: Services) -> dict[str, Any]:
+    """Return facts about the server and this machine, as long as nothing keeps server and load on separate cores."""
+    return {
+        "server_here": place.here,
+        "server_processes": len(place.processes),
+        **this_machine(),
+        **greetings(services),
+        "shares_cpus": place.shares(os.sched_getaffinity(0)),
+        "pinned": False,
+    }
 
-    Where TLS begins after the greeting (STARTTLS), they are what is said before it.
+
+def greetings(services: Services) -> dict[str, Any]:
+    """Return `FACTS` as the IMAP and SMTP servers state them; None for those that they do not state.
+
+    With STARTTLS, they are those before TLS.
     """
-    limit_s = min(PATIENCE_S, services.command_limit_s)
+    limit_s = min(LONGEST_WAIT_S, services.command_limit_s)
     found: dict[str, Any] = dict.fromkeys(FACTS)
     for endpoint, ask in ((services.imap, _ask_imap), (services.smtp, _ask_smtp)):
         with (
@@ -44,7 +59,7 @@ def greetings(services: Services) -> dict[str, Any]:
 
 
 def _connected(endpoint: Endpoint, limit_s: float) -> socket.socket:
-    """Raises `OSError`, of which `ssl.SSLError` is one, or `ConfigError` for a bad file of authorities."""
+    """Connect. Raises `OSError` (`ssl.SSLError` is a subclass), or `ConfigError` for a bad file of authorities."""
     context = tls_context(endpoint) if endpoint.tls == "implicit" else None
     source = endpoint.source(0)
     connection = socket.create_connection(
@@ -60,7 +75,7 @@ def _connected(endpoint: Endpoint, limit_s: float) -> socket.socket:
 
 
 def _ask_imap(stream: BufferedRWPair, found: dict[str, Any]) -> None:
-    """Greeting, CAPABILITY (RFC 9051 section 6.1.1), ID where it is offered (RFC 2971), LOGOUT."""
+    """Read the greeting; send CAPABILITY (RFC 9051 section 6.1.1), ID if it is offered (RFC 2971), and LOGOUT."""
     greeting = _line(stream)
     if not greeting.startswith("* "):
         return
@@ -76,7 +91,7 @@ def _ask_imap(stream: BufferedRWPair, found: dict[str, Any]) -> None:
 
 
 def _answer(stream: BufferedRWPair, command: bytes) -> list[str]:
-    """The lines up to the tagged one."""
+    """Send a command; return the lines before the tagged one."""
     stream.write(command + b"\r\n")
     stream.flush()
     tag = command.decode().split()[0] + " "
@@ -90,7 +105,7 @@ def _answer(stream: BufferedRWPair, command: bytes) -> list[str]:
 
 
 def _ask_smtp(stream: BufferedRWPair, found: dict[str, Any]) -> None:
-    """Greeting, EHLO (RFC 5321 section 4.1.1.1), QUIT."""
+    """Read the greeting; send EHLO (RFC 5321 section 4.1.1.1) and QUIT."""
     greeting = _replies(stream)
     if not greeting:
         return
@@ -104,7 +119,7 @@ def _ask_smtp(stream: BufferedRWPair, found: dict[str, Any]) -> None:
 
 
 def _replies(stream: BufferedRWPair) -> list[str]:
-    """The texts of a positive reply's lines (RFC 5321 section 4.2.1); none of another reply."""
+    """Return the texts of a reply's lines (RFC 5321 section 4.2.1); none if the reply is not positive."""
     texts: list[str] = []
     while len(texts) < MOST_LINES:
         line = _line(stream)
@@ -117,5 +132,5 @@ def _replies(stream: BufferedRWPair) -> list[str]:
 
 
 def _line(stream: BufferedRWPair) -> str:
-    """A line, harmless and not too long; empty at the end."""
+    """Return a printable line of at most `LONGEST_SHOWN` characters; empty at the end of the stream."""
     return printable(stream.readline(LONGEST_LINE_BYTES).decode("utf-8", "replace").rstrip("\r\n"))[:LONGEST_SHOWN]

@@ -1,7 +1,7 @@
-"""Whether the server under test is on this machine, which processes it is made of, and on which cores they may run.
+"""Finds out whether the server under test is on this machine, its processes, and the cores that they may use.
 
-Asked once, before there is load. Without the right to look into other users' processes not all can be known; what is
-not known is None.
+This happens once, before the load. Without permission to inspect other users' processes, some facts stay unknown
+(None).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LISTENING = "0A"
 """TCP_LISTEN in /proc/net/tcp."""
 
 FIRST_PROCESS = 1
-"""It may hold the sockets of services that it has not started yet; all that runs descends from it."""
+"""It may hold the sockets of services that it has not started yet; all processes descend from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
-    """Where the server is. `here`: on this machine; None when its name leads nowhere.
+    """The server's place. `here`: it is on this machine; None if its name does not resolve.
 
-    `processes`: what listens at its ports, and all that descends from it, with their names; empty when they cannot be
-    seen. `cpus`: the cores that any of them may use.
+    `processes`: the names of those that listen at its ports and of their descendants, by number; empty if they cannot
+    be seen. `cpus`: the cores that any of them may use.
     """
 
     here: bool | None
@@ -40,20 +40,20 @@ class ServerPlace:
 
     @property
     def names(self) -> str:
-        """What the processes are called, each once."""
+        """The names of the processes, each once."""
         return ", ".join(sorted(set(self.processes.values())))
 
     def shares(self, cpus: Iterable[int]) -> bool | None:
-        """Whether it may run on one of these cores; None when that cannot be known."""
+        """Return whether it may run on one of these cores; None if that is unknown."""
         if not self.here:
             return self.here
         if self.cpus:
             return bool(self.cpus & set(cpus))
-        return True if len(set(cpus)) == os.cpu_count() else None  # on whichever it runs, it is one of these
+        return True if len(set(cpus)) == os.cpu_count() else None  # all cores include the server's
 
 
 def find_server(*endpoints: Endpoint) -> ServerPlace:
-    """Where the server behind these endpoints is: here when any of them is."""
+    """Find the server of these endpoints; it counts as here if any of them is."""
     known = [(addresses_of(endpoint.host), endpoint.port) for endpoint in endpoints]
     local = [(addresses, port) for addresses, port in known if any(map(is_own, addresses))]
     if not local:
@@ -68,7 +68,7 @@ def find_server(*endpoints: Endpoint) -> ServerPlace:
 
 
 def addresses_of(host: str) -> frozenset[IPv4Address | IPv6Address]:
-    """The addresses that a host's name stands for; none when it stands for nothing."""
+    """Return the addresses of a host name; none if it does not resolve."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -77,7 +77,7 @@ def addresses_of(host: str) -> frozenset[IPv4Address | IPv6Address]:
 
 
 def is_own(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is this machine's: it lets nobody use another's."""
+    """Return whether an address is this machine's: only then can a socket be bound to it."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as asked:
@@ -88,7 +88,7 @@ def is_own(address: IPv4Address | IPv6Address) -> bool:
 
 
 def listening(addresses: Iterable[IPv4Address | IPv6Address], port: int) -> Iterator[int]:
-    """The inodes of the sockets that listen at one of the addresses, or at all."""
+    """Yield the inodes of the sockets that listen on this port at one of the addresses, or at the wildcard address."""
     wanted = {*addresses, IPv4Address(0), IPv6Address(0)}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(FileNotFoundError):  # no IPv6 here
@@ -100,7 +100,7 @@ def listening(addresses: Iterable[IPv4Address | IPv6Address], port: int) -> Iter
 
 
 def _address(digits: str) -> IPv4Address | IPv6Address:
-    """An address as the kernel prints it: words of 32 bits, as this machine would read them as numbers."""
+    """Parse an address as the kernel prints it: words of 32 bits, in this machine's byte order."""
     words = [int(digits[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(digits), 8)]
     address = ip_address(b"".join(words))
     if address.version == 6 and address.ipv4_mapped is not None:
@@ -109,11 +109,11 @@ def _address(digits: str) -> IPv4Address | IPv6Address:
 
 
 def processes_holding(inodes: set[int]) -> set[int]:
-    """The processes that have one of these sockets open, as far as we may look into them."""
+    """Return the processes that have one of these sockets open, as far as permissions allow to inspect them."""
     wanted = {f"socket:[{inode}]" for inode in inodes}
     holding = set()
     for process in _processes():
-        with suppress(OSError):  # gone, or not ours to look into
+        with suppress(OSError):  # it has exited, or permission is missing
             if any(_target(file) in wanted for file in Path(f"/proc/{process}/fd").iterdir()):
                 holding.add(process)
     return holding
@@ -126,7 +126,7 @@ def _target(file: Path) -> str:
 
 
 def with_descendants(processes: Iterable[int]) -> dict[int, str]:
-    """These processes and all that descend from them, with their names."""
+    """Return the names of these processes and of all their descendants, by number."""
     names: dict[int, str] = {}
     children = defaultdict(list)
     for process in _processes():

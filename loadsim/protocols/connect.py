@@ -1,7 +1,7 @@
 """TCP connections to an endpoint, from the local address that it has for a user.
 
-A host's name is looked up once in the life of a process: thousands of users do not ask a name server for the same
-thing with every connection, and its answer is in nobody's time.
+A process looks up a host's name once: thousands of users do not ask a name server for the same name with each
+connection, and no task's time includes its answer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _BIND_ADDRESS_NO_PORT = 24 if sys.platform == "linux" else None
 """`IP_BIND_ADDRESS_NO_PORT` of ip(7), which Python names from 3.12 on; the kernel has it since Linux 4.2."""
 
 _FOUND: dict[str, list[str]] = {}
-"""The addresses of each host, the one that last took a connection first."""
+"""The addresses of each host; the one that last accepted a connection comes first."""
 
 _TOOK: set[str] = set()
-"""Addresses that once took a connection. Without a local address for one, the system reports EADDRNOTAVAIL, too."""
+"""Addresses that once accepted a connection. For others, EADDRNOTAVAIL may also mean that no route leads there."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 T = TypeVar("T")
@@ -35,9 +35,9 @@ T = TypeVar("T")
 async def connect(
     make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
 ) -> None:
-    """Connect a protocol for this user; with `context` TLS comes first, and may take `limit_s`.
+    """Connect a protocol for this user; with `context`, after a TLS handshake of at most `limit_s`.
 
-    Raises `OSError`, of which `ssl.SSLError` is one.
+    Raises `OSError`, of which `ssl.SSLError` is a subclass.
     """
     with handshakes_of(user):
         await _connect(make, endpoint, user, context, limit_s)
@@ -74,7 +74,7 @@ async def _connect(
 
 
 async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.socket:
-    """A socket to the endpoint, from this local address and of its family, if there is one. Raises `OSError`."""
+    """Return a socket connected to the endpoint, from this local address if it is not None. Raises `OSError`."""
 
     async def connected(address: str) -> socket.socket:
         own = _socket(address) if source is None else bound_socket(source)
@@ -100,7 +100,7 @@ async def first_answering(host: str, connect_to: Callable[[str], Awaitable[T]], 
         try:
             made = await connect_to(address)
         except (ssl.SSLError, ConnectionAbortedError, ConnectionResetError):
-            raise  # it did take the connection
+            raise  # it did accept the connection
         except OSError as error:
             unreachable = error.errno == errno.EADDRNOTAVAIL and address not in _TOOK
             if address == addresses[-1] or (shortage(error) and not unreachable):
@@ -123,11 +123,10 @@ async def _look_up(host: str) -> list[str]:
 
 
 def bound_socket(source: str) -> socket.socket:
-    """A socket that will connect from this local address. Raises `OSError` if it is none.
+    """Return a socket that will connect from this local address. Raises `OSError` if the address is not local.
 
-    The port is chosen when the socket is connected, where the system can do that: by then the destination is known,
-    and a port is free unless there is a connection between the same two addresses already. Otherwise every port of
-    an address serves a single connection, to whatever destination.
+    Where the system can do so, it chooses the port when the socket connects. It then knows the destination, and may
+    choose a port that another destination uses. Otherwise each port of an address serves one connection in all.
     """
     own = _socket(source)
     try:
@@ -141,9 +140,9 @@ def bound_socket(source: str) -> socket.socket:
 
 
 async def _connect_socket(own: socket.socket, address: tuple[str, int]) -> None:
-    """Connect it, and say so to the network at once. Raises `OSError`.
+    """Connect a socket, and send the first packet at once. Raises `OSError`.
 
-    uvloop's `sock_connect` first has a thread look up what is an address already: on a busy loop, milliseconds of the
+    uvloop's `sock_connect` first resolves the address in a thread. On a busy loop, this adds milliseconds to the
     task's time before the first packet.
     """
     try:
@@ -168,7 +167,7 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _socket(address: str) -> socket.socket:
-    """A socket of the address's family, for small packets that do not wait for each other."""
+    """Return a non-blocking socket of the address's family, without Nagle's delay of small packets."""
     own = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     own.setblocking(False)
     own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""What the system and TLS raise while a connection is made, in the words of a task."""
+"""Exceptions of the system, of TLS and of loadsim itself, mapped to `TaskFailed`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORTAGES: Mapping[int, str] = {
     errno.ENFILE: "no free file on this machine (ENFILE)",
     errno.EADDRNOTAVAIL: "no free local port (EADDRNOTAVAIL)",
     errno.EADDRINUSE: "no free local port (EADDRINUSE)",  # bind(2) to port 0; we listen nowhere
-    errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); see connecting.py for EINPROGRESS
+    errno.EAGAIN: "no free local port (EAGAIN)",  # connect(2); see connect.py for EINPROGRESS
     errno.ENOBUFS: "no buffer space (ENOBUFS)",
     errno.ENOMEM: "no memory (ENOMEM)",
     socket.EAI_MEMORY: "no memory (EAI_MEMORY)",  # getaddrinfo(3), whose numbers are negative
@@ -94,5 +94,5 @@ def connection_failure(error: BaseException, kind: str) -> TaskFailed:
 
 
 def again(failure: TaskFailed) -> TaskFailed:
-    """The same failure for somebody else: an exception object keeps the traces of who raised it."""
+    """Return a copy of a failure for another caller: an exception keeps the traceback of each raise."""
     return type(failure)(failure.kind, failure.line)

@@ -1,7 +1,7 @@
 """An in-memory mail system with a seeded service time, shared by all users of a run: for tests and for `plan`.
 
-It keeps headers, structures and sizes, not contents: a part that is fetched has the right length and no meaning.
-Commands are reported under the names that the `imap` and SMTP drivers report them, one for one.
+It keeps headers, structures and sizes, but no contents: a fetched part is a filler of the right length. It reports the
+same commands, under the same names, as the `imap` and SMTP drivers.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast, overload
+from typing import Any, NamedTuple, cast, overload
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.content import Contents
 from loadsim.model.draws import draw, exponential
-from loadsim.model.message_tag import INITIAL_RUN, MessageTag
+from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
+    ALL_TASKS,
     CALENDAR,
     DELETED_ITEMS,
     INBOX,
     SENT_ITEMS,
-    SUPPORT,
     Account,
     Driver,
     Flag,
@@ -35,13 +35,72 @@ from loadsim.model.ports import (
 )
 from loadsim.model.workload import Workload, own_folders
 from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.protocols.fake_mail import Mail, examine
 
 HEADER_BYTES = 600
-"""About what a message's line in an answer to a FETCH of flags, size, envelope and evidence takes."""
+"""The approximate size of one message's answer to a FETCH of flags, size, envelope and evidence."""
 
 NO_FLAGS: frozenset[Flag] = frozenset()
 SEEN = frozenset({Flag.SEEN})
+
+
+class Mail(NamedTuple):
+    """The kept data of one message; shared by all mailboxes that hold it."""
+
+    sender: str
+    to: tuple[str, ...]
+    subject: str
+    message_id: str
+    evidence: MessageTag | None
+    size_bytes: int
+    structure: Structure
+
+
+@lru_cache(maxsize=16)
+def parse_mail(message: bytes) -> Mail:
+    """Parse a message as loadsim makes it: ASCII headers, bare addresses, at most one level of parts.
+
+    The results are cached: a user saves a copy of each message that they sent.
+    """
+    head, _, body = message.partition(b"\r\n\r\n")
+    fields = _fields(head)
+    return Mail(
+        sender=fields.get("From", ""),
+        to=tuple(fields.get("To", "").split(", ")),
+        subject=fields.get("Subject", ""),
+        message_id=fields.get("Message-ID", ""),
+        evidence=MessageTag.parse(fields.get(HEADER, "")),
+        size_bytes=len(message),
+        structure=_structure(fields.get("Content-Type", "text/plain"), body),
+    )
+
+
+def _fields(head: bytes) -> dict[str, str]:
+    lines = head.decode("ascii", "replace").replace("\r\n ", " ").split("\r\n")
+    return {name: value for name, _, value in [line.partition(": ") for line in lines]}
+
+
+def _structure(content_type: str, body: bytes) -> Structure:
+    media_type = content_type.partition(";")[0]
+    if not media_type.startswith("multipart/"):
+        return Structure(_part("1", media_type, len(body)))
+    boundary = b"--" + content_type.partition("boundary=")[2].partition(";")[0].strip(' "').encode()
+    text: Part | None = None
+    attachments = []
+    for number, piece in enumerate((b"\r\n" + body).split(b"\r\n" + boundary)[1:-1], start=1):
+        head, _, content = piece.partition(b"\r\n\r\n")
+        fields = _fields(head)
+        part = _part(str(number), fields.get("Content-Type", "text/plain").partition(";")[0], len(content))
+        if text is None and part.content_type.startswith("text/"):
+            text = part
+        else:
+            encoding = fields.get("Content-Transfer-Encoding", "7bit")
+            attachments.append(part._replace(encoding=encoding, filename=f"part{number}"))
+    return Structure(text, tuple(attachments))
+
+
+@lru_cache(maxsize=4096)
+def _part(name: str, content_type: str, size_bytes: int) -> Part:
+    return Part(name, content_type, size_bytes)
 
 
 class _Message:
@@ -59,7 +118,7 @@ class _Message:
 class _Folder:
     """Messages by UID, in order of arrival; the first `initial` UIDs are those of the start state, in its order.
 
-    Of the start state nothing is known (None) until somebody looks at it, but that all have the same flags.
+    A message of the start state is None until it is first used; all of these have the same flags.
     """
 
     __slots__ = ("initial_flags", "messages", "name", "next_uid")
@@ -80,26 +139,31 @@ class _Folder:
 Fault = Callable[[int, str, int], Exception | None]
 """Returns the failure of a command, or None: by the user's number, the command's name, and their commands before it.
 
-An exception that is no `TaskFailed` is an error in the driver itself.
+An exception other than `TaskFailed` stands for an error in the driver itself.
 """
 
 Pace = Callable[[int, str, int, float], float]
-"""Duration of a command in seconds: from its user's number, its name, the instant when it begins (in nanoseconds)
-and the service time drawn for it. Infinite when the answer never comes."""
+"""Returns the duration of a command in seconds; infinite if its answer never arrives.
+
+The arguments are the user's number, the command's name, its begin in nanoseconds, and the service time drawn for it.
+"""
 
 Post = Callable[[Mail, Sequence[int]], None]
-"""Takes a message that was accepted for these users, and later lets it `arrive`."""
+"""Takes a message that was accepted for these users, and calls `arrive` for it later."""
 
 
 @dataclass(slots=True)
 class InMemoryDriver:
-    """The mail system and its client module in one, for the users, lists and start state of a workload.
+    """The mail system and its driver in one, for the users, lists and start state of a workload.
 
-    Each command takes an exponentially distributed time of mean `service_s` (0: none, and no command ever waits),
-    drawn from (seed, user, number of the command), or what `pace` makes of it. `empty` mailboxes have their folders and
-    no mail. `fault` says which commands fail, and how: a refused one has no effect, a lost or silent one ends the
-    session, a silent one only after `limit_s`, and so does each that would take longer. Mail arrives at once, or when
-    `post` lets it; then `mailboxes` may be those of some of the users, and the others' are elsewhere.
+    Each command takes an exponentially distributed time of mean `service_s`, drawn from (seed, user, number of the
+    command); `pace` may change it. With 0, no command ever waits. `empty` mailboxes have their folders but no mail.
+
+    `fault` selects commands that fail. A refused command has no effect; a lost or silent one ends the session. A
+    command is silent for `limit_s`, and so is each that would take longer.
+
+    Mail arrives at once, or when `post` calls `arrive`. With `post`, some of the users may have their mailboxes in
+    another process.
     """
 
     workload: Workload
@@ -110,19 +174,19 @@ class InMemoryDriver:
     pace: Pace | None = None
     limit_s: float = 60.0
     name: str = "fake"
-    supports: frozenset[str] = SUPPORT
+    supported_tasks: frozenset[str] = ALL_TASKS
     post: Post | None = None
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
     _samples: dict[str, Mail] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Learn the lists."""
+        """Read the lists of the population."""
         lists = self.workload.population.lists
         self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
 
     def initial(self, account: Account, folder: str, index: int) -> Mail:
-        """A message of the start state. Those of one kind have the subject and the structure of one of them."""
+        """Return a message of the start state. All of one kind share subject and structure with a sample."""
         initial = self.workload.initial(account.number, folder, index)
         sample = self._samples.get(initial.kind) or self._sample(initial.kind)
         return Mail(
@@ -136,7 +200,7 @@ class InMemoryDriver:
         )
 
     def _sample(self, kind: str) -> Mail:
-        """The same whoever is asked for first."""
+        """Parse a message of this kind. It is always user 1's: the result does not depend on who needs it first."""
         population = self.workload.population
         message = self.contents.initial(
             user=1,
@@ -148,16 +212,16 @@ class InMemoryDriver:
             kind=kind,
             domain=self.workload.scenario.domain,
         )
-        sample = self._samples[kind] = examine(message)
+        sample = self._samples[kind] = parse_mail(message)
         return sample
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """The drivers of one user."""
+        """Return the drivers of one user."""
         mailbox = self.mailboxes[account.number] = InMemoryMailbox(self, account, observer)
         return Session(mailbox, InMemorySubmission(self, mailbox), MailboxCalendar(mailbox))
 
     def deliver(self, recipients: Sequence[str], message: bytes) -> None:
-        """Accept a message for each recipient, once. Raises `ServerRefused` when one is unknown."""
+        """Accept a message, once for each recipient. Raises `ServerRefused` if a recipient is unknown."""
         reached: dict[int, None] = {}
         for address in recipients:
             user = self.workload.population.number(address)
@@ -167,7 +231,7 @@ class InMemoryDriver:
                 reached.update(dict.fromkeys(self.lists[address]))
             else:
                 raise ServerRefused("550 RCPT", f"550 5.1.1 <{address}> unknown")
-        mail = examine(message)
+        mail = parse_mail(message)
         if self.post is None:
             self.arrive(mail, reached)
         else:
@@ -192,7 +256,7 @@ class InMemoryMailbox:
         self._folders = {INBOX: self._inbox}
         self._instant = not system.service_s and system.fault is None and system.pace is None
         self._commands = 0
-        self._sessions = 0  # how many were made
+        self._sessions = 0  # made so far
         self._on = False
         self._calling = False  # a command is under way
         self._open: str | None = None
@@ -200,7 +264,7 @@ class InMemoryMailbox:
         self._announced_uid = 0
 
     def folder(self, name: str) -> _Folder:
-        """A folder, with its start state when it is first used. Raises `ServerRefused` when there is none."""
+        """Return a folder; its first use creates it in its start state. Raises `ServerRefused` for an unknown name."""
         folder = self._folders.get(name)
         if folder is None:
             if name not in self._names:
@@ -209,13 +273,13 @@ class InMemoryMailbox:
         return folder
 
     def receive(self, mail: Mail) -> None:
-        """A message has come."""
+        """Put a message into the Inbox, and announce it if the Inbox is open."""
         self._inbox.add(mail, NO_FLAGS)
         if self._open == INBOX:
             self._announce()
 
     def break_off(self, failure: TaskFailed) -> None:
-        """The connection breaks now: the command that is under way fails when its time is over, or nobody waits."""
+        """Break the connection. A command under way fails at its end; without one, the observer gets `failure`."""
         if self._on:
             self.abandon()
             if not self._calling:
@@ -229,7 +293,7 @@ class InMemoryMailbox:
             self._observer.arrived(count)
 
     async def _command(self, name: str, sent_bytes: int = 40, received_bytes: int = 40) -> None:
-        """Take the service time of one command of the session, report it, and fail where that is its lot."""
+        """Wait for the service time of one command of the session, report it, and raise its failure, if any."""
         if not self._on:
             raise ServerLost("not logged on")
         if self._instant:
@@ -249,7 +313,7 @@ class InMemoryMailbox:
             raise ServerLost("connection broken")
 
     async def serve(self, name: str, sent_bytes: int, received_bytes: int) -> None:
-        """Take the service time of one command of any protocol, report it, and fail where that is its lot."""
+        """Wait for the service time of one command of any protocol, report it, and raise its failure, if any."""
         system, observer = self._system, self._observer
         since = observer.now()
         if self._instant:
@@ -286,12 +350,12 @@ class InMemoryMailbox:
         await self._command("IMAP CAPABILITY")
 
     async def folders(self) -> Sequence[str]:
-        """All folders of this mail system; every mailbox has them."""
+        """LIST."""
         await self._command("IMAP LIST", 40, 40 * len(self._names))
         return self._names
 
     async def open(self, folder: str) -> None:
-        """SELECT, unless the folder is open. What came to the Inbox while it was not is announced."""
+        """SELECT, unless the folder is open. Announces the mail that arrived while the Inbox was closed."""
         if self._open != folder:
             await self._select(folder)
             if folder == INBOX:
@@ -303,7 +367,7 @@ class InMemoryMailbox:
         self._open = folder
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
-        """The newest headers of a folder."""
+        """FETCH of the newest messages."""
         if self._open != folder:
             await self._select(folder)
         found = self.folder(folder)
@@ -319,7 +383,7 @@ class InMemoryMailbox:
         return _Headers(self, folder, uids)
 
     async def arrived(self) -> Sequence[Header]:
-        """What came to the Inbox since the last time."""
+        """UID FETCH of the messages that arrived since the last listing of the Inbox."""
         if self._open != INBOX:
             await self._select(INBOX)
         inbox = self._inbox
@@ -344,21 +408,21 @@ class InMemoryMailbox:
         return message.mail.structure
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
-        """As many bytes as the part has."""
+        """FETCH of a part; a filler of the part's size."""
         await self._about("IMAP UID FETCH", (ref,), 50, part.size_bytes + 60)
         return _blank(part.size_bytes)
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
-        """Set or clear a flag."""
+        """UID STORE."""
         for message in await self._about("IMAP UID STORE", refs):
             message.flags = message.flags | {flag} if on else message.flags - {flag}
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """Out of one folder, into another."""
+        """UID MOVE."""
         _remove(await self._copy("IMAP UID MOVE", refs, folder))
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """Into another folder as well."""
+        """UID COPY."""
         await self._copy("IMAP UID COPY", refs, folder)
 
     async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[_Message]:
@@ -369,13 +433,13 @@ class InMemoryMailbox:
         return messages
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
-        """A message that the user has made."""
+        """APPEND of a message that loadsim made."""
         target = self.folder(folder)
         await self._command("IMAP APPEND", len(message) + 60, 60)
-        return target.add(examine(message), frozenset(flags))
+        return target.add(parse_mail(message), frozenset(flags))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        """Gone for good."""
+        """UID STORE and UID EXPUNGE."""
         messages = await self._about("IMAP UID STORE", refs)
         await self._command("IMAP UID EXPUNGE")
         _remove(messages)
@@ -386,12 +450,12 @@ class InMemoryMailbox:
         self.abandon()
 
     def abandon(self) -> None:
-        """No session any more; the mailbox stays."""
+        """End the session at once; the mailbox stays."""
         self._on = False
         self._open = None
 
     def header(self, folder: str, uid: int) -> Header:
-        """What a list shows of a message that is in the folder."""
+        """Return the header of a message that is in the folder."""
         return self._header(self.folder(folder), uid)
 
     def _header(self, folder: _Folder, uid: int) -> Header:
@@ -407,7 +471,7 @@ class InMemoryMailbox:
     async def _about(
         self, command: str, refs: Sequence[MessageRef], sent_bytes: int = 40, received_bytes: int = 40
     ) -> Sequence[_Message]:
-        """One command about messages of one folder, which is opened. Raises `ServerRefused` when one is not there."""
+        """Open the messages' folder, and run a command about them. Raises `ServerRefused` if a message is gone."""
         if not isinstance(refs[0], _Message):
             raise TypeError(f"expected references that this mailbox gave out, found {refs[0]!r}")
         messages = cast("Sequence[_Message]", refs)
@@ -422,7 +486,7 @@ class InMemoryMailbox:
 
 
 class _Headers(Sequence[Header]):
-    """The headers of a list, each made when somebody looks at it: a folder is listed to read one message of it."""
+    """A list of headers, each made on access: users list a folder to read one message of it."""
 
     def __init__(self, mailbox: InMemoryMailbox, folder: str, uids: Sequence[int]) -> None:
         self._mailbox, self._folder, self._uids = mailbox, folder, uids
@@ -442,31 +506,31 @@ class _Headers(Sequence[Header]):
 
 @dataclass(slots=True)
 class InMemorySubmission:
-    """The way of one user's messages into the system (`ports.Submission`), by one connection per message.
+    """One user's submission (`ports.Submission`), over one connection per message.
 
-    A connection of its own: what ends it leaves the session of the mailbox as it is.
+    The loss of this connection does not affect the mailbox's session.
     """
 
     system: InMemoryDriver
     mailbox: InMemoryMailbox
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Deliver at once, after the service times of the dialogue."""
+        """Deliver a message after the service times of the dialogue."""
         for name in ("SMTP CONNECT", "SMTP EHLO", "SMTP MAIL", *["SMTP RCPT"] * len(recipients)):
             await self.mailbox.serve(name, 40, 40)
         await self.mailbox.serve("SMTP DATA", len(message), 40)
         self.system.deliver(recipients, message)
 
     async def check(self) -> None:
-        """There is nothing that could be wrong."""
+        """Do nothing: there is no server to reach."""
 
     async def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no connection is kept."""
 
 
 @lru_cache
 def _folders(own: tuple[str, ...]) -> tuple[str, ...]:
-    """The folders of a mailbox."""
+    """Return the folders of a mailbox; users of one profile share the tuple."""
     return (INBOX, SENT_ITEMS, DELETED_ITEMS, CALENDAR, *own)
 
 
@@ -481,5 +545,5 @@ def _blank(size_bytes: int) -> bytes:
 
 
 def open_driver(_: Services, *, workload: Workload, contents: Contents, **options: Any) -> Driver:
-    """The entry point `fake`; it also needs to know whose mail system it is. Options are `InMemoryDriver`'s fields."""
+    """Return the driver (entry point `fake`). It also needs the workload; options are `InMemoryDriver`'s fields."""
     return InMemoryDriver(workload, contents, **options)

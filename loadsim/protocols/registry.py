@@ -1,4 +1,4 @@
-"""Client modules by name, as entry points of the group `loadsim.protocols`; the built-in ones are found like any."""
+"""Drivers by name: the entry points of the group `loadsim.protocols`, built-in and third-party."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
-from loadsim.model.ports import Driver, Services
+from loadsim.model.criteria import planned_tasks
+from loadsim.model.ports import ALL_TASKS, Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
-from loadsim.users.tasks import TASKS
 
 GROUP = "loadsim.protocols"
 
 IN_THE_ENGINE = "fake"
-"""The client module whose server lives in the engine: users of another engine would be out of its reach."""
+"""The driver whose mail system lives in the engine: users in other engines cannot reach it."""
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:
-    """The client module of this name. Raises `ConfigError` when there is none, or when it cannot do every task."""
+    """Return a new driver of this name. Raises `ConfigError` if there is none, or if it rejects the services."""
     known = entry_points(group=GROUP)
     if name not in known.names:
         raise ConfigError(f"protocol: expected one of {', '.join(sorted(known.names))}, found {name}")
-    module: Driver = known[name].load()(services, **options)
-    for task in TASKS.values():
-        missing = task.needs - module.supports
-        if missing:
-            raise ConfigError(
-                f"protocol {name}: expected support for {', '.join(sorted(missing))} ({task.name}), found none"
-            )
-    return module
+    driver: Driver = known[name].load()(services, **options)
+    return driver
+
+
+def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
+    """Return a new driver for each protocol of a scenario's groups, by name."""
+    names = {group.protocol for group in workload.scenario.topology}
+    # The in-memory mail system is itself the server: it has to know its users.
+    own: dict[str, Any] = {"workload": workload, "contents": contents}
+    return {name: open_driver(name, services, **(own if name == IN_THE_ENGINE else {})) for name in sorted(names)}
 
 
 def check_protocols(scenario: Scenario) -> None:
-    """Whether there is a client module for every group, asked before anything is started. Raises `ConfigError`."""
+    """Raise `ConfigError` for a group without a driver. Nothing is loaded or started."""
     known = entry_points(group=GROUP).names
     for at, group in enumerate(scenario.topology):
         if group.protocol not in known:
@@ -45,19 +47,30 @@ def check_protocols(scenario: Scenario) -> None:
 
 
 def check_drivers(scenario: Scenario, services: Services) -> None:
-    """Whether every group's client module can work with these services, before engines are. Raises `ConfigError`."""
-    for name in sorted({group.protocol for group in scenario.topology} - {IN_THE_ENGINE}):
-        open_driver(name, services)
+    """Raise `ConfigError` if a driver rejects these services or lacks a task that its group's profile plans.
+
+    The in-memory driver is not checked: it supports every task.
+    """
+    drivers: dict[str, Driver] = {}
+    for at, group in enumerate(scenario.topology):
+        name = group.protocol
+        if name == IN_THE_ENGINE:
+            continue
+        if name not in drivers:
+            drivers[name] = open_driver(name, services)
+        missing = planned_tasks(group.profile) - _supported_tasks(drivers[name])
+        if missing:
+            raise ConfigError(
+                f"{scenario.name}: topology[{at}].protocol: expected a driver that supports"
+                f" {', '.join(sorted(missing))}, which profile {group.reference} plans, found {name}, which does not"
+            )
+
+
+def _supported_tasks(driver: Driver) -> frozenset[str]:
+    """Return the tasks that a driver states; all of them for a driver of an older form, which states none."""
+    return getattr(driver, "supported_tasks", ALL_TASKS)
 
 
 def needs_one_engine(scenario: Scenario) -> str | None:
-    """The client module that all users of a scenario must share a process for, or None."""
+    """Return the protocol whose users must share one engine; None if the scenario has no such group."""
     return IN_THE_ENGINE if any(group.protocol == IN_THE_ENGINE for group in scenario.topology) else None
-
-
-def open_drivers(workload: Workload, contents: Contents, services: Services) -> dict[str, Driver]:
-    """The client modules that a scenario's groups name."""
-    names = {group.protocol for group in workload.scenario.topology}
-    # The in-memory mail system is itself the server: nothing outside tells it who its users are.
-    own: dict[str, Any] = {"workload": workload, "contents": contents}
-    return {name: open_driver(name, services, **(own if name == IN_THE_ENGINE else {})) for name in sorted(names)}

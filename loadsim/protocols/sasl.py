@@ -1,4 +1,4 @@
-"""How a password is sent (RFC 4616), and in which disguises a server might therefore repeat it."""
+"""SASL PLAIN (RFC 4616), and the removal of a password from a server's texts in each form in which it was sent."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from loadsim.model.ports import Account
 
 
 def plain(account: Account) -> bytes:
-    """The message of the mechanism PLAIN, in Base64."""
+    """Return the message of the mechanism PLAIN, in Base64."""
     return b64encode(b"\0%b\0%b" % (account.login.encode(), account.password.encode()))
 
 
-def without_password(said: str, account: Account) -> str:
-    """What a server said, with `***` for the account's password in every form in which it may have been sent."""
-    for secret in sorted(disguises(account), key=len, reverse=True):
-        said = said.replace(secret, "***")
-    return said
+def without_password(text: str, account: Account) -> str:
+    """Return a server's text with `***` for the account's password in each of its `password_forms`."""
+    for secret in sorted(password_forms(account), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
 
 
-def disguises(account: Account) -> Iterator[str]:
-    """The password in every form in which it is sent, and in those that a server might repeat; none if it is empty."""
+def password_forms(account: Account) -> Iterator[str]:
+    """Yield the forms in which the password is sent, or a server may repeat it; none if it is empty."""
     password = account.password
     if password:
         yield password

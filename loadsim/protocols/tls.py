@@ -1,8 +1,8 @@
 """The TLS context of an endpoint: certificates and host names are always verified, sessions are resumed.
 
-A mail program remembers its last TLS session with a service, and offers it when it connects again: the server then
-neither signs nor sends its certificate (RFC 8446 section 2.2, RFC 5077). So does each simulated user, with sessions of
-his own: nobody's first connection is spared the whole handshake by somebody else's.
+A mail program keeps its last TLS session with a service, and offers it when it connects again. The server then
+neither signs nor sends its certificate (RFC 8446 section 2.2, RFC 5077). Each simulated user does so, too, with their
+own sessions only: each user's first connection takes a full handshake.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONNECTING: ContextVar[int | None] = ContextVar("the user who connects", defaul
 
 
 class ResumingContext(ssl.SSLContext):
-    """A context for all users of an endpoint that offers each his own last session; sessions end with the context."""
+    """A context for all users of an endpoint that offers each user's own last session. It holds the sessions."""
 
     sessions: dict[int, ssl.SSLSession]
 
@@ -34,21 +34,21 @@ class ResumingContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """What event loops call to begin a handshake, in the context of who connects."""
+        """Begin a handshake with the session of the current user. Event loops call it in the connecting task."""
         user = _CONNECTING.get()
         if session is None and user is not None:
             session = self.sessions.get(user)
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
     def remember(self, user: int, session: ssl.SSLSession | None) -> None:
-        """Keep it for the user's next connection, if the server gave a ticket with it, or a name."""
+        """Keep a session for the user's next connection, if it has a ticket or an id."""
         if session is not None and (session.has_ticket or session.id):
             self.sessions[user] = session
 
 
 @contextmanager
 def handshakes_of(user: int) -> Iterator[None]:
-    """Handshakes that begin within the block, in this task, are this user's."""
+    """Assign the handshakes that this task begins within the block to a user."""
     token = _CONNECTING.set(user)
     try:
         yield
@@ -57,16 +57,16 @@ def handshakes_of(user: int) -> Iterator[None]:
 
 
 def remember(user: int, transport: asyncio.BaseTransport | None) -> None:
-    """Remember the TLS session of a connection, if it has one: after its first answer, for tickets come with that."""
+    """Keep the TLS session of a connection, if it has one. Call it after the first answer: tickets arrive with that."""
     secured = transport.get_extra_info("ssl_object") if transport is not None else None
     if isinstance(secured, ssl.SSLObject) and isinstance(secured.context, ResumingContext):
         secured.context.remember(user, secured.session)
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
-    """The context with which to secure connections to this endpoint; None when it is spoken to in the clear.
+    """Return a new context for connections to this endpoint; None without TLS.
 
-    Costly (it loads the authorities): make one per endpoint, not one per connection. Raises `ConfigError` when
+    It loads the authorities, which is slow: make one per endpoint, not one per connection. Raises `ConfigError` if
     the authorities' file cannot be read.
     """
     if endpoint.tls == "none":
@@ -87,14 +87,14 @@ def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
 
 
 def with_authorities(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with what stands in its `ca_file`, so that it can be used on a machine that has no such file.
+    """Return the endpoint with the contents of its `ca_file`, for machines without this file.
 
-    Raises `ConfigError` when it cannot be read.
+    Raises `ConfigError` if the file cannot be read.
     """
     if endpoint.ca_file is None or endpoint.authorities is not None:
         return endpoint
     try:
-        # Certificates are ASCII; what else stands in such a file is for people.
+        # Certificates are ASCII; other text in such a file is comment.
         return replace(endpoint, authorities=Path(endpoint.ca_file).read_text(encoding="ascii", errors="ignore"))
     except OSError as error:
         raise _no_authorities(endpoint, error.strerror) from None

@@ -1,4 +1,4 @@
-"""Removes from the accounts of a scenario what loadsim put there, and nothing else.
+"""Removes loadsim's messages and folders from the accounts of a scenario, and nothing else.
 
 It removes messages with loadsim's evidence, and delivery reports that return such messages. Then it removes the folders
 that a manifest of this account names, if they are empty. Others' messages are not changed, and keep their folder.
@@ -23,7 +23,7 @@ from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done
 class Cleaned:
     """Messages and folders that were removed from one account (or would be), and others' mail that stays, by folder.
 
-    The manifest counts as a message, its folder as a folder. `kept` has the reasons for which messages that claim to be
+    The manifest counts as a message, its folder as a folder. `kept` has the reasons why messages that claim to be
     manifests are not accepted: they stay, with all folders that only they name. `failure` is the error that ended the
     visit early, or "".
     """
@@ -79,7 +79,7 @@ async def clean_mailbox(
 
 
 def _deletable(state: MailboxState) -> tuple[str, ...]:
-    """The folders that loadsim created and that hold nothing of anybody else's; the manifest's last."""
+    """Return the folders that loadsim created and that hold no others' messages; the manifest's comes last."""
     empty = [name for name in sorted(state.created) if name in state.folders and not state.folders[name].foreign]
     if state.manifests and not state.kept and not state.folders[manifest.FOLDER].foreign:
         empty.append(manifest.FOLDER)
@@ -106,7 +106,7 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
 
 
 def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
-    """The total in one line for people."""
+    """Return the totals in one line for people."""
     messages = sum(sum(one.messages.values()) for one in cleaned)
     folders = sum(len(one.folders) for one in cleaned)
     foreign = sum(sum(one.foreign.values()) for one in cleaned)
@@ -117,6 +117,6 @@ def describe(cleaned: Sequence[Cleaned], dry_run: bool) -> str:
     else:
         verb = "Would remove" if dry_run else "Removed"
         done = f"{verb} {messages} messages and {folders} folders from {touched} of {len(cleaned)} accounts"
-    stayed = f"{foreign} messages of others' {'would stay' if dry_run else 'stayed'} as they are"
+    stayed = f"{foreign} messages not created by loadsim {'would be' if dry_run else 'were'} left untouched"
     manifests = f"; {kept} manifest{'s' * (kept > 1)} not accepted" if kept else ""
     return f"{done}; {stayed}{manifests}."

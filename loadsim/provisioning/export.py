@@ -1,4 +1,4 @@
-"""Accounts and distribution lists as the tables that mail servers read: Dovecot, Postfix, CSV."""
+"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, CSV."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PUBLIC = 0o644
 
 
 def dovecot_passwords(accounts: Iterable[Account]) -> str:
-    """A passdb `passwd-file` of Dovecot: `login:{PLAIN}password` per line. Keep it secret.
+    """Return a passdb `passwd-file` of Dovecot: `login:{PLAIN}password` per line. Keep it secret.
 
-    Colons part the fields, so a password that holds one is written in base64, which Dovecot undoes.
+    Colons separate the fields, so a password with a colon is written in Base64, which Dovecot decodes.
     """
     return "".join(f"{account.login}:{_password(account.password)}\n" for account in accounts)
 
@@ -32,9 +32,9 @@ def _password(password: str) -> str:
 
 
 def dovecot_users(accounts: Iterable[Account]) -> str:
-    """A userdb `passwd-file` of Dovecot: who has a mailbox, by login, and by address where that is another name.
+    """Return a userdb `passwd-file` of Dovecot: a line for each login, and for each address that differs from it.
 
-    Delivery (LMTP) asks for the address; `userdb_user=` leads it to the mailbox of the login.
+    Delivery (LMTP) looks up the address; `userdb_user=` maps it to the mailbox of the login.
     """
     lines: list[str] = []
     for account in accounts:
@@ -45,23 +45,23 @@ def dovecot_users(accounts: Iterable[Account]) -> str:
 
 
 def postfix_mailboxes(accounts: Iterable[Account]) -> str:
-    """A table for Postfix's `virtual_mailbox_maps`; only the keys matter when delivery is by LMTP."""
+    """Return a table for Postfix's `virtual_mailbox_maps`. For delivery by LMTP, only the keys matter."""
     return "".join(f"{account.address}\t{account.login}\n" for account in accounts)
 
 
 def postfix_aliases(lists: Mapping[str, Sequence[str]]) -> str:
-    """A table for Postfix's `virtual_alias_maps`: every list with its members, one to a continuation line."""
+    """Return a table for Postfix's `virtual_alias_maps`: each list with its members, one to a continuation line."""
     return "".join(f"{address}\t" + ",\n\t".join(members) + "\n" for address, members in lists.items() if members)
 
 
 def csv_accounts(accounts: Iterable[Account]) -> str:
-    """CSV with the columns user, password, address, as a scenario's `accounts: {csv}` takes it. Keep it secret."""
+    """Return CSV with the columns user, password, address, for a scenario's `accounts: {csv}`. Keep it secret."""
     rows = ((account.login, account.password, account.address) for account in accounts)
     return _csv(("user", "password", "address"), rows)
 
 
 def csv_lists(lists: Mapping[str, Sequence[str]]) -> str:
-    """CSV with the columns list, member: one row for each member of each list."""
+    """Return CSV with the columns list, member: one row for each member of each list."""
     return _csv(("list", "member"), ((address, member) for address, members in lists.items() for member in members))
 
 
@@ -76,9 +76,9 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def export(
     accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], layout: str, directory: Path
 ) -> tuple[Path, ...]:
-    """Write the tables of one of `FORMATS` into `directory` (made if need be); the files written.
+    """Write the tables of one of `FORMATS` into `directory`, which is created if missing. Return the files.
 
-    Files that hold passwords are readable by their owner only. Raises `ConfigError` on another layout, or where the
+    Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, or if the
     directory cannot be written to.
     """
     if layout == "dovecot":
@@ -104,7 +104,7 @@ def export(
 
 
 def write_table(path: Path, text: str, mode: int) -> Path:
-    """Put the text into a new file of this mode, which it has before it has any contents; the path."""
+    """Write a text into a new file, which has this mode before it has any contents. Return the path."""
     path.unlink(missing_ok=True)
     path.touch(mode=mode, exist_ok=False)
     path.chmod(mode)

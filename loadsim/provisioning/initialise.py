@@ -33,18 +33,18 @@ from loadsim.provisioning.sessions import AT_ONCE, Progress, accounts_on_server,
 
 BATCH_MESSAGES = 100
 BATCH_BYTES = 4 * 1024 * 1024
-"""What is put into a folder at a time; it bounds what a process of many sessions holds in memory."""
+"""The most bytes that are put into a folder at a time: they bound the memory of a process with many sessions."""
 
 INSPECT = "inspect"
 INITIALISE = "initialise"
-"""What progress is told of, in this order."""
+"""The steps that progress reports, in this order."""
 
 _EVIDENCE = f"\r\n{HEADER}: ".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """Counts over all mailboxes of what was done. `start_state` is the digest of their state now; None if unknown.
+    """Counts of the changes in all mailboxes. `start_state` is the digest of their state now; None if unknown.
 
     `kept` counts messages that claim to be manifests and are not accepted; `first_kept` is the place of the first, and
     the reason.
@@ -90,18 +90,18 @@ class Wanted:
 
 
 class StartState:
-    """What every mailbox of a workload holds before a run."""
+    """The contents of each mailbox of a workload before a run."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._contents = Contents(workload.seed)
 
     def folders(self, user: int) -> dict[str, int]:
-        """Every folder that a mailbox must have, with the number of its messages."""
+        """Return the folders that a mailbox must have, with the number of their messages."""
         return {INBOX: 0, SENT_ITEMS: 0, DELETED_ITEMS: 0, CALENDAR: 0} | self._workload.start_state(user)
 
     def messages(self, user: int, folder: str, begin: int = 0) -> Iterator[Wanted]:
-        """The messages of a folder in their order, from the `begin`th (from 0) on; made one by one."""
+        """Yield the messages of a folder in their order, from index `begin` on."""
         scenario = self._workload.scenario
         for index in range(begin, self.folders(user).get(folder, 0)):
             initial = self._workload.initial(user, folder, index)
@@ -122,7 +122,7 @@ class StartState:
 
 @dataclass(frozen=True, slots=True)
 class FolderChange:
-    """How a folder comes to its start state: remove these, reset the flags of those, put what follows the `kept`."""
+    """The changes that bring a folder to its start state: messages to remove, reflag, and add after the `kept` ones."""
 
     remove: tuple[MessageRef, ...]
     reflag: dict[tuple[Flag, ...], list[MessageRef]]
@@ -131,7 +131,7 @@ class FolderChange:
 
     @property
     def reflagged(self) -> int:
-        """How many messages have flags that they should not have, or lack one."""
+        """The number of messages whose flags differ from those wanted."""
         return sum(map(len, self.reflag.values()))
 
     def __bool__(self) -> bool:
@@ -139,10 +139,10 @@ class FolderChange:
 
 
 def change_folder(own: Sequence[Stored], wanted: Iterable[Wanted], count: int) -> FolderChange:
-    """What to do with a folder that holds these messages of ours, in their order, and should hold those `count`.
+    """Return the changes for a folder that holds our messages `own`, in their order, and needs the `count` wanted ones.
 
-    The order counts (it decides which message is processed or browsed first), and IMAP only ever adds at the end: so
-    what is kept is the longest beginning of the wanted that is there in order.
+    The order matters: it decides which message is processed or browsed first. IMAP only adds at the end, so the
+    longest prefix of the wanted messages that is present in order is kept.
     """
     remove: list[MessageRef] = []
     reflag: dict[tuple[Flag, ...], list[MessageRef]] = {}
@@ -178,8 +178,8 @@ class MailboxChange:
         return bool(self.create or self.delete or self.forget or self.folders or self.sign)
 
 
-def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool) -> MailboxChange:
-    """What to do with a mailbox that is in this state; with `anew`, nothing of ours that is there is kept."""
+def change_mailbox(state: MailboxState, start: StartState, user: int, from_scratch: bool) -> MailboxChange:
+    """Return the changes for a mailbox in this state; with `from_scratch`, they keep none of our messages."""
     wanted = start.folders(user)
     changes: dict[str, FolderChange] = {}
     for name in dict.fromkeys((*wanted, *state.folders)):
@@ -187,7 +187,7 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, anew: bool
         if name == manifest.FOLDER:
             own = tuple(message for message in own if not manifest.is_manifest(message))
         count = wanted.get(name, 0)
-        if anew:
+        if from_scratch:
             change = FolderChange(tuple(message.ref for message in own), {}, 0, count)
         else:
             change = change_folder(own, start.messages(user, name), count)
@@ -233,7 +233,7 @@ async def inspect(
         state = await look(account, mailbox, accept_unsigned)
         if state.foreign or mode != "auto":
             return state, mode == "always"
-        return state, bool(change_mailbox(state, start, account.number, anew=False))
+        return state, bool(change_mailbox(state, start, account.number, from_scratch=False))
 
     examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT), at_once))
     refuse_foreign([(account, state.foreign) for account, (state, _) in zip(accounts, examined, strict=True)])
@@ -284,11 +284,11 @@ async def initialise(
 ) -> Initialised:
     """Inspect the mailboxes of these users (None: of all), then bring them to their start state as `mode` says.
 
-    `auto` puts right what is not as it should be, `always` removes all our mail and puts everything anew, `never`
-    changes nothing. The start state's digest is that of all mailboxes, whoever prepares the others.
+    `auto` changes only what differs, `always` removes all our mail and writes it again, `never` changes nothing. The
+    start state's digest covers all mailboxes, also those that another client prepares.
 
-    Raises `ConfigError` when an account cannot be logged on to, or holds somebody else's mail; by then nothing has been
-    changed. One that comes later says which account could not be finished.
+    Raises `ConfigError`, before any change, if a log-on fails or an account holds others' mail. A later `ConfigError`
+    names an account that could not be finished.
     """
     inspected = await inspect(workload, services, mode, progress, users, accept_unsigned=accept_unsigned)
     return await restore(workload, services, mode, inspected, progress, accept_unsigned=accept_unsigned)
@@ -301,20 +301,17 @@ async def prepare(
     progress: Progress,
     users: Iterable[int] | None = None,
 ) -> Initialised:
-    """What a run does before its users log on: inspect and initialise as the scenario says (see `initialise`)."""
+    """Inspect and initialise before a run's users log on, in the mode of the scenario (see `initialise`)."""
     return await initialise(workload, services, scenario.initialise, progress, users)
 
 
 def start_state_after(workload: Workload, mode: str) -> str | None:
-    """The digest of the start state in which all mailboxes are once they are prepared, whoever prepares which.
-
-    None where `mode` leaves them as they are.
-    """
+    """Return the digest of the start state of all mailboxes once prepared; None if `mode` leaves them as they are."""
     return None if mode == "never" else workload.start_state_digest()
 
 
 def total(done: Sequence[Initialised]) -> Initialised:
-    """What was done to all of these mailboxes together; they are in one start state, if in any."""
+    """Return the sum of the counts. All must have the same start state."""
     counts = ("accounts", "changed", "folders_created", "folders_deleted", "put", "removed", "reflagged", "kept")
     summed = {name: sum(getattr(one, name) for one in done) for name in counts}
     return Initialised(
@@ -325,17 +322,17 @@ def total(done: Sequence[Initialised]) -> Initialised:
 
 
 async def restore_mailbox(
-    account: Account, mailbox: Provisioning, start: StartState, anew: bool, accept_unsigned: bool = False
+    account: Account, mailbox: Provisioning, start: StartState, from_scratch: bool, accept_unsigned: bool = False
 ) -> Initialised:
-    """Bring one mailbox, which is logged on, to its start state; what was done.
+    """Bring one mailbox, which is logged on, to its start state. Return the counts of changes.
 
-    Killed after any step, it finds the rest when it is called again: what is to be removed goes before anything is
-    put, and what is put comes in order.
+    After an interruption at any step, another call finds the remaining changes: messages are removed before others are
+    put, and those are put in order.
     """
     # Find the changes.
     state = await look(account, mailbox, accept_unsigned)
     refuse_foreign([(account, state.foreign)])
-    change = change_mailbox(state, start, account.number, anew)
+    change = change_mailbox(state, start, account.number, from_scratch)
 
     # Write the manifest before the folders that it names are created.
     created = state.created - change.forget | frozenset(change.create) - {INBOX}
@@ -373,7 +370,7 @@ async def restore_mailbox(
 
 
 async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
-    """Delete a folder if, asked right before, it holds nothing; whether it did."""
+    """Delete a folder if STATUS, sent right before, reports no messages. Return whether it was deleted."""
     if (await mailbox.status(folder)).messages:
         return False
     await mailbox.delete(folder)
@@ -394,7 +391,7 @@ def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
 
 
 async def _check_count(account: Account, mailbox: Provisioning, folder: str, expected: int) -> None:
-    """The server said OK to everything; whether that is so costs one question."""
+    """Raise `ConfigError` unless STATUS reports the expected number: OK to each command is no proof."""
     if folder == manifest.FOLDER:
         return
     found = (await mailbox.status(folder)).messages

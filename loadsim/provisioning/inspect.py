@@ -19,7 +19,7 @@ from loadsim.provisioning.manifest import Manifest
 from loadsim.provisioning.sessions import name_of
 
 _REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
-"""How the local part of an address begins that sends delivery reports."""
+"""Prefixes of the local part of addresses that send delivery reports."""
 
 _STATUS_TYPES = frozenset({"message/delivery-status", "message/global-delivery-status"})
 """Types of the part with the delivery status in a report (RFC 3464 section 2, RFC 6533 section 3)."""
@@ -48,8 +48,8 @@ class FolderState:
 class MailboxState:
     """All folders of one account by name, and its manifests.
 
-    `kept` has the reasons for which messages that claim to be manifests are not accepted. Those messages count neither
-    as ours nor as others': they are kept, and the account may be used.
+    `kept` has the reasons why messages that claim to be manifests are not accepted. Those messages count neither as
+    ours nor as others': they are kept, and the account may be used.
     """
 
     folders: dict[str, FolderState]
@@ -63,7 +63,7 @@ class MailboxState:
 
     @property
     def foreign(self) -> dict[str, int]:
-        """How many messages of somebody else's lie in the folders that have any."""
+        """The number of others' messages, by folder; folders without any are left out."""
         return {name: folder.foreign for name, folder in self.folders.items() if folder.foreign}
 
 

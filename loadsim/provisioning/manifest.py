@@ -3,8 +3,8 @@
 It is a message in a folder of its own, written before the folders that it names are created. An interruption in between
 leaves names of folders that do not exist, which does no harm. It names only folders that LIST did not show.
 
-A manifest is signed (HMAC-SHA256) over the account's address and the names. So no other message, and no manifest of
-another account, can name folders for deletion. Those of older versions are not signed.
+A manifest has a signature (HMAC-SHA256) of the account's address and the names. So no other message, and no manifest
+of another account, can name folders for deletion. Those of older versions have none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loadsim.model.ports import Account, Flag, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 
 FOLDER = "LoadSim"
-"""Where the manifest lies: no part of the start state, and ours when it holds nothing else."""
+"""The manifest's folder. It is not part of the start state; it is ours if it holds nothing else."""
 
 KIND = "manifest"
 
@@ -31,14 +31,14 @@ LARGEST_BYTES = 1 << 20
 """The largest body that is read: with names such as "Folder 01", some 70,000 folders."""
 
 _DATE_US = 1_761_955_200_000_000
-"""2025-11-01 00:00 UTC: always the same, so that a manifest depends on what it says and on nothing else."""
+"""2025-11-01 00:00 UTC: constant, so that a manifest depends on account, names and key only."""
 
 _PURPOSE = b"loadsim manifest 1\n"
-"""Prefix of what is signed, so that the key, perhaps a password, signs nothing else of the same form."""
+"""Prefix of the signed text, so that the key, perhaps a password, signs nothing else of the same form."""
 
 
 class RejectedManifest(Exception):
-    """A message that claims to be a manifest is not accepted; `str()` is the reason, without a quotation of it."""
+    """A message that claims to be a manifest is not accepted; `str()` is the reason, which does not quote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def is_manifest(message: Stored) -> bool:
 async def read(
     mailbox: Provisioning, account: Account, own: Sequence[Stored], accept_unsigned: bool
 ) -> tuple[list[Manifest], list[str]]:
-    """Return the manifests among these messages, and the reasons for which others are not accepted."""
+    """Return the manifests among these messages, and the reasons why others are not accepted."""
     accepted: list[Manifest] = []
     reasons: list[str] = []
     for message in filter(is_manifest, own):
@@ -105,7 +105,7 @@ def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
         raise RejectedManifest("expected the keys account, folders and signature")
     folders = document["folders"]
     if not isinstance(folders, list) or not all(isinstance(name, str) and may_be_made(name) for name in folders):
-        raise RejectedManifest("it names what no profile has for a folder")
+        raise RejectedManifest("expected names of folders that profiles have, found another")
     if "signature" not in document:
         return frozenset(folders), False
     signature = document["signature"]
@@ -135,7 +135,7 @@ def _signature(account: Account, names: Iterable[str]) -> str:
 
 
 async def write(mailbox: Provisioning, account: Account, names: Iterable[str], accept_unsigned: bool = False) -> None:
-    """Put a manifest of these names in the place of those that are accepted; its folder must exist."""
+    """Replace the accepted manifests by one of these names. The manifest's folder must exist."""
     evidence, message = compose(account, names)
     accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER], accept_unsigned)
     old = [each.message for each in accepted]
@@ -147,7 +147,7 @@ async def write(mailbox: Provisioning, account: Account, names: Iterable[str], a
 
 
 def compose(account: Account, names: Iterable[str]) -> tuple[MessageTag, bytes]:
-    """Its evidence and its bytes: from and to the account, the body a JSON object with the names, one to a line."""
+    """Return the evidence and the bytes of a manifest, whose body is a JSON object with one name to a line."""
     folders = sorted(names)
     document = {"account": account.address.lower(), "folders": folders, "signature": _signature(account, folders)}
     body = (json.dumps(document, indent=0) + "\n").replace("\n", "\r\n").encode("ascii")

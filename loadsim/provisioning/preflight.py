@@ -1,4 +1,4 @@
-"""Whether the ways to the server are there, asked before there is any load: addresses, ports, submission."""
+"""Checks before the load that the server can be reached: source addresses, local ports, submission."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.sessions import MODULE, IgnoringObserver, accounts_on_server, not_let_in
+from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, not_let_in
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -22,7 +22,7 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
     Raises `ConfigError`.
     """
     for account in accounts_on_server(workload.scenario, users)[:1]:
-        submission = open_driver(MODULE, services).session(account, IgnoringObserver()).submission
+        submission = open_driver(DRIVER, services).session(account, NullObserver()).submission
         try:
             await submission.check()
         except TaskFailed as failure:
@@ -30,11 +30,11 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
 
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""Linux's, of both IP versions: the first and the last port that it chooses for connections by itself."""
+"""The first and the last port that Linux chooses for connections by itself, for both IP versions."""
 
 
 def check_sources(scenario: Scenario) -> None:
-    """Whether connections can start from the scenario's source addresses. Raises `ConfigError`."""
+    """Raise `ConfigError` if connections cannot start from the scenario's source addresses."""
     for source in scenario.client.source_addresses:
         problem = _problem(source, scenario)
         if problem:
@@ -42,10 +42,10 @@ def check_sources(scenario: Scenario) -> None:
 
 
 def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
-    """Whether there are source addresses enough for these users (None: all) at once. Raises `ConfigError`.
+    """Raise `ConfigError` if the source addresses do not suffice for these users (None: all) at once.
 
-    All that is sure is counted: one mailbox session a user, all to one address and port of the server. Connections
-    for submission have ports of their own.
+    Only what is certain counts: one mailbox session a user, all to one address and port of the server. Connections
+    for submission use ports of their own.
     """
     sessions = len(accounts_on_server(scenario, users))
     ports = _local_ports()
@@ -56,7 +56,7 @@ def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
 
 
 def too_few_ports(sessions: int, sources: int, ports: int) -> str | None:
-    """What is expected where so many source addresses (0: the system's one) have too few ports each; None otherwise."""
+    """Return the error if these source addresses (0: the system's one) have too few ports each; None otherwise."""
     needed = ceil(sessions / ports)
     if needed <= max(1, sources):
         return None
@@ -81,7 +81,7 @@ def _problem(source: str, scenario: Scenario) -> str | None:
 
 
 def _local_ports() -> int | None:
-    """How many ports the system has for the connections of one address; None where it does not say."""
+    """Return the number of ports for connections from one address; None if the system does not state it."""
     try:
         first, last = map(int, PORT_RANGE.read_text().split())
     except OSError:

@@ -3,60 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TypeVar, cast
 
 from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
 from loadsim.model.scenario import Scenario, Server
+from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
 
 T = TypeVar("T")
 
 Progress = Callable[[str, int, int], None]
-"""Hears what is being done, with how many accounts it is done, and with how many it will be."""
+"""Takes the name of a step, the number of accounts for which it is done, and the number of all accounts."""
 
-MODULE = "imap"
-"""The client module that provisions, whatever module the users will be measured through."""
+DRIVER = "imap"
+"""The driver that provisions, also for users of other drivers."""
 
 AT_ONCE = 32
-"""How many mailboxes a machine visits at a time."""
-
+"""The number of mailboxes that a machine visits at a time."""
 
 HOPELESS = 32
 """After this many failures in a row the rest is not tried: a silent server would take a visit's limit for each."""
 
 
-class IgnoringObserver:
-    """An observer that hears nothing: provisioning is not measured."""
+class NullObserver:
+    """An observer that ignores everything: provisioning is not measured."""
 
     def now(self) -> int:
-        """No clock is needed."""
+        """Return 0: no clock is needed."""
         return 0
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        """Nobody counts commands here."""
+        """Ignore a command."""
 
     def arrived(self, messages: int) -> None:
-        """Mail that arrives meanwhile is found by listing."""
+        """Ignore new mail: provisioning lists the folders."""
 
     def lost(self, failure: Exception) -> None:
-        """The next call tells."""
+        """Ignore a lost session: the next call raises."""
 
 
 def services_of(scenario: Scenario) -> Services:
-    """The server that a scenario names, with the authorities that it names for it: they go wherever the services go.
+    """Return the server that a scenario names, with the contents of its `ca_file`: other machines lack this file.
 
-    Raises `ConfigError` when it lives only as long as a run does, or when a `ca_file` cannot be read.
+    Raises `ConfigError` for the embedded server, which runs only during a run, or if a `ca_file` cannot be read.
     """
     if not isinstance(scenario.server, Server):
         raise ConfigError(
-            f"{scenario.name}: server: expected a server that is running, found embedded, which lives only during a"
-            " run: loadsim run initialises it by itself"
+            f"{scenario.name}: server: expected a server that is running, found embedded, which runs only during"
+            " loadsim run; loadsim run initialises it by itself"
         )
     imap, smtp = with_authorities(scenario.server.imap), with_authorities(scenario.server.smtp)
     services = Services(imap, smtp, scenario.limits.command_s)
@@ -64,14 +62,14 @@ def services_of(scenario: Scenario) -> Services:
 
 
 def accounts_on_server(scenario: Scenario, users: Iterable[int] | None = None) -> list[Account]:
-    """The accounts of these users (None: of all) whose mailboxes are on the server, in their order."""
+    """Return the accounts of these users (None: of all) whose mailboxes are on the server, in their order."""
     population = Population(scenario)
     users = range(1, len(population) + 1) if users is None else users
     return [scenario.account(user) for user in users if population.group(user).protocol != IN_THE_ENGINE]
 
 
 def name_of(account: Account) -> str:
-    """How an account is called in a message to people."""
+    """Return the account's name for messages to people: its login, and its address if that differs."""
     shown = account.login if account.login == account.address else f"{account.login} ({account.address})"
     return f"account {shown}"
 
@@ -80,18 +78,18 @@ async def visit(
     accounts: Sequence[Account],
     services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
-    tell: Callable[[int, int], None],
+    progress: Callable[[int, int], None],
     at_once: int = AT_ONCE,
 ) -> list[T | ConfigError]:
     """Log on to every account, `at_once` at a time, do the work, log off. Return the results in the accounts' order.
 
     The result of a visit that fails is a `ConfigError`, and the other visits go on. After `HOPELESS` failures in a row
-    the remaining accounts are not tried, and get the last failure as their result. `tell` is called with the number of
-    accounts done, and of all.
+    the remaining accounts are not tried, and get the last failure as their result. `progress` is called with the number
+    of accounts done, and of all.
     """
     if not accounts:
         return []
-    module = open_driver(MODULE, services)
+    driver = open_driver(DRIVER, services)
     results: dict[int, T | ConfigError] = {}
     waiting = iter(accounts)
     in_a_row = 0
@@ -99,13 +97,13 @@ async def visit(
     async def visitor() -> None:
         nonlocal in_a_row
         for account in waiting:
-            result = results[account.number] = await _visit(account, module, services, work)
+            result = results[account.number] = await _visit(account, driver, services, work)
             in_a_row = in_a_row + 1 if isinstance(result, ConfigError) else 0
             if in_a_row >= HOPELESS:
                 results.update(dict.fromkeys((left.number for left in waiting), result))
-            tell(len(results), len(accounts))
+            progress(len(results), len(accounts))
 
-    tell(0, len(accounts))
+    progress(0, len(accounts))
     try:
         async with asyncio.TaskGroup() as visitors:
             for _ in range(min(at_once, len(accounts))):
@@ -136,14 +134,14 @@ def all_done(results: Sequence[T | ConfigError]) -> list[T]:
 
 async def _visit(
     account: Account,
-    module: Driver,
+    driver: Driver,
     services: Services,
     work: Callable[[Account, Provisioning], Awaitable[T]],
 ) -> T | ConfigError:
     """Make one visit within its limit. Return a failure instead of raising it, so that the others go on."""
     limit = asyncio.timeout(services.visit_limit_s)
     try:
-        mailbox = cast(Provisioning, module.session(account, IgnoringObserver()).mailbox)
+        mailbox = cast(Provisioning, driver.session(account, NullObserver()).mailbox)
         try:
             async with limit:
                 await _log_on(account, mailbox, services.imap)
@@ -160,13 +158,7 @@ async def _visit(
         if limit.expired():
             expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
             return ConfigError(f"{name_of(account)}: {expected}, found it under way")
-        return ConfigError(f"{name_of(account)}: {_bug(error)}")
-
-
-def _bug(error: Exception) -> str:
-    """Return the line for an unexpected exception: its type and place. Its text may quote mail."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}, an error in loadsim"
+        return ConfigError(f"{name_of(account)}: {internal(error)}")
 
 
 async def _log_on(account: Account, mailbox: Provisioning, endpoint: Endpoint) -> None:
@@ -177,11 +169,11 @@ async def _log_on(account: Account, mailbox: Provisioning, endpoint: Endpoint) -
 
 
 _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")
-"""Kinds of failure that say: this port does not do TLS as the scenario has it."""
+"""Kinds of failure of a port that does not do TLS as the scenario states."""
 
 
 def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, failure: TaskFailed) -> ConfigError:
-    """The line for an account that could not do what it wished at a service (imap or smtp), with what may help."""
+    """Return the error, with advice, for an account that failed to do `wish` at a service (imap or smtp)."""
     advice = ""
     if failure.kind == "TLS certificate":
         advice = f"; set server.{service}.ca_file to who signed it, and host to a name that it is for"
@@ -193,6 +185,6 @@ def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, fa
         return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
         said = failure.line or failure.kind
-        return ConfigError(f"{name_of(account)}: expected to {wish}, the server said: {said}{advice}")
+        return ConfigError(f"{name_of(account)}: expected to {wish}, the server answered: {said}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
     return ConfigError(f"server: {service}: expected a mail server at {where}, found: {failure}{advice}")

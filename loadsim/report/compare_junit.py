@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from loadsim.analysis.compare_runs import Comparison
 from loadsim.report.compare_text import finding, limit_text
 from loadsim.report.junit import Case, Outcome, junit
 
 
-def compare_junit(figures: Mapping[str, Any]) -> str:
-    """The document for what `loadsim compare --json` prints.
+def compare_junit(comparison: Comparison) -> str:
+    """Return the document for a comparison.
 
     It says what the exit status says: the score's case fails with 1 and is in error with 4 (undecided); all others
     only say what was found.
     """
+    figures = comparison.figures
     outcomes: Mapping[str | None, Outcome] = {"failed": "failure", "undecided": "error"}
     of_score = outcomes.get(figures["decision"], "passed")
     message = "" if of_score == "passed" else limit_text(figures)

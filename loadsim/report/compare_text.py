@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadsim.analysis.compare import MOST_DETECTABLE, MOST_REPEATS, POWER, level
+from loadsim.analysis.compare_runs import Comparison
 from loadsim.report.table import table
 
 INTERVAL = "interval"
@@ -15,8 +16,9 @@ FEW = 3
 """Below so many runs of a set, its spread is hardly known."""
 
 
-def compare_text(figures: Mapping[str, Any]) -> str:
-    """The text for what `loadsim compare --json` prints; it ends with a line break. Times are in milliseconds."""
+def compare_text(comparison: Comparison) -> str:
+    """Return the text that `loadsim compare` prints, with a final line break. Times are in milliseconds."""
+    figures = comparison.figures
     begin_s, end_s = figures["window_s"]
     interval = f"{level(figures['looks']) * 100:.4g} % interval"
     head = tuple(interval if column == INTERVAL else column for column in COLUMNS)
@@ -43,7 +45,7 @@ def finding(one: Mapping[str, Any]) -> str:
     if less := one["answered_less"]:
         of_what = "of its tasks"
         if shares := one.get("unanswered"):
-            of_what = f"({percent(shares['base'])} unanswered in base, {percent(shares['new'])} in new)"
+            of_what = f"({_percent(shares['base'])} unanswered in base, {_percent(shares['new'])} in new)"
         change = f"{one['change']}, and " if one["change"] else ""
         return f"{change}less was answered in {less} {of_what}: of what was, {times}"
     if one["p"] is None:
@@ -150,8 +152,7 @@ def _interval(one: Mapping[str, Any]) -> str:
     return f"{_ratio(one['low'])} to {_ratio(one['high'])}"
 
 
-def percent(share: float) -> str:
-    """A share of 1 in percent."""
+def _percent(share: float) -> str:
     return f"{share * 100:.3g} %"
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from loadsim.analysis.per_run import in_tenths
 from loadsim.analysis.score import FEW_HITS, MERGED
+from loadsim.analysis.summary import Summary
+from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
 from loadsim.report.table import table
-from loadsim.timinglog.merge import WITHOUT_WINDOW
 
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
 TIMES = ("p50_ms", "percentile_ms", "mean_ms", "stddev_ms")
@@ -28,9 +29,9 @@ MOST_FAILURES = 5
 """So many kinds of failure are named."""
 
 
-def answer_text(score: Mapping[str, Any]) -> str:
-    """The text for what `score.json` holds; it ends with a line break. Times are in milliseconds."""
-    score = in_tenths(score) if score["runs"] > 1 else score
+def answer_text(summary: Summary) -> str:
+    """Return the text of a summary, with a final line break. Times are in milliseconds."""
+    score = in_tenths(summary.score) if summary.score["runs"] > 1 else summary.score
     lines = [*_head(score), ""]
     percentile = ordinal(score["percentile"])
     for name, protocol in score["by_protocol"].items():

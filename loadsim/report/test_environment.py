@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from loadsim.analysis.criteria import SCORED
 from loadsim.analysis.recorded_run import RecordedRun
-from loadsim.analysis.verdict import DEFAULT_LIMITS
+from loadsim.model.criteria import SCORED
+from loadsim.model.scenario_sections import Limits
 from loadsim.report.document import Column, Table
 from loadsim.report.summary_text import clock, length, night_words
 
@@ -48,7 +48,7 @@ def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     if not run.stress:
         yield "Weights", _pairs(header.get("weights") or {})
     yield "Criteria", ", ".join(_criteria(score["verdict"]["criteria"])) or "none"
-    yield "Limits", _pairs({**DEFAULT_LIMITS, **(header.get("limits") or {})})
+    yield "Limits", _pairs({**Limits().in_header(), **(header.get("limits") or {})})
     yield "Scenario digest", _words(header.get("scenario_digest"))
     yield "Plan digest", _words(header.get("plan_digest"))
     yield "Start state digest", _words(header.get("start_state_digest"))

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.exact_percentiles import Pass, selected
 from loadsim.analysis.lateness import LATENESS, timed_names
+from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns
-from loadsim.timinglog.merge import WITHOUT_WINDOW, in_window
+from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import FAILURES, NEVER, OUTCOME, SPANS
 

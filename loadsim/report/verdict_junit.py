@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from loadsim.analysis.summary import Summary
 from loadsim.report.junit import Case, Outcome, junit
 
 
-def verdict_junit(score: Mapping[str, Any]) -> str:
-    """The document for what `score.json` holds.
+def verdict_junit(summary: Summary) -> str:
+    """Return the document for a summary.
 
     It is as good as the exit status. A run that may not be believed is in error, and what it seemed to meet counts as
     not tested: nothing of it is green.
     """
+    score = summary.score
     verdict = score["verdict"]
     invalid = verdict["validity"] == "invalid"
     missed = sum(not one["passed"] for one in verdict["criteria"])

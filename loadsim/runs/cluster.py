@@ -24,7 +24,7 @@ from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.abort import AbortCheck
 from loadsim.engine.event_loop import requests_are
 from loadsim.protocols.registry import check_drivers, needs_one_engine
-from loadsim.engine.coordinator import Part, Coordinator
+from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
 from loadsim.cluster.collect import collect
@@ -52,7 +52,7 @@ END_LIMIT_S = 30.0
 """How long the processes of a client may take to be gone that has said that it is done, and knows that we heard it. One
 that does not know waits for us as long as it may be without a station."""
 
-OpenChannel = Callable[[Part], Awaitable[Channel]]
+OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
 """To the machine of a part (`Cluster.machines`)."""
 
 LOOK_S = 1.0
@@ -193,8 +193,8 @@ class ClusterRun:
         channels: dict[str, tuple[Channel, int]] = {}
         for share in shares:
             channel = await open_channel(share)
-            channel.tell(share.encode_to_prepare())
-            channels[f"client {share.name}"] = channel, len(share.hand)
+            channel.send(share.encode_to_prepare())
+            channels[f"client {share.name}"] = channel, len(share.assignment)
 
         async def agree(_: int) -> None:
             """Nobody else is asked."""

@@ -41,6 +41,7 @@ from loadsim.timinglog.writer import TimingLogWriter
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.provisioning.initialise import prepare
 from loadsim.provisioning.preflight import check_submission
+from loadsim.report.summary_text import answer_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def summary_of(out: Path) -> Summary:
     except LogError as failure:
         raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
     _write(out / "score.json", json.dumps(summary.score, indent=2))
-    _write(out / "answer.txt", summary.text)
+    _write(out / "answer.txt", answer_text(summary))
     return summary
 
 

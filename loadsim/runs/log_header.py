@@ -59,12 +59,5 @@ def run_header(
         "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],
         "weights": scenario.weights,
         "criteria": scenario.criteria_document(),
-        "limits": {
-            "lost_users": scenario.limits.lost_users,
-            "done": scenario.limits.done,
-            "load": scenario.limits.load,
-            "hits": scenario.limits.hits,
-            "window_s": scenario.limits.window_s,
-            **{f"generator_{name}": limit for name, limit in asdict(scenario.limits.generator).items()},
-        },
+        "limits": scenario.limits.in_header(),
     }

@@ -1,7 +1,7 @@
-"""The embedded mail server: good for a first run and for tests, on any machine, without root; not a measurement.
+"""The embedded mail server, for first runs and tests: it needs no root, and its scores are no measurements.
 
-It is one child process (`loadsim.servers.embedded_child`) on loopback ports of the kernel's choice. Nothing of it is
-written to disk but its log.
+It is one child process (`loadsim.servers.embedded_child`) on loopback ports that the kernel chooses. It writes nothing
+to disk except its log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EmbeddedServer:
 
     @property
     def services(self) -> Services:
-        """Where it listens: 127.0.0.1, without TLS."""
+        """Its services on 127.0.0.1, without TLS."""
         return self._services
 
     @property
@@ -47,12 +47,12 @@ class EmbeddedServer:
         return self._process.pid
 
     def describe(self) -> str:
-        """Name and versions, and what it is not."""
+        """Return name and versions, and that its scores are no measurements."""
         versions = " + ".join(f"{name} {version}" for name, version in self._versions.items())
         return f"{versions} (embedded, not a measurement)"
 
     def stop(self) -> None:
-        """End the child and wait for it; does nothing the second time."""
+        """End the child and wait for it. A second call does nothing."""
         _end(self._process)
 
     def __enter__(self) -> Self:
@@ -65,10 +65,10 @@ class EmbeddedServer:
 
 
 def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path) -> EmbeddedServer:
-    """Start the embedded server for these accounts and lists (address -> member addresses); returns when it is ready.
+    """Start the embedded server for these accounts and lists (address -> member addresses), and wait until it is ready.
 
-    Its log goes to `directory`, which must exist. Raises `ConfigError` when pymap or aiosmtpd are not installed, the
-    accounts contradict each other, or the child does not come up.
+    It writes its log into `directory`, which must exist. Raises `ConfigError` if pymap or aiosmtpd are not installed,
+    the accounts contradict each other, or the child does not start.
     """
     missing = [package for package in ("pymap", "aiosmtpd") if find_spec(package) is None]
     if missing:
@@ -76,7 +76,7 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
             f"server: embedded: expected {' and '.join(missing)} to be installed: pip install 'loadsim[embedded]'"
         )
     population, lists = check_population(accounts, lists)
-    who = {
+    content = {
         "accounts": [(account.login, account.address, account.password) for account in population],
         "lists": lists,
     }
@@ -87,7 +87,7 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
     except OSError as error:
         raise ConfigError(f"server: embedded: {log}: expected to write a log, found: {error.strerror}") from None
     with log.open("wb") as output:
-        # A session of its own keeps Ctrl-C away from it; the libraries' deprecation warnings are nobody's business.
+        # A session of its own keeps Ctrl-C away from it; the libraries' deprecation warnings do not concern users.
         process = subprocess.Popen(
             [sys.executable, "-P", "-W", "ignore", "-m", "loadsim.servers.embedded_child"],
             stdin=subprocess.PIPE,
@@ -98,8 +98,8 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
     try:
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it has died: that it says nothing tells us more
-            process.stdin.write(json.dumps(who).encode() + b"\n")
+        with suppress(BrokenPipeError):  # it has exited; `_first_line` reports the last line of its log
+            process.stdin.write(json.dumps(content).encode() + b"\n")
             process.stdin.flush()
         ready = json.loads(_first_line(process.stdout, log))
     except BaseException:
@@ -110,7 +110,7 @@ def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str
 
 
 def _first_line(stream: IO[bytes], log: Path) -> bytes:
-    """The child's line about its ports; `ConfigError` with the last line of its log when none comes in time."""
+    """Return the child's line with its ports. Raises `ConfigError` with the last line of its log if there is none."""
     deadline_s = time.monotonic() + START_LIMIT_S
     line = b""
     with selectors.DefaultSelector() as selector:
@@ -120,22 +120,22 @@ def _first_line(stream: IO[bytes], log: Path) -> bytes:
                 raise ConfigError(f"server: embedded: expected to be ready within {START_LIMIT_S:.0f} s, see {log}")
             piece = os.read(stream.fileno(), 65536)
             if not piece:
-                said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
-                raise ConfigError(f"server: embedded: expected to start, it died and said: {said[-1]}")
+                lines = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+                raise ConfigError(f"server: embedded: expected to start, it exited with: {lines[-1]}")
             line += piece
     return line
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the child's standard input, which it takes as a farewell; insist when it does not go."""
+    """Close the child's standard input, at which it exits; terminate it after the time limit, then kill it."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with suppress(BrokenPipeError):
                 stream.close()
-    for insist in (process.terminate, process.kill):
+    for end in (process.terminate, process.kill):
         try:
             process.wait(STOP_LIMIT_S)
             return
         except subprocess.TimeoutExpired:
-            insist()
+            end()
     process.wait()

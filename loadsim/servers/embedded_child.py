@@ -1,9 +1,8 @@
 """The embedded mail server's own process: pymap's in-memory IMAP and aiosmtpd's SMTP on one event loop.
 
-Started by `loadsim.servers.embedded` and by nothing else. Standard input brings one JSON line with accounts and lists,
-and then nothing until its end, which means that the parent has gone; standard output takes one JSON line with the
-ports; what goes wrong goes to standard error. Both servers live in one process because a message that SMTP accepted is
-put into the recipient's mailbox through pymap's own session, so that an idling client hears of it at once.
+`loadsim.servers.embedded` starts it. Standard input has one JSON line with accounts and lists; its end means that the
+parent has exited. Standard output gets one JSON line with the ports, standard error the errors. Both servers run in one
+process: SMTP delivers through pymap's own session, so that an idling client is notified at once.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ BACKLOG = 1024
 """Connections that may wait to be accepted: all users log on at about the same time."""
 
 
-def announce_what_waits() -> None:
-    """Make IDLE tell at once what came between the last command and IDLE.
+def announce_pending_changes() -> None:
+    """Make IDLE announce at once the changes between the last command and IDLE.
 
-    pymap would wait for the next change first, so that a message which arrives in that moment stays unknown to a client
-    that does nothing but idle. RFC 2177 has IDLE for exactly that client.
+    pymap announces them with the next change only. A client that only idles would miss a message that arrived before
+    IDLE; RFC 2177 has IDLE for such clients.
     """
     wait_and_update = MailboxData.update_selected
 
@@ -74,7 +73,7 @@ class Delivery:
     def authenticate(
         self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, credentials: object
     ) -> AuthResult:
-        """Whether these are the login and password of an account (RFC 4954); 535 when they are not."""
+        """Accept the login and password of an account (RFC 4954); the reply to others is 535."""
         known = isinstance(credentials, LoginPassword) and (
             self._passwords.get(credentials.login) == credentials.password
         )
@@ -83,7 +82,7 @@ class Delivery:
     async def handle_RCPT(  # noqa: N802 - aiosmtpd finds its hooks by name
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
-        """Accept accounts and lists, refuse everybody else (RFC 5321 section 3.3)."""
+        """Accept accounts and lists, refuse all others (RFC 5321 section 3.3)."""
         if address.lower() not in self._targets:
             return "550 5.1.1 No such user here"
         envelope.rcpt_tos.append(address)
@@ -91,7 +90,7 @@ class Delivery:
         return "250 2.1.5 OK"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        """Put the message into every recipient's Inbox, once, however often lists name somebody."""
+        """Put the message once into each recipient's Inbox, even if several lists have them as a member."""
         content = envelope.original_content
         assert content is not None
         message = AppendMessage(b"Return-Path: <%b>\r\n%b" % ((envelope.mail_from or "").encode(), content), now())
@@ -102,7 +101,7 @@ class Delivery:
 
 
 def now() -> datetime:
-    """The time of arrival; with its zone, or INTERNALDATE would lack it."""
+    """Return the time of arrival with its zone, which INTERNALDATE needs."""
     return datetime.now(UTC)
 
 
@@ -153,10 +152,10 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
     loop.add_signal_handler(signal.SIGTERM, end.set)
     loop.add_reader(sys.stdin.fileno(), end.set)
 
-    # pymap's connections expect what this reader hands them, even when there is no PROXY header to read.
+    # pymap's connections need this reader, even without a PROXY header.
     imap = ProxyProtocolReader(config.proxy_protocol).get_callback(IMAPServer(login, config))
     imap_socket, smtp_socket = (socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) for _ in range(2))
-    for listening in (imap_socket, smtp_socket):  # asyncio leaves this to us where the protocol number is 0
+    for listening in (imap_socket, smtp_socket):  # asyncio does this only for sockets with a protocol number
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     async with (
         await asyncio.start_server(imap, sock=imap_socket, backlog=BACKLOG),
@@ -173,18 +172,18 @@ async def serve(accounts: Sequence[Sequence[str]], lists: Mapping[str, Sequence[
 
 
 def main() -> None:
-    """Read who lives here, make room for their connections, serve."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent: it still has to take its leave of us
+    """Read accounts and lists, raise the limit of open files, serve."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose users log off first
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    os.environ["FQDN"] = "localhost"  # or pymap asks the resolver for it at every connection
+    os.environ["FQDN"] = "localhost"  # otherwise pymap queries the resolver for it at each connection
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
-        raise SystemExit("the parent left before it had said who lives here")
-    who = json.loads(line)
-    announce_what_waits()
-    asyncio.run(serve(who["accounts"], who["lists"]))
+        raise SystemExit("expected a line with accounts and lists, found the end of standard input")
+    content = json.loads(line)
+    announce_pending_changes()
+    asyncio.run(serve(content["accounts"], content["lists"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A server process of our own, in the foreground, with everything that it starts: start, readiness, end."""
+"""A server's master process in the foreground, with all processes that it starts: start, readiness, end."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ STOP_LIMIT_S = 15.0
 POLL_S = 0.02
 
 START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; (read _ <&3; kill $$) & exec "$@" </dev/null 3<&-'
-"""Shell command that runs a master with all open files that are allowed, and kills it at the end of our pipe.
+"""Shell command that runs a master with the highest limit of open files, and kills it at the end of our pipe.
 
-The pipe ends when loadsim has ended, also when it is killed. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost
+The pipe ends when loadsim exits, also when it is killed. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost
 when Postfix's master changes its effective user. The kernel reuses the master's number only after its session's end."""
 
 
 class PortTaken(ConfigError):
-    """It did not start because somebody else listens on its port."""
+    """A server did not start because another process listens on its port."""
 
 
 class Master:
-    """A master process that we started, and everything that it starts: one session of the operating system."""
+    """A master process and all processes that it starts: one session of the operating system."""
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, started: str, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Start the command, which writes `log`, and there `started` as soon as it listens on its ports.
+        """Start the command. It writes `log`, and there `started` as soon as it listens on its ports.
 
-        `environment` is what it has beside our own.
+        `environment` is added to this process's own.
         """
         self.name = name
         self._log = log
         self._started = started
         self._output = output = log.with_suffix(".out")
         log.unlink(missing_ok=True)
-        # Into a file, not a pipe: a daemon that inherits a pipe keeps whoever reads it waiting.
-        with output.open("wb") as said:
+        # Into a file, not a pipe: the reader of a pipe would wait for every daemon that inherits it.
+        with output.open("wb") as written:
             self._process = subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", START, "sh", *command],
                 stdin=subprocess.PIPE,
-                stdout=said,
-                stderr=said,
+                stdout=written,
+                stderr=written,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
 
     def pids(self) -> frozenset[int]:
-        """The living processes of its session (proc(5): the sixth field of stat, after the name in parentheses)."""
+        """Return the running processes of its session (proc(5): the sixth field of stat, after the name)."""
         found: set[int] = set()
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -67,17 +67,17 @@ class Master:
         return frozenset(found)
 
     def await_greeting(self, address: str, port: int, greeting: bytes) -> None:
-        """Wait until it listens there and greets like this (or accepts at all, when empty).
+        """Wait until it listens on a port and sends this greeting; an empty one means any connection.
 
-        Its log is asked first: what answers on the port alone might be somebody else's server. Raises `ConfigError`,
-        `PortTaken` if that is the reason, when it ends instead, or says nothing for too long.
+        Its log is read first: the port alone may belong to another server. Raises `PortTaken` if it does, and another
+        `ConfigError` if the master exits or sends nothing within the limit.
         """
         deadline_s = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline_s:
             if self._process.poll() is not None:
                 complaint = self.first_complaint()
                 kind = PortTaken if "Address already in use" in complaint else ConfigError
-                raise kind(f"server: {self.name}: expected to start, it ended and said: {complaint}")
+                raise kind(f"server: {self.name}: expected to start, it exited with: {complaint}")
             if self.has_started():
                 with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:
                     if not greeting or connection.recv(512).startswith(greeting):
@@ -85,15 +85,15 @@ class Master:
             time.sleep(POLL_S)
         raise ConfigError(
             f"server: {self.name}: expected to answer on port {port} within {START_LIMIT_S:.0f} s,"
-            f" it said: {self.first_complaint()}"
+            f" its log has: {self.first_complaint()}"
         )
 
     def has_started(self) -> bool:
-        """Whether its log says that it listens."""
+        """Return whether its log states that it listens."""
         return self._log.exists() and self._started in self._log.read_text(errors="replace")
 
     def first_complaint(self) -> str:
-        """The first complaint on its standard error or in its log: what comes after follows from it."""
+        """Return the first error on its standard error or in its log; later ones follow from it."""
         lines = [
             line
             for file in (self._output, self._log)
@@ -105,9 +105,9 @@ class Master:
         return (complaints or lines[-1:] or ["nothing"])[0].strip()
 
     def stop(self) -> None:
-        """Ask the master to end, then what it leaves behind, then insist; does nothing the second time.
+        """Terminate the master, then terminate and kill the processes that it leaves. A second call does nothing.
 
-        Dovecot's imap processes outlive their master by ten seconds when clients are still there, unless asked.
+        Dovecot's imap processes outlive their master by ten seconds while clients are connected.
         """
         if self._process.poll() is None:
             self._process.terminate()

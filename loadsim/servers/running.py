@@ -1,4 +1,4 @@
-"""What every server that loadsim starts has in common: the shape of a running one, and the check of who lives on it."""
+"""The interface of the servers that loadsim starts, and the check of their accounts and lists."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from loadsim.model.ports import Account, Services
 
 
 class RunningServer(Protocol):
-    """A mail server of our own, ready for its users; leaving the `with` block stops it."""
+    """A mail server that loadsim started, ready for its users; leaving the `with` block stops it."""
 
     @property
     def services(self) -> Services:
-        """Where it listens, as its clients reach it."""
+        """Its services as clients reach them."""
         ...
 
     def describe(self) -> str:
-        """Name and versions on one line, for people and for the log."""
+        """Return name and versions on one line, for people and for the log."""
         ...
 
     def stop(self) -> None:
-        """Stop it and wait until none of its processes is left; does nothing the second time."""
+        """Stop it and wait until none of its processes is left. A second call does nothing."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -36,10 +36,10 @@ class RunningServer(Protocol):
 def check_population(
     accounts: Iterable[Account], lists: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[Account, ...], dict[str, tuple[str, ...]]]:
-    """The accounts and the lists, as a server can take them; `ConfigError` when they contradict each other.
+    """Return the accounts and lists in the form that servers take. Raises `ConfigError` if they contradict each other.
 
-    Logins and addresses must be unique, members of lists must be accounts, and since both end up in line-oriented
-    tables and protocols, neither may hold white space, a colon or a control character.
+    Logins and addresses must be unique, members of lists must be accounts. Both are written into line-oriented tables
+    and protocols, so neither may hold white space, a colon or a control character.
     """
     population = tuple(accounts)
     if not population:

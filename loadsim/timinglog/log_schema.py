@@ -11,6 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from loadsim.errors import LogError
+from loadsim.model.criteria import LIMITS
+from loadsim.model.partition import CIRCLE, MOST_SLICES
+from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS
 from loadsim.timinglog.json_checks import (
     Check,
     each_in,
@@ -29,15 +32,13 @@ from loadsim.timinglog.planned_load import read_planned_load
 from loadsim.timinglog.records import GIVEN_UP
 
 LONGEST_S = 2**25
-"""The most seconds in a document, more than a year: no run is longer (see `model.fields.LONGEST_S`)."""
+"""The most seconds in a document, more than a year: no run is longer (see `model.schema.LONGEST_S`)."""
 
 SHORTEST_DAY_S = 1e-6
 """Users are divided by it: the figures have to stay finite."""
 
 MOST_NS = 2**62
 """The largest instant of a clock. The difference of two fits into 64 bits."""
-
-MOST_USERS = 2**24
 
 LONGEST_NAME = 1000
 """The most characters of a name in the string table."""
@@ -83,19 +84,23 @@ def _weights(value: Any) -> str | None:
     return each_in(_AMOUNT)(value)
 
 
-OLDER_CRITERIA = {"score_ms_max", "failed_max", "undelivered_max"}
-"""Keys of the criteria in older logs, which were numbers; the same as `criteria.OLDER`."""
+OLDER_CRITERIA = {
+    "score_ms_max": ("score_ms", "below"),
+    "failed_max": ("failed_share", "max"),
+    "undelivered_max": ("delivery.undelivered_at_end", "max"),
+}
+"""Keys of the criteria in the first logs, which were numbers: the figure and the limit that each means."""
 
 
 def _criteria(value: Any) -> str | None:
     figure = number(-1e300, 1e300)
     if not isinstance(value, dict):
         return "a mapping"
-    if value.keys() <= OLDER_CRITERIA:
+    if value.keys() <= OLDER_CRITERIA.keys():
         return each_in(or_none(figure))(value)
 
     def limits(found: Any) -> str | None:
-        if not isinstance(found, dict) or not found or not found.keys() <= {"min", "max", "below"}:
+        if not isinstance(found, dict) or not found or not found.keys() <= set(LIMITS):
             return "limits by min, max and below"
         return each_in(figure)(found)
 
@@ -129,14 +134,14 @@ _LIMITS = having(
     },
 )
 
-_HAND = having({"users": _USERS, "step": whole(1, 2**32), **dict.fromkeys(("begin", "end"), whole(0, 2**33))})
-_SLICE = having({"number": whole(1, 10_000), "weights": each_of(whole(1, 999_999), 1)})
+_HAND = having({"users": _USERS, "step": whole(1, CIRCLE), **dict.fromkeys(("begin", "end"), whole(0, 2**33))})
+_SLICE = having({"number": whole(1, MOST_SLICES), "weights": each_of(whole(1, 999_999), 1)})
 
 
 def _slice(value: Any) -> str | None:
     if wrong := _SLICE(value):
         return wrong
-    return None if value["number"] <= len(value["weights"]) <= 10_000 else "a number of one of the weights"
+    return None if value["number"] <= len(value["weights"]) <= MOST_SLICES else "a number of one of the weights"
 
 
 _hand = having_only(_HAND, "users", "step", "begin", "end")
@@ -192,7 +197,7 @@ _source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": _facts}), *_OF_A_
 
 _HEADER: Mapping[str, Check] = {
     **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
-    "mode": word("canonical", "stress"),
+    "mode": word(CANONICAL, STRESS),
     **dict.fromkeys(("users", "engine_users"), _USERS),
     **dict.fromkeys(
         (

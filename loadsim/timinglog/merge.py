@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
+from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.compatibility import MIXED, check_compatible, mixed_terms
 from loadsim.timinglog.health_samples import Sample
@@ -42,17 +43,11 @@ from loadsim.timinglog.writer import MOST_NAMES, OTHER
 LSLOG_WINDOW_S = (3600.0, 14400.0)
 """LsLog's default window: from 1:00 to 4:00, counted from the start."""
 
-WITHOUT_WINDOW = ("LOGON", "LOGOFF")
-"""Tasks that lie before and after the window by their nature."""
-
 START_STATE = "start_state_digest"
 """Of logs that started differently nobody can say how: compare refuses them, or warns."""
 
 PLANNED_LOAD = "planned_load"
 """Header key of the load of the plan (`planned_load.PlannedLoad`); None, or missing, where nobody knows."""
-
-CANONICAL, STRESS = "canonical", "stress"
-"""What a run was made for: a score; or throughput, in a closed loop. Their logs are never merged."""
 
 SLICE_RECORDS = 32_768
 """About so many records are put in order at a time: many enough for numpy, and few enough for a processor's own cache,

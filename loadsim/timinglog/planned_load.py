@@ -8,12 +8,13 @@ from fractions import Fraction
 from typing import Any
 
 from loadsim.errors import LogError
+from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.records import SPANS
 
 BINS = 400
 """So many parts, the shipped scenarios' windows begin and end with one."""
 
-LEFT_OUT = ("LOGON", "SYNC", "LOGOFF", *SPANS)
+LEFT_OUT = ("SYNC", *WITHOUT_WINDOW, *SPANS)
 """Tasks that no plan has: a log-on is before it or follows a loss, and the server decides how often mail is shown."""
 
 

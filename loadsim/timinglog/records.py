@@ -13,6 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+# Names of outcomes and events, for the readers of logs.
+from loadsim.model.records import EVENTS as EVENTS
+from loadsim.model.records import FAILURES as FAILURES
+from loadsim.model.records import GENERATOR as GENERATOR
+from loadsim.model.records import NO_SESSION as NO_SESSION
+from loadsim.model.records import OUTCOMES as OUTCOMES
+from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX
+from loadsim.model.records import SPANS as SPANS
+from loadsim.model.records import WITH_KIND as WITH_KIND
 from loadsim.timinglog import container
 
 Records = NDArray[np.void]
@@ -21,24 +30,7 @@ Records = NDArray[np.void]
 NEVER = np.iinfo(np.int64).min
 """The instant of what did not happen: the start of a skipped task, the end of an unfinished one."""
 
-GENERATOR = "generator"
-"""The outcome of a task in which the generator itself failed: no result of the server."""
-
-OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERATOR)
-"""Outcomes of tasks. `unfinished` and `skipped`: the task was running, or had not started, when the run ended."""
-
-FAILURES = ("refused", "lost", "timeout")
-"""The outcomes of tasks that were begun and failed because of the server or the network."""
-
-WITH_KIND = (*FAILURES, GENERATOR)
-"""The outcomes whose records have a kind of error."""
-
 OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
-
-PROCESS_INBOX, NO_SESSION = "PROCESS INBOX", "NO SESSION"
-SPANS = (PROCESS_INBOX, NO_SESSION)
-"""Names of task records that are no tasks but span several, and are counted among none: a whole processing of the
-Inbox, from its due time to the end of its last task; and a time in which a user had no session."""
 
 TASK = np.dtype(
     [
@@ -59,14 +51,6 @@ TASK = np.dtype(
     ]
 )
 """One task of one user: what somebody waited for."""
-
-EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged")
-"""What can happen to a message for one recipient.
-
-accepted: the server took it for this recipient; seen: announced to the recipient's waiting session;
-found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
-Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
-"""
 
 EVENT = {name: code for code, name in enumerate(EVENTS)}
 

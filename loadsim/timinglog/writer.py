@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from loadsim.model.records import MailRecord, TaskRecord
 from loadsim.timinglog import container
 from loadsim.timinglog.log_schema import LONGEST_NAME
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
@@ -31,9 +32,9 @@ MOST_ERRORS = 1000
 """The most kinds of error in a log: a server may choose their names, and the table must have room for others."""
 
 _U32 = 0xFFFF_FFFF
-_TASK = struct.Struct("<qqqfffIIIHHHHB")
-_MAIL = struct.Struct("<q20sIIIHB")
-_COMMAND = struct.Struct("<qIIIIHB")
+_pack_task = struct.Struct("<qqqfffIIIHHHHB").pack
+_pack_mail = struct.Struct("<q20sIIIHB").pack
+_pack_command = struct.Struct("<qIIIIHB").pack
 
 
 class _NameTable(dict[str, int]):
@@ -85,32 +86,20 @@ class TimingLogWriter:
             self._file.close()
             raise OSError(f"{path}: {failure}")
 
-    def task(
-        self,
-        *,
-        task: str,
-        user: int,
-        profile: str,
-        protocol: str,
-        scheduled_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
-        late_busy_s: float,
-        late_down_s: float,
-        late_generator_s: float,
-        outcome: str,
-        error: str,
-        moved_bytes: int,
-    ) -> None:
-        """One task has come to an outcome."""
+    def task(self, record: TaskRecord) -> None:
+        """Add a task."""
         epoch_ns, names = self._epoch_ns, self._names
-        self._tasks += _TASK.pack(
-            (scheduled_ns - epoch_ns) // 1000,
+        # fmt: off
+        (task, user, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
+         outcome, error, moved_bytes) = record
+        # fmt: on
+        self._tasks += _pack_task(
+            (due_ns - epoch_ns) // 1000,
             NEVER if started_ns is None else (started_ns - epoch_ns) // 1000,
             NEVER if ended_ns is None else (ended_ns - epoch_ns) // 1000,
-            late_busy_s,
-            late_down_s,
-            late_generator_s,
+            busy_s,
+            down_s,
+            generator_s,
             user,
             self._sequence,
             moved_bytes if moved_bytes < _U32 else _U32,
@@ -122,9 +111,10 @@ class TimingLogWriter:
         )
         self._sequence = self._sequence + 1 & _U32
 
-    def mail(self, *, event: str, message: str, user: int, sender: int, at_ns: int, folder: str) -> None:
-        """Something happened to a message in a user's mailbox."""
-        self._mails += _MAIL.pack(
+    def mail(self, record: MailRecord) -> None:
+        """Add an event of a message."""
+        event, message, user, sender, at_ns, folder = record
+        self._mails += _pack_mail(
             (at_ns - self._epoch_ns) // 1000,
             message.encode("ascii", "replace"),
             user,
@@ -145,9 +135,9 @@ class TimingLogWriter:
         sent_bytes: int,
         received_bytes: int,
     ) -> None:
-        """One protocol command has come to an end."""
+        """Add a protocol command."""
         took_us = (ended_ns - started_ns) // 1000
-        self._commands += _COMMAND.pack(
+        self._commands += _pack_command(
             (started_ns - self._epoch_ns) // 1000,
             took_us if took_us < _U32 else _U32,
             user,

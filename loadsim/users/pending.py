@@ -127,7 +127,7 @@ class PendingActivities:
         if pending.step is None:
             step = self._take_up(pending.activity)
             due_ns = max(pending.due_ns, step.since_ns if step else 0)
-            pending = pending._replace(step=step, due_ns=due_ns, ready_ns=due_ns)
+            pending = PendingActivity(due_ns, pending.order, due_ns, pending.activity, step, pending.late_ns)
         self.next_ns = self._pending[0].ready_ns if self._pending else None
         return pending
 
@@ -193,7 +193,7 @@ class PendingActivities:
     def _plan_next(self) -> None:
         activity = next(self._plan, None)
         if activity is not None:
-            due_ns = self._user.engine.start_ns + activity.due_us * 1000
+            due_ns = self._user.host.start_ns + activity.due_us * 1000
             self._put(due_ns, due_ns, activities.begin(self._user, activity, due_ns), None, ON_TIME)
 
     def _put(self, ready_ns: int, due_ns: int, activity: UnderWay, step: Step | None, late_ns: Late) -> None:
@@ -233,7 +233,7 @@ class ClosedLoop:
         assert pending is not None and at_ns is not None, "nothing is due"
         self.next_ns = self._waiting = None
         step = next(pending.activity.steps, None) if pending.step is None else pending.step
-        return pending._replace(due_ns=at_ns, ready_ns=at_ns, step=step)
+        return PendingActivity(at_ns, pending.order, at_ns, pending.activity, step, pending.late_ns)
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
         """What follows from a step is due at once; when nothing does, the next activity is."""
@@ -251,7 +251,7 @@ class ClosedLoop:
         if self._over:
             return
         self._silent = 0 if self._talked else self._silent + 1
-        self._user.engine.silent_activities += not self._talked
+        self._user.host.counts.silent_activities += not self._talked
         self._talked = False
         pauses = self._silent and self._silent % PAUSE_AFTER == 0
         activity = next(self._plan, None)

@@ -28,14 +28,13 @@ SCREENFUL = 50
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One kind of task. `needs` names what the drivers must support (`ports.SUPPORT`).
+    """One kind of task.
 
     `fetch` brings what `compose` needs, whose result is what `act` is about. `submits` says that `act` talks to the
     submission service, so that its failure leaves the mailbox as it is.
     """
 
     name: str
-    needs: frozenset[str]
     act: Callable[[User, Any], Awaitable[Any]]
     compose: Callable[[User, Any], Any] | None = None
     fetch: Callable[[User, Any], Awaitable[Any]] | None = None
@@ -75,7 +74,7 @@ async def log_on(user: User, _: None) -> bool:
     Who gets on for the first time when the others are at work already has mail waiting, perhaps more than a screenful.
     """
     mail = user.mailbox
-    newest = None if user.engine.start_ns else SCREENFUL
+    newest = None if user.host.start_ns else SCREENFUL
     await mail.log_on()
     user.folders_found(await mail.folders())
     await user.take_in(await (mail.arrived() if user.was_on else mail.headers(INBOX, newest)), announced=None)
@@ -323,26 +322,22 @@ async def log_off(user: User, _: None) -> None:
     await mail.log_off()
 
 
-def _needs(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
-LOGON = Task("LOGON", _needs("folders", "headers", "watch"), log_on)
-SYNC = Task("SYNC", _needs("headers", "watch"), sync)
-READ = Task("READ", _needs("parts", "flags"), read)
-LOAD_ATTACHMENT = Task("LOAD ATTACHMENT", _needs("parts"), load_attachment)
-SEND = Task("SEND", _needs("send"), submit, compose_new, submits=True)
-REPLY = Task("REPLY", _needs("send"), submit, compose_reply, submits=True)
-REPLY_ALL = Task("REPLY ALL", _needs("send"), submit, compose_reply_all, submits=True)
-FORWARD = Task("FORWARD", _needs("send", "parts"), submit, compose_forward, fetch_attachment, submits=True)
-SAVE_SENT = Task("SAVE SENT", _needs("append", "flags"), save_sent)
-MOVE = Task("MOVE", _needs("move"), move)
-COPY = Task("COPY", _needs("copy"), copy)
-DELETE = Task("DELETE", _needs("move"), delete)
-BROWSE = Task("BROWSE", _needs("folders", "headers", "parts"), browse)
-SCHEDULE = Task("SCHEDULE", _needs("calendar"), schedule, make_schedule)
-EVICT = Task("EVICT", _needs("move"), evict)
-LOGOFF = Task("LOGOFF", _needs("headers", "expunge"), log_off)
+LOGON = Task("LOGON", log_on)
+SYNC = Task("SYNC", sync)
+READ = Task("READ", read)
+LOAD_ATTACHMENT = Task("LOAD ATTACHMENT", load_attachment)
+SEND = Task("SEND", submit, compose_new, submits=True)
+REPLY = Task("REPLY", submit, compose_reply, submits=True)
+REPLY_ALL = Task("REPLY ALL", submit, compose_reply_all, submits=True)
+FORWARD = Task("FORWARD", submit, compose_forward, fetch_attachment, submits=True)
+SAVE_SENT = Task("SAVE SENT", save_sent)
+MOVE = Task("MOVE", move)
+COPY = Task("COPY", copy)
+DELETE = Task("DELETE", delete)
+BROWSE = Task("BROWSE", browse)
+SCHEDULE = Task("SCHEDULE", schedule, make_schedule)
+EVICT = Task("EVICT", evict)
+LOGOFF = Task("LOGOFF", log_off)
 
 TASKS = {
     task.name: task

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Driver, Header
-from loadsim.model.scenario import STRESS
+from loadsim.model.records import GENERATOR, NO_SESSION, MailRecord, TaskRecord
+from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
+from loadsim.model.terms import STRESS
 from loadsim.model.workload import PROCESS_INBOX, own_folders
-from loadsim.timinglog import records
 from loadsim.users import tasks
 from loadsim.users.activities import Step, UnderWay
+from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox
 from loadsim.users.pending import ClosedLoop, Ended, Pace, PendingActivities
 from loadsim.users.session_state import ON_TIME, Late, SessionState
-
-if TYPE_CHECKING:
-    from loadsim.engine.engine import Engine
 
 IDLE = "IDLE"
 """The name under which failures between tasks are counted."""
 
 SYNC_AGAIN_S = 5.0
 """When to ask again for announced mail that the server refused to show."""
+
+new_record = tuple.__new__
+"""Makes a named tuple in half the time of a call of its class."""
 
 HEADERS_A_TURN = 500
 """How many messages of a list are taken in before the loop's other work has its turn; about a millisecond."""
@@ -57,9 +59,9 @@ class User:
         "calendar",
         "contents",
         "domain",
-        "engine",
         "folders",
         "given_up",
+        "host",
         "inbox",
         "is_on",
         "looking",
@@ -76,17 +78,17 @@ class User:
         "workload",
     )
 
-    def __init__(self, engine: Engine, account: Account, module: Driver) -> None:
-        self.engine = engine
+    def __init__(self, host: Host, account: Account, module: Driver) -> None:
+        self.host = host
         self.account = account
         self.number = account.number
-        self.workload = engine.workload
-        self.contents = engine.contents
-        self.run_id = engine.run_id
-        self.domain = engine.workload.scenario.domain
-        self.now = engine.now_ns  # ports.Observer: the instant, in nanoseconds
-        self._recorder = engine.recorder
-        group = engine.workload.population.group(account.number)
+        self.workload = host.workload
+        self.contents = host.contents
+        self.run_id = host.run_id
+        self.domain = host.workload.scenario.domain
+        self.now = host.now_ns  # ports.Observer: the instant, in nanoseconds
+        self._recorder = host.recorder
+        group = host.workload.population.group(account.number)
         self.profile = group.profile
         self.profile_name = group.profile.name
         self.protocol = module.name
@@ -94,11 +96,11 @@ class User:
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
 
         self.folders: Sequence[str] = ()
-        self.inbox = Inbox(self.run_id, len(engine.workload.population), self.profile.inbox_limit)
+        self.inbox = Inbox(self.run_id, len(host.workload.population), self.profile.inbox_limit)
         self.was_on = False
         self.is_on = False
 
-        self._agenda: Pace = (ClosedLoop if engine.workload.scenario.run.mode == STRESS else PendingActivities)(self)
+        self._agenda: Pace = (ClosedLoop if host.workload.scenario.run.mode == STRESS else PendingActivities)(self)
         self._presence = SessionState()
         self._sync_due_ns: int | None = None
         self._life: asyncio.Task[None] | None = None
@@ -122,7 +124,7 @@ class User:
 
     def wall_clock_us(self) -> int:
         """Wall-clock microseconds since 1970, as the run's one clock has it."""
-        return self.engine.wall_clock_us()
+        return self.host.wall_clock_us()
 
     def folders_found(self, names: Iterable[str]) -> None:
         """The mailbox has these folders; those that the profile made are browsed and moved to."""
@@ -156,7 +158,7 @@ class User:
     def _take_in(self, event: str, new: Iterable[tuple[MessageTag, int]]) -> None:
         for evidence, at_ns in new:
             self._note(event, evidence.id, self.number, evidence.sender, INBOX, at_ns)
-            self.engine.mail_seen(evidence.id, self.number, evidence.sender)
+            self.host.mail_seen(evidence.id, self.number, evidence.sender)
 
     def read_note_delay_ms(self, header: Header) -> float:
         """How long the user looks at a message before he opens the next."""
@@ -181,10 +183,10 @@ class User:
         at_ns = self.now()
         for user in reached:
             self._note("accepted", message_id, user, self.number, INBOX, at_ns)
-            self.engine.mail_accepted(message_id, user)
+            self.host.mail_accepted(message_id, user)
 
     def _note(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
-        self._recorder.mail(event=event, message=message_id, user=user, sender=sender, at_ns=at_ns, folder=folder)
+        self._recorder.mail(new_record(MailRecord, (event, message_id, user, sender, at_ns, folder)))
 
     async def watch(self) -> None:
         """Ask the server to announce new mail while nothing else is done."""
@@ -209,7 +211,7 @@ class User:
             self.inbox.announce(messages, now_ns)
             if self._sync_due_ns is None:
                 self._sync_due_ns = now_ns
-                self.engine.in_turn(self.wake)  # all members of a list get this at the same moment
+                self.host.in_turn(self.wake)  # all members of a list get this at the same moment
         except Exception as error:  # noqa: BLE001 - as above
             self._break_session(error, "an announcement")
 
@@ -217,11 +219,11 @@ class User:
         """The session broke while nothing was being done."""
         try:
             if not isinstance(failure, TaskFailed):
-                failure = self.engine.internal_error(failure, IDLE, self)
+                failure = self.host.internal_error(failure, IDLE, self.number)
             if self.performing == tasks.LOGON.name:
                 self._broke_at_log_on = failure  # behind its last answer: the log-on succeeds, and is in vain
             elif self.is_on:
-                self.engine.failed(self, IDLE, failure)
+                self.host.failed(self.number, IDLE, failure)
                 self._session_failed(failure)
                 self.wake()
         except Exception as error:  # noqa: BLE001 - as above
@@ -232,8 +234,8 @@ class User:
 
         The running task fails by it. The session ends in the next turn of the loop, when the driver has returned.
         """
-        self._broken = self.engine.internal_error(error, during, self)
-        self.engine.failed(self, IDLE, self._broken)
+        self._broken = self.host.internal_error(error, during, self.number)
+        self.host.failed(self.number, IDLE, self._broken)
         asyncio.get_running_loop().call_soon(self.guarded, User._drop_session)
 
     def _drop_session(self) -> None:
@@ -258,7 +260,7 @@ class User:
                         raise
                     self._end_session()
             if self.is_on:
-                async with self.engine.leaving:
+                async with self.host.log_off_slots:
                     await self._perform(self.now(), Step(tasks.LOGOFF, None))
                 self._off()
         except Exception as error:  # noqa: BLE001 - it ends this user, and no other
@@ -280,12 +282,12 @@ class User:
 
         Tasks that are still in the agenda are recorded as skipped at the end.
         """
-        failure = self.engine.internal_error(error, "a user's own work", self)
+        failure = self.host.internal_error(error, "a user's own work", self.number)
         if self.given_up:
             return
         self.given_up = self._closing = True
-        self.engine.failed(self, IDLE, failure)
-        self.engine.own_faults.user_given_up()
+        self.host.failed(self.number, IDLE, failure)
+        self.host.user_given_up()
         self.performing = None
         self.looking = False
         self._off()
@@ -297,7 +299,7 @@ class User:
 
     def begin_day(self) -> None:
         """The common start has come: the plan's due times count from now."""
-        self._free_ns = self.engine.start_ns
+        self._free_ns = self.host.start_ns
         self._agenda.begin()
         self.wake()
 
@@ -313,10 +315,9 @@ class User:
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
         """Record a processing of the Inbox that had something to read; None: it did not come to its end."""
         if activity.kind == PROCESS_INBOX:
-            span = records.PROCESS_INBOX
             ended_ns = ended_ns if activity.outcome == "ok" else None
             outcome = activity.outcome if activity.outcome in ("ok", "skipped") else "unfinished"
-            self._log(span, activity.due_ns, activity.started_ns, ended_ns, outcome)
+            self._record_span(PROCESS_INBOX_SPAN, activity.due_ns, activity.started_ns, ended_ns, outcome)
 
     def cut_off(self) -> None:
         """End the task that is running: it stays unfinished, and the user goes on with a new session."""
@@ -339,9 +340,9 @@ class User:
     def close(self) -> None:
         """Do nothing any more but log off."""
         self._closing = True
-        if not self.is_on and self.engine.start_ns and not self.given_up:
+        if not self.is_on and self.host.start_ns and not self.given_up:
             since_ns = self._presence.down_since_ns
-            self._log(records.NO_SESSION, since_ns, since_ns, None, "unfinished")
+            self._record_span(NO_SESSION, since_ns, since_ns, None, "unfinished")
         self.wake()
 
     def wake(self) -> None:
@@ -403,8 +404,8 @@ class User:
                 if self._closing:
                     return
             self._broke_at_log_on = None
-            queues = self.engine.arriving.locked()
-            async with self.engine.arriving:
+            queues = self.host.log_on_slots.locked()
+            async with self.host.log_on_slots:
                 if self._closing:
                     return
                 on = await self._perform(self.now() if queues else due_ns, Step(tasks.LOGON, None))
@@ -420,7 +421,7 @@ class User:
             await self.mailbox.watch()
         except Exception as error:  # noqa: BLE001 - it ends this session, and nothing else
             failure = self._failure(error, IDLE)
-            self.engine.failed(self, IDLE, failure)
+            self.host.failed(self.number, IDLE, failure)
             if failure.outcome != "refused":
                 self._session_failed(failure)
         self._free_ns = self.now()
@@ -479,7 +480,7 @@ class User:
         except Exception as raised:  # noqa: BLE001 - an error of ours ends this task of this user, and nothing else
             ended_ns = self.now()
             failure = self._failure(raised, task.name)
-            outcome, error = failure.outcome, self.engine.failed(self, task.name, failure)
+            outcome, error = failure.outcome, self.host.failed(self.number, task.name, failure)
             if outcome != "refused" and not (submitting and isinstance(raised, TaskFailed)):
                 self._session_failed(failure)
         finally:
@@ -501,13 +502,13 @@ class User:
         return result
 
     def _on(self) -> None:
-        self.engine.users_on += 1
-        self.engine.users_ever_on += not self.was_on
-        self.engine.sessions_restored += self.was_on
+        self.host.counts.users_on += 1
+        self.host.counts.users_ever_on += not self.was_on
+        self.host.counts.sessions_restored += self.was_on
         self.is_on = self.was_on = True
-        if self.engine.start_ns and not self._closing:
+        if self.host.start_ns and not self._closing:
             since_ns = self._presence.down_since_ns
-            self._log(records.NO_SESSION, since_ns, since_ns, self._free_ns, "ok")
+            self._record_span(NO_SESSION, since_ns, since_ns, self._free_ns, "ok")
         self._presence.up(self._free_ns)
         if self._broke_at_log_on is not None:
             self.lost(self._broke_at_log_on)
@@ -515,19 +516,19 @@ class User:
     def _off(self) -> None:
         if self.is_on:
             self.is_on = False
-            self.engine.users_on -= 1
+            self.host.counts.users_on -= 1
 
     def _failure(self, raised: Exception, task: str) -> TaskFailed:
         """Return the failure for an exception; our own, if we ended the session (`_break_session`)."""
         if not isinstance(raised, TaskFailed):
-            return self.engine.internal_error(raised, task, self)
+            return self.host.internal_error(raised, task, self.number)
         return self._broken or raised
 
     def _session_failed(self, failure: TaskFailed) -> None:
         """End the session. The server lost it, unless the failure is our own."""
         if self.is_on:
             self._presence.broke(self.now())
-            self.engine.sessions_lost += failure.outcome != records.GENERATOR
+            self.host.counts.sessions_lost += failure.outcome != GENERATOR
             self._end_session()
 
     def _end_session(self) -> None:
@@ -555,35 +556,18 @@ class User:
         moved_bytes: int = 0,
     ) -> None:
         """Write a task to the log, and count it."""
-        busy_ns, down_ns, generator_ns = late_ns
-        late_s = (busy_ns * 1e-9, down_ns * 1e-9, generator_ns * 1e-9)
-        self._log(task, due_ns, started_ns, ended_ns, outcome, error, late_s, moved_bytes)
-        self.engine.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
+        busy_s, down_s, generator_s = late_s = (late_ns[0] * 1e-9, late_ns[1] * 1e-9, late_ns[2] * 1e-9)
+        number, profile, protocol = self.number, self.profile_name, self.protocol
+        # fmt: off
+        self._recorder.task(new_record(TaskRecord, (
+            task, number, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
+            outcome, error, moved_bytes,
+        )))
+        # fmt: on
+        self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
 
-    def _log(
-        self,
-        name: str,
-        due_ns: int,
-        started_ns: int | None,
-        ended_ns: int | None,
-        outcome: str,
-        error: str = "",
-        late_s: tuple[float, float, float] = (0.0, 0.0, 0.0),
-        moved_bytes: int = 0,
-    ) -> None:
-        """Write a record of a task, or of a span (`records.SPANS`), to the log."""
-        self._recorder.task(
-            task=name,
-            user=self.number,
-            profile=self.profile_name,
-            protocol=self.protocol,
-            scheduled_ns=due_ns,
-            started_ns=started_ns,
-            ended_ns=ended_ns,
-            late_busy_s=late_s[0],
-            late_down_s=late_s[1],
-            late_generator_s=late_s[2],
-            outcome=outcome,
-            error=error,
-            moved_bytes=moved_bytes,
-        )
+    def _record_span(self, name: str, due_ns: int, started_ns: int | None, ended_ns: int | None, outcome: str) -> None:
+        """Write a record that spans tasks (`model.records.SPANS`) to the log."""
+        whose = (self.number, self.profile_name, self.protocol)
+        when = (due_ns, started_ns, ended_ns)
+        self._recorder.task(TaskRecord(name, *whose, *when, 0.0, 0.0, 0.0, outcome, error="", moved_bytes=0))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from loadsim.cluster.channel import FROM_A_MACHINE
+from loadsim.cluster.channel import FROM_A_WORKER
 from loadsim.cluster.prepare import FROM_A_PREPARER
 from loadsim.cluster.reliable_channel import ReliableChannel, lines_in
-from loadsim.cluster.worker import FROM_A_STATION
+from loadsim.cluster.worker import TO_A_WORKER
 from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, decode, encode
 from loadsim.engine.participant import RemoteControl
 from loadsim.engine.snapshot import LiveSnapshot, Recent, read_snapshot, total
@@ -71,7 +71,7 @@ LINES: Sequence[dict[str, Any]] = (
         }
     },
 )
-WORDS = sorted({*FROM_A_MEMBER, *TO_A_MEMBER, *FROM_A_MACHINE, *FROM_A_STATION, *FROM_A_PREPARER, *SNAPSHOT})
+WORDS = sorted({*FROM_A_MEMBER, *TO_A_MEMBER, *FROM_A_WORKER, *TO_A_WORKER, *FROM_A_PREPARER, *SNAPSHOT})
 JSON_WORDS = (
     *(json.dumps(word).encode() for word in WORDS),
     b":",
@@ -121,10 +121,10 @@ def _control(data: bytes) -> None:
     async def main(_: object) -> None:
         said: list[bytes] = []
         leader = RemoteControl(said.append)
-        leader.led = _Led()
+        leader.controlled = _Led()
         recent, last = Recent(30.0), None
         for line in data.splitlines(keepends=True)[:MOST_LINES]:
-            for known in (FROM_A_MEMBER, TO_A_MEMBER, FROM_A_MACHINE, FROM_A_STATION, FROM_A_PREPARER):
+            for known in (FROM_A_MEMBER, TO_A_MEMBER, FROM_A_WORKER, TO_A_WORKER, FROM_A_PREPARER):
                 try:
                     kind, about = decode(line, known)
                     if kind == "snapshot":
@@ -134,7 +134,7 @@ def _control(data: bytes) -> None:
                         if recent.stretch:
                             recent.stretch.about_ms("READ", 95)
                     elif kind in TO_A_MEMBER and known is TO_A_MEMBER:
-                        leader.hear(line)
+                        leader.receive(line)
                 except ValueError as error:
                     _check(error)
 
@@ -155,13 +155,13 @@ def _link(data: bytes) -> None:
     heard: list[bytes] = []
     said: list[bytes] = []
     link = ReliableChannel(heard.append)
-    link.tell(b"a\n")
-    link.tell(b"b\n", passing=True)
+    link.send(b"a\n")
+    link.send(b"b\n", replaceable=True)
     link.attach(said.append)
     lines = data.splitlines(keepends=True)
     try:
         for line in lines_in(lines):
-            link.receive(line)
+            link.feed(line)
         link.beat()
     except ValueError as error:
         _check(error)

@@ -142,7 +142,7 @@ class Shared:
 
     def __init__(self, others: Driver, victims: Driver) -> None:
         self._others, self._victims = others, victims
-        self.supports = others.supports
+        self.supported_tasks = others.supported_tasks
 
     def session(self, account: Account, observer: Observer) -> Session:
         return (self._victims if account.number in VICTIMS else self._others).session(account, observer)

@@ -91,7 +91,7 @@ class Server:
 
 @cache
 def _announce() -> None:
-    embedded_child.announce_what_waits()
+    embedded_child.announce_pending_changes()
 
 
 async def serve(accounts: Sequence[Account], folders: Sequence[str]) -> Server:

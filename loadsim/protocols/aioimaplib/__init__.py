@@ -11,7 +11,7 @@ import logging
 from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import SUPPORT, Account, Driver, Observer, Services, Session
+from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.smtp import open_submission
@@ -31,7 +31,7 @@ class AioimaplibDriver:
     """The driver; implements `ports.Driver`."""
 
     name = "aioimaplib"
-    supports = SUPPORT
+    supported_tasks = ALL_TASKS
 
     def __init__(self, services: Services) -> None:
         self._services = services

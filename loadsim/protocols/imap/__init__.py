@@ -15,7 +15,7 @@ Everything up to `wire` does no I/O.
 
 from __future__ import annotations
 
-from loadsim.model.ports import SUPPORT, Account, Driver, Observer, Services, Session
+from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
 from loadsim.protocols.calendar import MailboxCalendar
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.session import ImapSession
@@ -27,7 +27,7 @@ class ImapDriver:
     """Composes the drivers of each user; the TLS contexts are made once and shared. A `ports.Driver`."""
 
     name = "imap"
-    supports = SUPPORT
+    supported_tasks = ALL_TASKS
 
     def __init__(self, services: Services) -> None:
         """Raises `ConfigError` when an authorities' file cannot be read."""

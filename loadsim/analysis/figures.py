@@ -1,0 +1,315 @@
+"""The typed figures of a run. Field names, in their order, are the keys of `score.json`.
+
+Times are in milliseconds, `math.inf` where an awaited event never came. Counts of several runs are means per run, so
+they may be fractions (see `per_run`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from loadsim.analysis.breakdown import Breakdown
+from loadsim.analysis.delivery import Delivery
+from loadsim.analysis.generator import EngineHealth, MachineHealth
+from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE
+from loadsim.analysis.load import Load, TaskLoad
+from loadsim.analysis.per_client import ClientFigures
+from loadsim.analysis.repeats import Repeats
+from loadsim.analysis.score import CommandStatistics, Percentiles, TaskStatistics, Times
+from loadsim.analysis.throughput import Throughput
+from loadsim.analysis.verdict import Totals
+from loadsim.timinglog.records import GENERATOR
+
+Bounds = tuple[float, float]
+"""The lower and the upper end of an interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """`times` tasks ended with this outcome and this kind of error."""
+
+    outcome: str
+    kind: str
+    times: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """One task of one client module in the window; see `score.TaskStatistics`.
+
+    `interval_ms` is the 95 % confidence interval of `percentile_ms`; `no_interval` says why there is none. `done_per_s`
+    counts hits; it is None for tasks without a window.
+    """
+
+    task: str
+    weight: float
+    hits: float
+    failed: float
+    service: Times = field(metadata=INLINE)
+    percentile_ms: float | None
+    response_percentile_ms: float | None
+    interval_ms: Bounds | None
+    no_interval: str | None
+    response: Percentiles = field(metadata=RESPONSE)
+    planned: float
+    attempted: float
+    attempted_share: float | None
+    done: float
+    done_share: float | None
+    failed_share: float | None
+    done_per_s: float | None
+    refused: float
+    lost: float
+    timeout: float
+    unfinished: float
+    skipped: float
+    generator_failed: float
+    failures: Sequence[FailureCount]
+
+    @classmethod
+    def of(
+        cls, task: TaskStatistics, length_s: float, bounds_ms: Bounds | None, no_interval: str | None
+    ) -> TaskFigures:
+        """Return the figures of a task in a window of `length_s`."""
+        return cls(
+            task=task.task,
+            weight=task.weight,
+            hits=task.hits,
+            failed=task.failed,
+            service=task.service,
+            percentile_ms=task.percentile_ms,
+            response_percentile_ms=task.response_percentile_ms,
+            interval_ms=bounds_ms,
+            no_interval=no_interval,
+            response=Percentiles.of(task.response),
+            planned=task.planned,
+            attempted=task.attempted,
+            attempted_share=task.attempted_share,
+            done=task.done,
+            done_share=task.done_share,
+            failed_share=task.failed_share,
+            done_per_s=task.hits / length_s if task.windowed else None,
+            **{outcome: count for outcome, count in task.counts.items() if outcome not in ("ok", GENERATOR)},
+            generator_failed=task.counts[GENERATOR],
+            failures=[FailureCount(outcome, kind, times) for (outcome, kind), times in task.failures.items()],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InboxFigures:
+    """Processings of an Inbox that were due in the window; `took` is from the due time to the end."""
+
+    processings: float
+    done: float
+    unfinished: float
+    took: Times = field(metadata=INLINE)
+
+    @classmethod
+    def of(cls, inbox: TaskStatistics | None) -> InboxFigures | None:
+        """Return the figures of an Inbox; None if there are none."""
+        if inbox is None:
+            return None
+        return cls(inbox.planned, inbox.hits, inbox.planned - inbox.hits, inbox.response)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The tasks of a score, and the weighted tasks that are not in it: none succeeded, or none was due."""
+
+    scored: Sequence[str]
+    without_hits: Sequence[str]
+    not_planned: Sequence[str]
+    few_hits: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFigures:
+    """One client module. `spell_s` is the correlation time of slow spells up to which the intervals hold."""
+
+    score_ms: float | None
+    response_score_ms: float | None
+    score_interval_ms: Bounds | None
+    no_score_interval: str | None
+    spell_s: float | None
+    provisional: bool
+    inbox: InboxFigures | None
+    repeats: Repeats | None
+    users: float
+    covers: Coverage
+    tasks: Sequence[TaskFigures]
+
+    @property
+    def read_p95_ms(self) -> float | None:
+        """The 95th percentile of READ; None without a hit."""
+        return next((task.service.p95_ms for task in self.tasks if task.task == "READ"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFigures:
+    """The tasks of the plan in the window, and those that were made; see `load.Load`."""
+
+    planned: float
+    made: float
+    share: float | None
+    tasks: Mapping[str, TaskLoad]
+
+    @classmethod
+    def of(cls, load: Load | None) -> LoadFigures | None:
+        """Return the figures of a load; None if it is not known."""
+        return None if load is None else cls(load.planned, load.made, load.share, load.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFigures:
+    """The delivery of mail; see `delivery.Delivery`."""
+
+    accepted: float
+    delivered: float
+    timed: float
+    found: float
+    undelivered: float
+    unwatched: float
+    early: float
+    earliest_ms: float | None
+    clock_error_ms: float | None
+    undelivered_at_end: float
+    duplicates: float
+    under_way_max: float
+    under_way_at_end: float
+    took: Times = field(metadata=INLINE)
+
+    @classmethod
+    def of(cls, found: Delivery) -> DeliveryFigures:
+        """Return the figures of a delivery."""
+        own = {one.name: getattr(found, one.name) for one in fields(cls) if one.name != "took"}
+        return cls(**own, took=found.times)
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """The 95th percentile of the lateness of tasks, by cause; None where it was not measured."""
+
+    busy: float | None
+    down: float | None
+    generator: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorFigures:
+    """Each figure is that of the worst engine; None where it was not measured."""
+
+    lag_p50_ms: float | None
+    lag_p99_ms: float | None
+    lag_max_ms: float | None
+    lag_limit_ms: float | None
+    cpu_share: float | None
+    rss_bytes: float | None
+    open_files: float | None
+    gc_max_ms: float | None
+    clock_steps: float | None
+
+    @classmethod
+    def of(cls, engines: Sequence[EngineHealth], lag_limit_ms: float | None) -> GeneratorFigures:
+        """Return the worst of these engines, figure by figure."""
+
+        def most(name: str) -> Any:
+            return max((found for engine in engines if (found := getattr(engine, name)) is not None), default=None)
+
+        lag_p99_ms = most("lag_p99_ms")
+        return cls(
+            lag_p50_ms=most("lag_p50_ms"),
+            lag_p99_ms=lag_p99_ms,
+            lag_max_ms=most("lag_max_ms"),
+            lag_limit_ms=lag_limit_ms,
+            cpu_share=most("cpu_share"),
+            rss_bytes=most("rss_bytes"),
+            open_files=most("open_files"),
+            gc_max_ms=most("gc_max_ms"),
+            clock_steps=sum(len(engine.clock_steps) for engine in engines) if lag_p99_ms is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFigures:
+    """One protocol command; `took` is of the hits."""
+
+    command: str
+    hits: float
+    failed: float
+    took: Times = field(metadata=INLINE)
+
+    @classmethod
+    def of(cls, command: CommandStatistics) -> CommandFigures:
+        """Return the figures of a command."""
+        return cls(command.command, command.hits, command.failed, command.times)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All figures of a run, or of several runs, without the verdict.
+
+    Score, Inbox, coverage and tasks stand at the top only if there is a single client module. `throughput` is that of a
+    stress run and None otherwise. `slice` names the part of a run that the figures are of. `percentile` and `method`
+    are those that the score is made of. `by` and `commands` are there only on request.
+    """
+
+    run: str | None
+    runs: int
+    name: str | None
+    mode: str
+    start_at: str | None
+    score_ms: float | None
+    response_score_ms: float | None
+    score_interval_ms: Bounds | None
+    no_score_interval: str | None
+    provisional: bool
+    users: float
+    clients: int
+    engines: float
+    window_s: Bounds
+    plan_digest: str | None
+    server: str | None
+    embedded: bool
+    submission: str | None
+    profile_day_s: float
+    day_s: float
+    night_s: float
+    compression: float
+    load_equivalent_users: float | None
+    offered_per_s: float | None
+    achieved_per_s: float
+    tasks_per_s: float
+    totals: Totals = field(metadata=INLINE)
+    attempted_share: float | None
+    done_share: float | None
+    failed_share: float | None
+    sessions_lost: float | None
+    sessions_restored: float | None
+    lost_users: float
+    users_without_session: float
+    down_share: float | None
+    log_ons: float
+    logon_failed_share: float | None
+    inbox: InboxFigures | None
+    covers: Coverage | None
+    tasks: Sequence[TaskFigures]
+    by_protocol: Mapping[str, ModuleFigures]
+    percentile: float
+    slice: str | None
+    method: str
+    load: LoadFigures | None
+    delivery: DeliveryFigures
+    lateness_p95_ms: Lateness
+    throughput: Throughput | None
+    generator: GeneratorFigures
+    machines: Sequence[MachineHealth]
+    per_client: Sequence[ClientFigures]
+    commands: Sequence[CommandFigures] | None = field(default=None, metadata=OPTIONAL)
+    by: Breakdown | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def stress(self) -> bool:
+        """True for a closed loop, which has neither a plan nor a score."""
+        return self.throughput is not None

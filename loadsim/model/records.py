@@ -1,0 +1,70 @@
+"""The two records in which load and measurement meet: `TaskRecord` and `MailRecord`, and their outcomes and events.
+
+Engines make them, timing logs store them, analysis reads them. They are named tuples: one is made for each task on the
+measuring path, and a frozen dataclass takes several times as long to make.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+GENERATOR = "generator"
+"""The outcome of a task in which the generator itself failed: no result of the server."""
+
+OUTCOMES = ("ok", "refused", "lost", "timeout", "unfinished", "skipped", GENERATOR)
+"""Outcomes of tasks. `unfinished` and `skipped`: the task was running, or had not started, when the run ended."""
+
+FAILURES = ("refused", "lost", "timeout")
+"""The outcomes of tasks that began and failed because of the server or the network."""
+
+WITH_KIND = (*FAILURES, GENERATOR)
+"""The outcomes whose records have a kind of error."""
+
+PROCESS_INBOX, NO_SESSION = "PROCESS INBOX", "NO SESSION"
+SPANS = (PROCESS_INBOX, NO_SESSION)
+"""Names of task records that span several tasks and are not counted as tasks.
+
+PROCESS INBOX is one whole processing of the Inbox, from its due time to the end of its last task. NO SESSION is a time
+in which a user had no session.
+"""
+
+EVENTS = ("accepted", "seen", "found", "read", "moved", "copied", "deleted", "saved", "expunged")
+"""Events of a message for one recipient.
+
+accepted: the server took it for this recipient; seen: announced to the recipient's waiting session;
+found: not announced, but listed after a log-on or at the end of the drain; moved, copied and deleted (to Deleted
+Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
+"""
+
+
+class TaskRecord(NamedTuple):
+    """One task of one user. Instants are nanoseconds of the run's clock; None means "never happened".
+
+    `outcome` is one of `OUTCOMES`, `error` the kind of failure or "". The three times of lateness run from the due time
+    to the start: the user was still busy (server), the session was down (server), the generator was late.
+    """
+
+    task: str
+    user: int
+    profile: str
+    protocol: str
+    scheduled_ns: int
+    started_ns: int | None
+    ended_ns: int | None
+    late_busy_s: float
+    late_down_s: float
+    late_generator_s: float
+    outcome: str
+    error: str
+    moved_bytes: int
+
+
+class MailRecord(NamedTuple):
+    """One event, one of `EVENTS`, of a message in the mailbox of `user`; `at_ns` is by the run's clock."""
+
+    event: str
+    message: str
+    user: int
+    sender: int
+    at_ns: int
+    folder: str

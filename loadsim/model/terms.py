@@ -1,0 +1,22 @@
+"""Names and bounds that scenarios, timing logs and `score.json` share: run modes, tasks, the number of users."""
+
+from __future__ import annotations
+
+CANONICAL, STRESS = "canonical", "stress"
+"""The modes of a run: a score, with each task when the plan has it due; or throughput, in a closed loop.
+
+Logs of different modes are never merged."""
+
+LOGON, LOGOFF = "LOGON", "LOGOFF"
+
+WITHOUT_WINDOW = (LOGON, LOGOFF)
+"""Tasks that are due before or after the window by their nature: they are reported without a window and a rate."""
+
+UNSCORED = (LOGON, "SYNC", "LOAD ATTACHMENT", "SAVE SENT", "EVICT", LOGOFF)
+"""Tasks that have no weight unless the scenario gives them one."""
+
+SENDING = frozenset(("SEND", "REPLY", "REPLY ALL", "FORWARD"))
+"""Tasks that submit mail."""
+
+MOST_USERS = 10_000_000
+"""The most users of a scenario; each takes memory."""

@@ -1,0 +1,152 @@
+"""Drivers found by entry points: a run needs support for the tasks that its profiles plan, and for no others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from patience import PATIENCE_S
+from test_run import written
+from virtual_runs import NOWHERE, contents, quiet, scenario_of
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import ALL_TASKS, Services
+from loadsim.model.scenario import load_scenario
+from loadsim.model.workload import Workload
+from loadsim.protocols.in_memory import InMemoryDriver
+from loadsim.protocols.registry import check_drivers, open_driver, open_drivers
+
+PLUGIN = """
+from loadsim.model.ports import ALL_TASKS
+from loadsim.protocols.imap import open_driver as open_imap
+
+class SmallDriver:
+    name = "small"
+    supported_tasks = ALL_TASKS - {"BROWSE", "MOVE"}
+    def __init__(self, imap):
+        self.session = imap.session
+
+def open_driver(services):
+    return SmallDriver(open_imap(services))
+"""
+"""A third-party driver that lacks two tasks."""
+
+FEW_TASKS = {
+    "from": "loadsim-5.5/light",
+    "name": "few",
+    "browse": {"per_day": 0},
+    "after_reading": {"move": 0},
+}
+"""A profile that plans neither of them."""
+
+
+def loadsim_with_plugin(place: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command on a machine on which the plugin is installed."""
+    metadata = place / "small-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: small\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[loadsim.protocols]\nsmall = small:open_driver\n")
+    (place / "small.py").write_text(PLUGIN)
+    path = os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, "-m", "loadsim", *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_a_driver_runs_a_profile_without_the_tasks_that_it_lacks(tmp_path: Path) -> None:
+    """The run is made through it, and none of these tasks is due."""
+    (tmp_path / "few.yaml").write_text(yaml.safe_dump(FEW_TASKS))
+    topology = [{"profile": str(tmp_path / "few.yaml"), "users": 2, "protocol": "small"}]
+    scenario = written(tmp_path / "scenario.yaml", topology=topology)
+    ended = loadsim_with_plugin(tmp_path, "run", "--no-report", scenario, "--out", tmp_path / "out", "--json")
+    assert ended.returncode == 0, ended.stderr
+    (protocol, score), *others = json.loads(ended.stdout)["by_protocol"].items()
+    assert (protocol, others) == ("small", [])
+    tasks = {task["task"] for task in score["tasks"] if task["hits"]}
+    assert "READ" in tasks
+    assert not tasks & {"BROWSE", "MOVE"}
+
+
+def test_a_profile_with_a_task_that_its_driver_lacks_is_rejected(tmp_path: Path) -> None:
+    """It is rejected before the run, in one line with the key, the tasks and the driver."""
+    topology = [
+        {"profile": "loadsim-5.5/light", "users": 1},
+        {"profile": "loadsim-5.5/light", "users": 1, "protocol": "small"},
+    ]
+    scenario = written(tmp_path / "scenario.yaml", topology=topology)
+    ended = loadsim_with_plugin(tmp_path, "run", scenario, "--out", tmp_path / "out")
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()[-1:]
+    assert line.endswith(
+        "topology[1].protocol: expected a driver that supports BROWSE, MOVE, which profile loadsim-5.5/light plans,"
+        " found small, which does not"
+    )
+    assert not list((tmp_path / "out").glob("logs/*"))
+
+
+class EntryPoints(dict[str, Any]):
+    """Entry points of a group, each of which opens the same driver."""
+
+    def __init__(self, name: str, driver: object) -> None:
+        super().__init__({name: self})
+        self.names = frozenset({name})
+        self.driver = driver
+
+    def load(self) -> Any:
+        return lambda services: self.driver
+
+
+@dataclass
+class OlderDriver:
+    """A driver of an older form: it does not state its tasks."""
+
+    name: str = "older"
+
+
+@dataclass
+class NewerDriver:
+    """A driver that can do nothing."""
+
+    name: str = "newer"
+    supported_tasks: frozenset[str] = frozenset()
+
+
+def test_a_driver_that_states_no_tasks_supports_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Third-party drivers that are older than the attribute keep working."""
+    topology = [{"profile": "loadsim-5.5/heavy", "users": 1, "protocol": "any"}]
+    scenario = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
+    monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", OlderDriver()))
+    check_drivers(scenario, NOWHERE)
+    monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", NewerDriver()))
+    with pytest.raises(
+        ConfigError, match=r"expected a driver that supports BROWSE, .*LOGON.*, found any, which does not"
+    ):
+        check_drivers(scenario, NOWHERE)
+
+
+def test_an_unknown_protocol_is_one_line() -> None:
+    """It names the known ones."""
+    with pytest.raises(ConfigError, match=r"^protocol: expected one of .*fake.*imap.*, found pop3$"):
+        open_driver("pop3", NOWHERE)
+
+
+def test_a_scenario_gets_the_drivers_that_it_names(tmp_path: Path) -> None:
+    """It gets one for each protocol, found by its entry point."""
+    workload = Workload(scenario_of(tmp_path, (quiet(), 2)))
+    services: Services = NOWHERE
+    drivers = open_drivers(workload, contents(), services)
+    assert list(drivers) == ["fake"]
+    assert isinstance(drivers["fake"], InMemoryDriver)
+    assert drivers["fake"].supported_tasks == ALL_TASKS
