@@ -315,8 +315,8 @@ class _Stamped(ImapSession):
         super().__init__(services.imap, None, account(number), self.observer, LIMIT_S)
         self.waiting: asyncio.Future[int] | None = None
 
-    def _heard(self, response: Response) -> None:
-        super()._heard(response)
+    def _on_response(self, response: Response) -> None:
+        super()._on_response(response)
         if (
             isinstance(response, Condition)
             and response.code is not None

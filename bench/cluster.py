@@ -266,7 +266,7 @@ def measure_many(clients: int = 34, users_each: int = 10, work_s: int = 60) -> d
             raise ConfigError(f"bench: cluster: expected a run, it said: {(place / 'run').read_text()}")
         score = json.loads((place / "out/score.json").read_text())
         log = read_logs([place / "out"])
-        users_seen = sorted(user for source in log.sources if source.simulates for user in source.hand or ())
+        users_seen = sorted(user for source in log.sources if source.simulates for user in source.assignment or ())
         left = [path for path in (place / "runs").rglob("*") if path.is_file()]
         return {
             "clients": clients,

@@ -1,17 +1,17 @@
-"""Everything loadsim raises.
+"""The exceptions of loadsim.
 
     LoadSimError
-      ConfigError          what the user gave us is wrong: one line, exit status 2, nothing was run
+      ConfigError          invalid input: one line, exit status 2, nothing was run
         LogError             a timing log is empty, damaged at its head, or no timing log at all
-      TaskFailed           one task of one user failed: recorded, the user goes on
-        ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session goes on
+      TaskFailed           one task of one user failed: recorded, the user continues
+        ServerRefused        the server answered NO, BAD, 4xx or 5xx; the session continues
         ServerLost           the connection broke, or could not be made
           ProtocolError        the server sent what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
         GeneratorFailed      a shortage of this machine or a bug in loadsim; it makes the run invalid
       RunInvalid           the run ended, but its score must not be quoted
 
-Texts of a TaskFailed come from a server: they are shortened, made `printable`, and never hold a password.
+The texts of a `TaskFailed` come from a server: they are shortened, made `printable`, and never hold a password.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LONGEST_SERVER_LINE = 200
 
 
 def printable(text: str) -> str:
-    """The text on one line, and harmless to a terminal: white space is a blank, what cannot be shown is escaped.
+    """Return a text on one line that is safe for a terminal: white space is a blank, other controls are escaped.
 
-    What a server says may hold line ends, a terminal's control sequences, or signs that turn the way of writing.
+    Texts of a server may contain line ends, terminal control sequences, or bidirectional control characters.
     """
     if text.isprintable():
         return text
@@ -33,21 +33,21 @@ def printable(text: str) -> str:
 
 
 class LoadSimError(Exception):
-    """The root of the tree."""
+    """The base of all exceptions of loadsim."""
 
 
 class ConfigError(LoadSimError):
-    """A profile, scenario, account or server is not what was expected; `str()` is the one line to print."""
+    """A profile, scenario, account or server is not as expected; `str()` is the one line to print."""
 
 
 class LogError(ConfigError):
-    """A file that was given as a timing log cannot be read as one."""
+    """A file cannot be read as a timing log."""
 
 
 class TaskFailed(LoadSimError):
-    """One task failed. `kind` is a short stable name to count by; `line` is what the server said, or ''.
+    """One task failed. `kind` is a short stable name to count by; `line` is the answer of the server, or ''.
 
-    Both are printable and on one line, whatever the server said.
+    Both are printable and on one line.
     """
 
     outcome = "refused"
@@ -62,7 +62,7 @@ class TaskFailed(LoadSimError):
 
 
 class ServerRefused(TaskFailed):
-    """The server understood and said no: IMAP NO or BAD, SMTP 4xx or 5xx."""
+    """The server rejected a command: IMAP NO or BAD, SMTP 4xx or 5xx."""
 
     outcome = "refused"
 
@@ -74,7 +74,7 @@ class ServerLost(TaskFailed):
 
 
 class ProtocolError(ServerLost):
-    """What came does not parse. It ends this session and touches no other."""
+    """The server violated its protocol; this ends the session, and no other."""
 
 
 class ServerSilent(TaskFailed):
@@ -90,4 +90,4 @@ class GeneratorFailed(TaskFailed):
 
 
 class RunInvalid(LoadSimError):
-    """The run came to its end, but its score must not be quoted."""
+    """The run ended, but its score must not be quoted."""

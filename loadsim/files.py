@@ -1,4 +1,4 @@
-"""Opens files that others may have made: no devices, no pipes that block for ever, and no more than a limit."""
+"""Safe reading of files of unknown origin: no devices, no pipes that block forever, and a limit of size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import BinaryIO
 from loadsim.errors import ConfigError
 
 MOST_TEXT_BYTES = 1 << 20
-"""The longest text that is read whole. PyYAML reads some 0.2 MB a second."""
+"""The longest text file. PyYAML reads about 0.2 MB a second."""
 
 _KINDS = {
     stat.S_IFBLK: "a device",
@@ -27,7 +27,7 @@ class NotAFile(OSError):
 
 
 def open_file(path: Path, *, or_pipe: bool = False) -> BinaryIO:
-    """Open a regular file, or a pipe as shells make them, for reading. Raises `OSError`, of which `NotAFile` is one."""
+    """Open a regular file for reading, or also a pipe (`<(...)` of a shell). Raises `OSError`, such as `NotAFile`."""
     try:
         # Without O_NONBLOCK, opening a pipe blocks until a process opens it for writing.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

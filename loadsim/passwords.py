@@ -18,7 +18,7 @@ COMMAND_LIMIT_S = 60.0
 """The time limit of a command. The user may have to type the password of a password manager."""
 
 _taken: dict[str, str] = {}
-"""Variables that were read and removed from the environment, so that processes that loadsim starts do not have them."""
+"""Variables that were read. They are removed from the environment, so that child processes do not have them."""
 
 
 def from_file(path: Path, name: str) -> str:
@@ -78,11 +78,11 @@ def open_to_others(path: Path) -> bool:
 # --- the command line -----------------------------------------------------------------------------------------------
 
 SECRET_SETTING = re.compile(rb"accounts(\.password|\.manifest_key)?\s*=")
-"""Words that a secret follows: the whole section may hold some, too."""
+"""Settings with a secret value, which the whole section may contain, too."""
 
 
 def blot_command_line() -> None:
-    """Overwrite a password among our own arguments, which all users of the machine can see (proc_pid_cmdline(5))."""
+    """Overwrite passwords in the process's own arguments, which all users can read (proc_pid_cmdline(5))."""
     with suppress(OSError, ValueError):
         title = Path("/proc/self/cmdline").read_bytes()
         stat_fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()

@@ -1,4 +1,4 @@
-"""The client module `aioimaplib` on the embedded server, behind a network that breaks, and on servers with a script."""
+"""The driver `aioimaplib` on the embedded server, behind a network that breaks, and on servers with a script."""
 
 from __future__ import annotations
 
@@ -771,7 +771,7 @@ def test_the_watch_goes_on_by_itself(services: Services, account: Account, hidde
             network.cut()
             await observer.until(lambda: bool(observer.losses))
             assert mailbox._connection is not None
-            await mailbox._look(mailbox._connection)  # as its timer may, before the user has heard of the loss
+            await mailbox._renew(mailbox._connection)  # as its timer may, before the user has heard of the loss
             mailbox.abandon()
             assert len(observer.losses) == 1
 

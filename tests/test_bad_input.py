@@ -178,7 +178,7 @@ def test_wrong_files(capsys: Capture, verb: str, text: str, says: str) -> None:
         ("topology.0.profile=loadsim-5.5/huge", "expected one of loadsim-4.0/heavy, "),
         ("topology.0.users=0", "expected a whole number of at least 1, found 0"),
         ("topology.1.users=1", "expected an index from 0 to 0 at topology, found '1'"),
-        ("topology.0.protocol=3", "expected the name of a client module such as imap, found 3"),
+        ("topology.0.protocol=3", "expected the name of a driver such as imap, found 3"),
         ("run.day_length=0s", "expected a duration above 0s, found '0s'"),
         ("run.day_length=-5s", "expected a duration such as 90s, 10m, 8h or 1h30m, found '-5s'"),
         ("run.day_length=" + "9" * 400 + "h", "expected a duration of at most 8784h, found '999"),
@@ -233,9 +233,7 @@ def test_an_unknown_protocol(capsys: Capture, verb: str) -> None:
 def test_a_host_that_is_not_allowed(capsys: Capture, host: str, service: str) -> None:
     """What is neither loopback nor in `allow_hosts` is refused before a single packet is sent."""
     line = refusal(capsys, "run", on(1, 1, endpoints={service: {"host": host}}))
-    expected = (
-        f"server.{service}.host: expected a loopback address, or a host that stands in allow_hosts, found '{host}'"
-    )
+    expected = f"server.{service}.host: expected a loopback address, or a host in allow_hosts, found '{host}'"
     assert line == f"loadsim: own.yaml: {expected}"
 
 

@@ -180,7 +180,7 @@ def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, 
     log = read_logs([out])
     sends = log.tasks[log.tasks["task"] == log.strings.index("SEND")]
     assert Counter(zip(sends["user"].tolist(), sends["scheduled_us"].tolist(), strict=True)) == due
-    hands = [source.hand for source in log.sources if source.simulates]
+    hands = [source.assignment for source in log.sources if source.simulates]
     assert sorted(user for hand in hands for user in hand or ()) == list(all_users(6))
     assert sum(path.stat().st_size for path in out.rglob("*.tlog")) < log_bytes(
         workload, [hand for hand in hands if hand]

@@ -9,7 +9,7 @@ import pytest
 
 from loadsim.engine.abort import FEWEST_TASKS, AbortCheck
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.abort import AbortOn
+from loadsim.model.scenario_sections import AbortOn
 
 USERS = 100
 PERIOD_S = 30.0

@@ -278,7 +278,7 @@ def test_odd_records_and_blocks(capsys: Capture, tmp_path: Path, name: str) -> N
 REFUSED = {
     "due at the end of time": "scheduled_us: expected an instant within 35 years",
     "ended before it started": "ended_us: expected an end after the start",
-    "a hit that never ended": "ended_us: expected an end after the start of what came to one, found",
+    "a hit that never ended": "ended_us: expected an end after the start for a task that ended, found",
     "late_generator_s nan": "late_generator_s: expected seconds from 0 to 33554432, found nan",
     "user outside of the population": "user: expected one of 2, found user 3",
     "outcome out of range": "outcome: expected a number below",
@@ -407,6 +407,6 @@ def test_any_records(capsys: Capture, tmp_path: Path, data: st.DataObject) -> No
 def test_the_first_user_of_an_older_log_may_be_missing(tmp_path: Path) -> None:
     """As any other key of the header, it may be null; the log then does not say who its users were."""
     log = read_log(write_engine(tmp_path / "c1.0.tlog", hand=None, first_user=None))
-    assert log.sources[0].hand is None
+    assert log.sources[0].assignment is None
     log = read_log(write_engine(tmp_path / "c1.1.tlog", hand=None, first_user=5))
-    assert log.sources[0].hand == Assignment(6, 1, 5, 7)
+    assert log.sources[0].assignment == Assignment(6, 1, 5, 7)

@@ -11,7 +11,6 @@ T = TypeVar("T", bound=Hashable)
 
 KNOWN = [
     {
-        "loadsim.engine.engine",
         "loadsim.users.activities",
         "loadsim.users.pending",
         "loadsim.users.tasks",

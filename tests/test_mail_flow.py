@@ -69,7 +69,7 @@ def test_the_plan_has_what_a_whole_run_sends(lived: Lived) -> None:
 def test_only_the_users_whose_logs_there_are_count(lived: Lived) -> None:
     """Of one engine of two, what its users were to send."""
     hand = divide(12, 2)[1]
-    run = recorded(lived, sources=(replace(lived.log.sources[0], hand=hand),))
+    run = recorded(lived, sources=(replace(lived.log.sources[0], assignment=hand),))
     found = planned_mail(run)
     assert found is not None
     assert found.within((0.0, 600.0))[1] == sum(mail["sender"] in hand for mail in new_mail(lived))

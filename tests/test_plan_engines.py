@@ -295,7 +295,7 @@ def test_engines_that_have_much_to_tell_do_not_wait_for_each_other_to_read() -> 
     """More than any pipe holds, from both sides at once."""
     much = of_python(
         "from loadsim.dryrun.plan_process import PeerPipes; link.recv(); mail = PeerPipes([link])\n"
-        "mail.send(b'.' * 10**7); received = mail.receive(); mail.send(received[0][:1]); mail.flush(); "
+        "mail.send(b'.' * 10**7); heard = mail.receive(); mail.send(heard[0][:1]); mail.flush()\n"
         "mail.send_object(0, 'found')"
     )
     with other_engines(shipped(), 2, much) as others:

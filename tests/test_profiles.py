@@ -332,11 +332,10 @@ def test_a_spread_has_exactly_its_average(spread: Distribution) -> None:
     assert mean_of(spread) == pytest.approx(spread.average, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "spread", [Distribution(4, 10, 50), Distribution(2, 10, 20), Distribution(2, 15.5, 20), Distribution(0, 25, 50)]
-)
-def test_the_published_spreads_have_their_average_and_are_geometric(spread: Distribution) -> None:
+@pytest.mark.parametrize("numbers", [(4, 10, 50), (2, 10, 20), (2, 15.5, 20), (0, 25, 50)])
+def test_the_published_spreads_have_their_average_and_are_geometric(numbers: tuple[int, float, int]) -> None:
     """The mean is right, and each number's chance is the same multiple of the one before."""
+    spread = Distribution(*numbers)
     chances = distribution(spread)
     assert mean_of(spread) == pytest.approx(spread.average, abs=1e-6)
     ratios = [b / a for a, b in pairwise(chances)]
@@ -362,11 +361,10 @@ def test_a_spread_stays_within_its_bounds_and_rises(spread: Distribution, one: f
     assert spread.min <= spread.at(low) <= spread.at(high) <= spread.max
 
 
-@pytest.mark.parametrize(
-    "spread", [Distribution(503, 2913, 2936), Distribution(503, 526, 2936), Distribution(0, 1e-9, 10**6)]
-)
-def test_the_ends_of_a_steep_spread(spread: Distribution) -> None:
+@pytest.mark.parametrize("numbers", [(503, 2913, 2936), (503, 526, 2936), (0, 1e-9, 10**6)])
+def test_the_ends_of_a_steep_spread(numbers: tuple[int, float, int]) -> None:
     """Where nearly all lies at one end, the extreme draws are still numbers of the spread, and the lowest is min."""
+    spread = Distribution(*numbers)
     assert spread.at(0.0) == spread.min
     assert spread.min <= spread.at(1 - 2**-53) <= spread.max
 

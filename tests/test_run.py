@@ -221,7 +221,7 @@ def test_engines_say_in_their_logs_who_their_users_are(
     for engine, users in (("1", 3), ("2", 3), ("machine", 0)):
         log = read_logs([*(out / "logs").glob(f"*.{engine}.tlog")])
         (source,) = log.sources
-        own = list(source.hand or ())
+        own = list(source.assignment or ())
         assert (source.users, len(own)) == (users, users)
         assert sorted(set(log.tasks["user"].tolist())) == own
         told += own

@@ -20,18 +20,15 @@ from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import DEFAULT, Bound
 from loadsim.model.distribution import Distribution
-from loadsim.model.losses import Losses
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.scenario import (
-    AbortOn,
-    GeneratorLimits,
-    Limits,
     Lists,
     Run,
     Scenario,
     Server,
     load_scenario,
 )
+from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses
 from loadsim.model.yaml_reader import known, read_yaml, write_yaml
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
@@ -568,7 +565,7 @@ KEYS = (
     "name, server, domain, accounts, topology, lists, run, client, initialise, weights, criteria, limits, abort_on,"
     " cluster, allow_hosts"
 )
-LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
+LOOPBACK = "expected a loopback address, or a host in allow_hosts"
 
 
 @pytest.mark.parametrize(
@@ -585,7 +582,7 @@ LOOPBACK = "expected a loopback address, or a host that stands in allow_hosts"
         ),
         (
             "server: embedded\ntopology: [{profile: a, users: 1, protocol: IMAP}]\n",
-            "topology[0].protocol: expected the name of a client module such as imap, found 'IMAP'",
+            "topology[0].protocol: expected the name of a driver such as imap, found 'IMAP'",
         ),
         ("server: exchange\n" + FEW, "server: expected embedded or a mapping, found 'exchange'"),
         ("server: {imap: {host: '::1'}}\n" + FEW, "server.smtp: expected a value, found nothing"),
@@ -798,7 +795,7 @@ def test_hosts_that_need_no_permission(host: str) -> None:
 def test_hosts_that_need_permission(host: str) -> None:
     """Anything else needs its name in allow_hosts, and then is taken."""
     setting = f"server.imap.host='{host}'"
-    expected = "expected a loopback address, or a host that stands in allow_hosts"
+    expected = "expected a loopback address, or a host in allow_hosts"
     assert refusal("mixed", setting) == f"--set server.imap.host: {expected}, found '{host}'"
     assert load_scenario("mixed", [setting, f"allow_hosts=['{host}']"]).users == 400
 

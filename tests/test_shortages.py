@@ -22,8 +22,8 @@ from mailservers import StartEmbedded, numbered_accounts
 from bench.hosts import hosts
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.errors import GeneratorFailed, ServerLost, ServerSilent, TaskFailed
-from loadsim.model.client import Client
 from loadsim.model.ports import Endpoint, Services
+from loadsim.model.scenario_sections import Client
 from loadsim.protocols import connect
 from loadsim.protocols.error_mapping import SHORTAGES, again, failing_as, own_failure, shortage
 from loadsim.protocols.imap.wire import Wire as ImapWire
@@ -98,7 +98,7 @@ from mailservers import numbered_accounts
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.protocols.registry import open_driver
 from loadsim.errors import TaskFailed
-from loadsim.model.client import Client
+from loadsim.model.scenario_sections import Client
 from loadsim.model.ports import Endpoint, Services
 
 async def live(port, protocol, submission, sources):

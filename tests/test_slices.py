@@ -55,7 +55,7 @@ def test_everybody_is_in_one_slice_and_with_one_of_its_engines(
     dealt = []
     first = Slice.parse(f"1/{','.join(map(str, weights))}") if len(weights) > 1 else Slice(1, (1,))
     for part, weight in zip(first.parts, weights, strict=True):
-        hand = part.hand(users)
+        hand = part.assignment(users)
         assert abs(len(hand) - users * weight / sum(weights)) < 1
         engines = hand.cut([1] * data.draw(st.integers(1, 5)))
         assert max(map(len, engines)) - min(map(len, engines)) <= 1
@@ -70,7 +70,7 @@ def test_each_slice_has_its_share_of_any_run_of_users(users: int, count: int, da
     first = data.draw(st.integers(1, users))
     last = data.draw(st.integers(first, users))
     for part in Slice(1, (1,) * count).parts:
-        there = sum(first <= user <= last for user in part.hand(users))
+        there = sum(first <= user <= last for user in part.assignment(users))
         assert abs(there - (last - first + 1) / count) < 6
 
 
@@ -273,7 +273,7 @@ def test_users_do_the_same_in_a_slice_as_in_the_whole(tmp_path: Path) -> None:
     whole = planned(live(scenario, tmp_path))
     together: dict[int, list[tuple[Any, ...]]] = {}
     for part in Slice.parse("1/2,1").parts:
-        hand = list(part.hand(12))
+        hand = list(part.assignment(12))
         lived = live(scenario, tmp_path, users=hand, here=hand, during=partial(mail_stays_out, hand))
         assert lived.failure is None
         assert {mail["user"] for mail in lived.mails("accepted")} - set(hand)
@@ -311,7 +311,7 @@ def test_mail_of_other_machines_is_not_kept_account_of(tmp_path: Path) -> None:
 def part_of_sample(place: Path, text: str, header: dict[str, Any] | None = None, **records: Any) -> Path:
     """The run directory of one slice of a run of four users, named by its slice, from a machine of its own."""
     part = Slice.parse(text)
-    hand = part.hand(4)
+    hand = part.assignment(4)
     client = f"host{part.number}"
     about = {
         "client": client,
@@ -350,11 +350,11 @@ def test_all_slices_are_one_run(tmp_path: Path) -> None:
 
 def test_a_slice_by_itself_judges_its_machine_only(tmp_path: Path) -> None:
     """Nobody is lost, criteria are not judged, mail to others is of unknown fate, and it says that it is a part."""
-    own, other = (next(iter(Slice.parse(text).hand(4))) for text in ("1/3", "2/3"))
+    own, other = (next(iter(Slice.parse(text).assignment(4))) for text in ("1/3", "2/3"))
     mails = [event("accepted", "n1.0", own, 1000), event("accepted", "n1.0", other, 1000)]
     summary = summarise([part_of_sample(tmp_path, "1/3", mails=[*mails, event("seen", "n1.0", own, 1010)])])
     verdict, delivery = summary.score["verdict"], summary.score["delivery"]
-    assert (summary.score["slice"], summary.score["users"]) == ("1/3", len(Slice.parse("1/3").hand(4)))
+    assert (summary.score["slice"], summary.score["users"]) == ("1/3", len(Slice.parse("1/3").assignment(4)))
     assert (verdict, summary.exit_status) == ({"validity": "valid", "passed": None, "reasons": [], "criteria": []}, 0)
     assert (delivery["accepted"], delivery["delivered"], delivery["unwatched"]) == (2, 1, 1)
     assert (delivery["undelivered"], delivery["undelivered_at_end"]) == (0, 0)
@@ -369,7 +369,7 @@ def test_a_slice_that_went_wrong_is_invalid_by_itself(tmp_path: Path) -> None:
     """Its machine gave up, which is said by slice, in its answer and in that of all; of its mail nobody can tell."""
     facts = {"ended": "early", "ended_why": "not ready"}
     second, third = (part_of_sample(tmp_path, text, facts=facts) for text in ("2/3", "3/3"))
-    sent = [event("accepted", "n1.0", next(iter(Slice.parse("2/3").hand(4))), 1000)]
+    sent = [event("accepted", "n1.0", next(iter(Slice.parse("2/3").assignment(4))), 1000)]
     first = part_of_sample(tmp_path, "1/3", mails=sent)
     for logs, why in (
         ([second], "slice 2/3: not ready"),
@@ -383,7 +383,7 @@ def test_a_slice_that_went_wrong_is_invalid_by_itself(tmp_path: Path) -> None:
 
 def test_mail_between_slices_is_joined(tmp_path: Path) -> None:
     """Accepted in one log, seen in another's; by its clock perhaps too early, which is counted and said."""
-    hands = [list(Slice.parse(text).hand(4)) for text in ("1/2", "2/2")]
+    hands = [list(Slice.parse(text).assignment(4)) for text in ("1/2", "2/2")]
     accepted = [event("accepted", f"n1.{number}", hands[1][0], 1000 + number) for number in range(3)]
     seen = [event("seen", "n1.0", hands[1][0], 1020), event("seen", "n1.1", hands[1][0], 993.5)]
     places = [part_of_sample(tmp_path, "1/2", mails=accepted), part_of_sample(tmp_path, "2/2", mails=seen)]
@@ -398,7 +398,7 @@ def test_mail_between_slices_is_joined(tmp_path: Path) -> None:
 
 def test_a_missing_slice_is_refused_and_named(tmp_path: Path) -> None:
     """Forced, it is a run whose users were lost: those of the machine that is missing, and nobody saw their mail."""
-    hand = list(Slice.parse("2/4").hand(4))
+    hand = list(Slice.parse("2/4").assignment(4))
     sent = [event("accepted", "n1.0", hand[0], 1000)]
     places = [part_of_sample(tmp_path, "1/4", mails=sent), part_of_sample(tmp_path, "3/4")]
     with pytest.raises(LogError, match=r"^merge: run 'run-1': expected all 4 slices, found none of 2/4, 4/4$"):
@@ -483,7 +483,7 @@ def test_two_slices_make_the_run_of_one_machine(embedded_server: StartEmbedded, 
     log = read_logs(places)
     engines = [source for source in log.sources if source.simulates]
     assert len({source.run for source in engines}) == 1
-    assert sorted(user for source in engines for user in source.hand or ()) == list(all_users(6))
+    assert sorted(user for source in engines for user in source.assignment or ()) == list(all_users(6))
     assert len({source.client for source in engines}) == 2
     answer = loadsim("log", "answer", "--json", *places)
     score = json.loads(answer.stdout)

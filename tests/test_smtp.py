@@ -537,7 +537,7 @@ def test_a_missing_authority_file_is_bad_input(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ["imap", "aioimaplib"])
 def test_client_modules_submit_as_the_services_say(protocol: str) -> None:
-    """Each way of submission that a scenario may name has its driver, in either client module."""
+    """Each way of submission that a scenario may name has its driver, with either IMAP driver."""
     drivers = {"aiosmtplib": LibrarySubmission, "pipelining": PipeliningSubmission}
     assert set(drivers) == set(SUBMISSIONS)
     for name, driver in drivers.items():

@@ -23,7 +23,7 @@ from smtp_peers import ACCOUNT, LIMIT_S, PASSWORD, Observed
 
 from loadsim.errors import GeneratorFailed, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint
-from loadsim.protocols.smtp.aiosmtplib import FAREWELL_LIMIT_S, LibrarySubmission
+from loadsim.protocols.smtp.aiosmtplib import QUIT_LIMIT_S, LibrarySubmission
 from loadsim.protocols.smtp.codes import accepts_message, kind_of
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, Wire
@@ -249,7 +249,7 @@ def test_a_message_counts_as_accepted_only_if_its_final_dot_was(
             driver = kind(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint))
             messages = [b"Subject: %d\r\n\r\nbody\r\n" % number for number in range(3)]
             failures = [await outcome(driver, message, server) for message in messages]
-            await within(2 * FAREWELL_LIMIT_S, asyncio.create_task(driver.close()))
+            await within(2 * QUIT_LIMIT_S, asyncio.create_task(driver.close()))
         said = f"{name}: {failures}, {server.acceptances}"
         assert server.committed, said
         assert [failure is None for failure in failures] == [server.accepted(message) for message in messages], said
@@ -310,7 +310,7 @@ async def failure_of(
     driver = kind(endpoint, ACCOUNT, Observed(), LIMIT_S, tls_context(endpoint))
     sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS[:1], message))
     await within(8 * LIMIT_S, sending)
-    await within(2 * FAREWELL_LIMIT_S, asyncio.create_task(driver.close()))
+    await within(2 * QUIT_LIMIT_S, asyncio.create_task(driver.close()))
     error = sending.exception()
     assert error is None or isinstance(error, TaskFailed), repr(error)
     return error

@@ -19,7 +19,7 @@ from smtp_peers import ACCOUNT, LIMIT_S, MESSAGE, PASSWORD, Observed
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
-from loadsim.protocols.smtp.connection import FAREWELL_LIMIT_S
+from loadsim.protocols.smtp.connection import QUIT_LIMIT_S
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 
 SENDER, FIRST, SECOND = "user1@sim.test", "user2@sim.test", "user3@sim.test"
@@ -397,7 +397,7 @@ def test_a_server_that_does_not_close_after_quit_is_dropped() -> None:
         async with playing(script) as endpoint:
             driver = submission(endpoint)
             await driver.send(SENDER, [FIRST], MESSAGE)
-            skip(FAREWELL_LIMIT_S)
+            skip(QUIT_LIMIT_S)
             await driver.close()
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:

@@ -129,7 +129,7 @@ def test_what_is_no_reply_is_a_protocol_error(stream: bytes) -> None:
     wire = Wire()
     with pytest.raises(ProtocolError):
         fed(wire, [stream])
-    assert wire.stumbled_over == stream.splitlines()[-1]
+    assert wire.rejected == stream.splitlines()[-1]
 
 
 @pytest.mark.parametrize("step_bytes", [1000, 1 << 20])
@@ -207,7 +207,7 @@ LINES = [b".", b"..", b"", b".a", b"a.", b"\xc3\xa9", b"x" * 2000, b"\r", b"\n",
 @example(b"a\n.\nb")
 def test_a_message_travels_as_by_aiosmtplib(message: bytes) -> None:
     """Line ends, leading dots and the end are, byte for byte, those that the library would have sent."""
-    _check_travelling(message)
+    _check_wire_format(message)
 
 
 @FAST
@@ -218,16 +218,16 @@ def test_a_message_travels_as_by_aiosmtplib(message: bytes) -> None:
 @example(b".", b"")
 def test_a_long_message_travels_as_by_aiosmtplib(before: bytes, behind: bytes) -> None:
     """The same holds for a message that is long enough for another way to look through it."""
-    _check_travelling(before + b"A dot. And another.\r\n" * 1000 + behind)
+    _check_wire_format(before + b"A dot. And another.\r\n" * 1000 + behind)
 
 
-def _check_travelling(message: bytes) -> None:
+def _check_wire_format(message: bytes) -> None:
     expected = aiosmtplib.protocol.normalize_message_line_endings(message)
     expected = re.sub(rb"(?m)^\.", b"..", expected) + b".\r\n"
-    assert b"".join(commands.travelling(message)) == expected
+    assert b"".join(commands.wire_format(message)) == expected
 
 
 def test_a_message_that_is_fine_is_not_copied() -> None:
     """However long it is, the very object goes to the transport."""
     message = b"Subject: long\r\n\r\nA dot. And another.\r\n" + b"QUJD\r\n" * 20_000
-    assert commands.travelling(message)[0] is message
+    assert commands.wire_format(message)[0] is message

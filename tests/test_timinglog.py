@@ -378,7 +378,7 @@ def test_a_log_says_whose_it_is(tmp_path: Path, said: dict[str, Any], users: lis
     (tmp_path / "older.tlog").write_bytes(container.encode_head(header) + blocks)
     for name in ("a", "merged", "older"):
         (source,) = read_log(tmp_path / f"{name}.tlog").sources
-        assert (source.users, source.hand and list(source.hand)) == (4, users)
+        assert (source.users, source.assignment and list(source.assignment)) == (4, users)
 
 
 @pytest.mark.parametrize(("name", "record"), [("task", TASK), ("mail", MAIL), ("command", COMMAND)])

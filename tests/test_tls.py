@@ -16,9 +16,9 @@ from mailservers import StartDovecotPostfix
 from test_run import written
 
 from loadsim.engine.process import packed, unpacked
-from loadsim.model.client import Client
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services
 from loadsim.model.scenario import load_scenario
+from loadsim.model.scenario_sections import Client
 from loadsim.protocols import aioimaplib, imap
 from loadsim.protocols.connect import connect
 from loadsim.protocols.imap.mailbox import ImapMailbox

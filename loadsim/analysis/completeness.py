@@ -24,11 +24,11 @@ def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
     present = users_present(log)
     dealt: dict[str, int] = {}
     for source in log.sources:
-        if source.hand is not None and source.hand.step != 1:
-            dealt[source.run] = max(source.hand.users, dealt.get(source.run, 0))
+        if source.assignment is not None and source.assignment.step != 1:
+            dealt[source.run] = max(source.assignment.users, dealt.get(source.run, 0))
     stated = int(log.header.get("users") or 0)
     had = {run: max(dealt.get(run, stated), users) for run, users in present.items()}
-    return {run: len(part.hand(users)) for run, users in had.items()} if part else had
+    return {run: len(part.assignment(users)) for run, users in had.items()} if part else had
 
 
 def users_present(log: TimingLog) -> Mapping[str, int]:

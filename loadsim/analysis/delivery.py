@@ -273,14 +273,14 @@ def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
     unwatched = np.zeros(len(named), np.bool_)
     for run in {source.run for source in log.sources if source.simulates} & {*log.strings}:
         of_this = [source for source in log.sources if source.simulates and source.run == run]
-        hands = [(source.hand, source.started and source.ended) for source in of_this]
+        hands = [(source.assignment, source.started and source.ended) for source in of_this]
         if all(hand is not None for hand, _ in hands):
             of_run = ~_in_any(named["user"], [hand for hand, there in hands if hand is not None and there])
         else:
             of_run = _in_any(named["user"], [hand for hand, there in hands if hand is not None and not there])
         for source in of_this:
-            if source.hand is not None and source.watched_long_us is not None:
-                of_run |= _in_any(named["user"], [source.hand]) & (accepted.at_us > source.watched_long_us)
+            if source.assignment is not None and source.watched_long_us is not None:
+                of_run |= _in_any(named["user"], [source.assignment]) & (accepted.at_us > source.watched_long_us)
         unwatched |= of_run & (named["run"] == log.strings.index(run))
     return unwatched
 

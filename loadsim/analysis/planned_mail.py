@@ -67,7 +67,7 @@ def planned_mail(run: RecordedRun) -> PlannedMail | None:
 
 def _users(run: RecordedRun, many: int) -> Collection[int]:
     """The users whose logs there are; all, where a log does not say whose it is."""
-    hands = [source.hand for source in run.log.sources if source.simulates]
+    hands = [source.assignment for source in run.log.sources if source.simulates]
     if any(hand is None for hand in hands):
         return range(1, many + 1)
     return {user for hand in hands if hand is not None for user in hand}

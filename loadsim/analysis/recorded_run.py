@@ -12,8 +12,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
 from loadsim.model.yaml_reader import read_file
-from loadsim.timinglog.json_checks import having, number, or_none, text, whole
-from loadsim.timinglog.json_text import harmless
+from loadsim.timinglog.json_checks import harmless, having, number, or_none, text, whole
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog
 

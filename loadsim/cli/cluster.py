@@ -16,7 +16,7 @@ from loadsim.cli.cluster_options import add_certs, add_cluster, needs_dask, say
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
 from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
-from loadsim.model.server import is_loopback
+from loadsim.model.scenario_sections import is_loopback
 from loadsim.report.summary_text import answer_text
 from loadsim.report.table import table
 from loadsim.runs.directory import part_of_a_path, remove

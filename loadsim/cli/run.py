@@ -97,7 +97,7 @@ def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
     start = start_from(args.start_at, scenario.run.ramp_up_s, began)
     if part and not start:
         raise ConfigError("--slice: expected --start-at, too: the machines have no other way to start together")
-    hand = part.hand(scenario.users) if part else all_users(scenario.users)
+    hand = part.assignment(scenario.users) if part else all_users(scenario.users)
     engines = how_many_engines(scenario, len(hand), args.engines, args.pin)
     check_sources(scenario)
     check_ports(scenario, hand)

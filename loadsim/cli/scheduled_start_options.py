@@ -32,7 +32,7 @@ def slice_from(text: str | None, scenario: Scenario) -> Slice | None:
         raise ConfigError(f"--slice: {scenario.name}: server: expected one that all machines reach, found embedded")
     if alone := needs_one_engine(scenario):
         raise ConfigError(f"--slice: {scenario.name}: expected mailboxes on a server, found protocol {alone}")
-    if not len(part.hand(scenario.users)):
+    if not len(part.assignment(scenario.users)):
         raise ConfigError(f"--slice {text}: expected a slice with users in it, found none of {scenario.users}")
     return part
 

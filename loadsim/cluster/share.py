@@ -13,10 +13,10 @@ from loadsim.engine.control import encode
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin, packed, unpacked
 from loadsim.errors import ConfigError
-from loadsim.model.losses import OnLoss
 from loadsim.model.partition import Assignment
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
 from loadsim.provisioning.sessions import AT_ONCE

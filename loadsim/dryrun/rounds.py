@@ -1,8 +1,8 @@
 """The exchange of mail between the engines of a plan, at the ends of rounds of virtual time.
 
 Users of different engines affect each other by mail only. A message that is accepted in one round arrives at the end
-of the next, also within one engine. So a plan depends neither on the number of engines nor on their speed, and an
-engine need not wait for others that are less than a round behind.
+of the next, also within one engine. So a plan depends neither on the number of engines nor on their speed. An engine
+need not wait for others that are less than a round behind.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch
-from loadsim.model.abort import AbortOn
 from loadsim.model.records import FAILURES
+from loadsim.model.scenario_sections import AbortOn
 
 FEWEST_TASKS = 20
 """The share that failed of fewer says nothing."""

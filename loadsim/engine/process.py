@@ -145,7 +145,7 @@ async def _run(begin: Begin, coordinator: RemoteControl, reader: asyncio.StreamR
                 writes_aside=True,
                 watch=coordinator.watch,
                 control=coordinator,
-                here=part.hand(scenario.users) if part else None,
+                here=part.assignment(scenario.users) if part else None,
             )
             coordinator.controlled = engine
             listening = group.create_task(_listen(coordinator, reader))

@@ -1,1 +1,1 @@
-"""What users do, as data and pure functions: no network, no clock, no shared randomness."""
+"""The model of users: data and pure functions, without network, clock or shared randomness."""

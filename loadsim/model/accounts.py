@@ -1,4 +1,4 @@
-"""Who the simulated users are on the server: names and passwords by a pattern, or from a table."""
+"""Accounts of the simulated users: names and passwords by a pattern, or from a table; the section `accounts`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
 from loadsim.errors import ConfigError
 from loadsim.files import read_text
 from loadsim.model.ports import Account
-from loadsim.model.yaml_reader import refused, show
+from loadsim.model.schema import Text, strict
+from loadsim.model.yaml_reader import Origin, mismatch, resolve_path, show
+from loadsim.passwords import from_command, from_environment, from_file, open_to_others
 
 MOST_TABLE_BYTES = 1 << 28
 """The largest table of accounts: some five million users."""
 
 _INDEX = re.compile(r"\{index(?::(0?[1-9]?)d?)?\}")
-"""{index}, {index:5} or {index:05d}: the user's number, perhaps padded, as in Python's format strings."""
+"""{index}, {index:5} or {index:05d}: the user's number, which may be padded as in Python's format strings."""
 
 _LOCAL_PART = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
-"""RFC 5321 section 4.1.2: Dot-string; quoted ones are for nobody."""
+"""RFC 5321 section 4.1.2: Dot-string. Quoted local parts are not supported."""
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -32,7 +34,7 @@ _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 def _domain(value: object) -> str:
     if not isinstance(value, str) or not _DOMAIN.fullmatch(value) or len(value) > 255:
-        raise refused("a domain such as loadsim.test")
+        raise mismatch("a domain such as loadsim.test")
     return value.lower()
 
 
@@ -48,7 +50,7 @@ def _address(user: str, domain: str) -> str:
 
 
 def address_problem(address: str, domain: str) -> str | None:
-    """What is expected where this is not an address in the domain; None when it is one."""
+    """Return what is expected if this is no address in the domain, else None."""
     local, _, own = address.rpartition("@")
     if own.lower() == domain and _LOCAL_PART.fullmatch(local) and len(local) <= 64:
         return None
@@ -57,9 +59,9 @@ def address_problem(address: str, domain: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AccountPattern:
-    """Names and passwords as functions of the user's number (from 1), which `{index}` stands for.
+    """Names and passwords as functions of the user's number (from 1), which replaces `{index}`.
 
-    A user name without @ is the log-on name, and its address is in the scenario's domain.
+    A user name without @ is the log-on name; the address is that name in the scenario's domain.
     """
 
     user: str = "user{index:05d}"
@@ -67,12 +69,12 @@ class AccountPattern:
     manifest_key: str | None = field(default=None, repr=False)
 
     def account(self, index: int, domain: str) -> Account:
-        """The account of user `index`."""
+        """Return the account of user `index`."""
         login = _fill(self.user, index)
         return Account(index, login, _address(login, domain), _fill(self.password, index), self.manifest_key)
 
     def number(self, address: str, domain: str) -> int | None:
-        """Which user has this address; None when it is nobody's. The inverse of `account`."""
+        """Return the user with this address, or None. The inverse of `account`."""
         parts = _INDEX.split(_address(self.user, domain))[::2]
         match = re.fullmatch(r"\s*(\d+)".join(map(re.escape, parts)), address, re.ASCII | re.IGNORECASE)
         if match is None or len(set(map(int, match.groups()))) != 1:
@@ -81,7 +83,7 @@ class AccountPattern:
         return index if self.account(index, domain).address.lower() == address.lower() else None
 
     def problem(self, domain: str, users: int) -> str | None:
-        """What is expected where this pattern does not give each user an address of its own; None when it does."""
+        """Return what is expected if this pattern does not give each user an address of their own, else None."""
         if not _INDEX.search(self.user):
             return "a pattern that contains {index}"
         if re.search(r"[{}]", _INDEX.sub("", self.user)):
@@ -91,28 +93,30 @@ class AccountPattern:
 
 @dataclass(frozen=True, slots=True)
 class AccountTable:
-    """Accounts out of a CSV file with the columns user, password and, if it is not the user, address."""
+    """Accounts from a CSV file with the columns user, password and, if it is not the user, address."""
 
     csv: str
     rows: tuple[Account, ...] = field(repr=False)
     _numbers: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Index the addresses."""
         numbers = {account.address.lower(): account.number for account in self.rows}
         object.__setattr__(self, "_numbers", numbers)
 
     def account(self, index: int, domain: str) -> Account:
-        """The account in row `index` (from 1)."""
+        """Return the account in row `index` (from 1)."""
         return self.rows[index - 1]
 
     def number(self, address: str, domain: str) -> int | None:
-        """Which user has this address; None when it is nobody's."""
+        """Return the user with this address, or None."""
         return self._numbers.get(address.lower())
 
 
 def read_table(path: Path, domain: str, manifest_key: str | None = None) -> AccountTable:
-    """Read a table of accounts, which share the manifest key. Raises ConfigError, one line that shows no password."""
+    """Read a table of accounts, which share the manifest key.
+
+    Raises `ConfigError` with one line, which shows no password.
+    """
     text = read_text(path, str(path), "utf-8-sig", MOST_TABLE_BYTES)
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -147,3 +151,90 @@ def _accounts(
         seen |= {row["user"], address.lower()}
         accounts.append(Account(number, row["user"], address, row["password"], manifest_key))
     return accounts
+
+
+# --- the section `accounts` -------------------------------------------------------------------------------------
+
+MASK = "***"
+"""Written in place of a password."""
+
+PASSWORDS = ("password", "password_file", "password_env", "password_command")
+"""Keys that say where the pattern of the passwords comes from."""
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class AccountsSection:
+    """Either a pattern, `user` and one source of the passwords, or a table, `csv`."""
+
+    user: Text | None = None
+    password: Text | None = None
+    password_file: Text | None = None
+    password_env: Text | None = None
+    password_command: Text | None = None
+    csv: Text | None = None
+    manifest_key: Text | None = None
+
+    def __post_init__(self) -> None:
+        sources = [source for source in PASSWORDS if getattr(self, source) is not None]
+        if self.csv is not None and (self.user is not None or sources):
+            raise mismatch("either csv, or user and password", "both")
+        if len(sources) > 1:
+            raise mismatch(f"one of {', '.join(PASSWORDS)}", f"{' and '.join(sources)}")
+        if self.csv is None and (self.user is None or not sources):
+            found = "only a password" if sources else "only a user" if self.user else "neither"
+            raise mismatch("either csv, or user and password", found)
+
+
+def prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
+    """Remove the file's source of the passwords if the command line names one."""
+    chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
+    accounts = document.get("accounts")
+    if chosen and isinstance(accounts, dict):
+        for source in PASSWORDS:
+            if source not in chosen:
+                accounts.pop(source, None)
+
+
+def resolve_accounts(
+    section: AccountsSection, domain: str, users: int, origin: Origin, directory: Path, passwords: bool
+) -> AccountPattern | AccountTable:
+    """Return the accounts of a section, whose paths are relative to `directory`.
+
+    Without `passwords`, no password is fetched. Raises `ConfigError` for fewer accounts than users.
+    """
+    if section.csv is not None:
+        table = read_table(resolve_path(section.csv, directory), domain, section.manifest_key)
+        if len(table.rows) < users:
+            found = f"{len(table.rows)} rows"
+            raise origin.error_saying(("accounts", "csv"), f"a row for each of {users} users", found)
+        return table
+    password = _password(section, origin, directory, passwords)
+    pattern = AccountPattern(section.user or "", password, section.manifest_key)
+    if problem := pattern.problem(domain, users):
+        raise origin.error(("accounts", "user"), problem, pattern.user)
+    return pattern
+
+
+def _password(section: AccountsSection, origin: Origin, directory: Path, fetched: bool) -> str:
+    """Return the pattern of the passwords from the source that the scenario names."""
+    if section.password is not None or not fetched:
+        return section.password or MASK
+    if section.password_file is not None:
+        return from_file(resolve_path(section.password_file, directory), origin.where(("accounts", "password_file")))
+    if section.password_env is not None:
+        return from_environment(section.password_env, origin.where(("accounts", "password_env")))
+    return from_command(section.password_command or "", origin.where(("accounts", "password_command")))
+
+
+def exposed_passwords(section: AccountsSection | None, origin: Origin, directory: Path) -> tuple[str, ...]:
+    """Return a warning for each password that other users of this machine may read."""
+    found = []
+    if ("accounts", "password") in origin.overridden or ("accounts",) in origin.overridden:
+        others = ", ".join(PASSWORDS[1:])
+        found.append(f"--set accounts.password: other users can see it (ps), and shells keep it: use one of {others}")
+    for key in ("password_file", "csv"):
+        named = section and getattr(section, key)
+        if named and open_to_others(path := resolve_path(named, directory)):
+            found.append(f"accounts.{key}: {path}: others can read it; chmod 600 ends that")
+    return tuple(found)

@@ -1,7 +1,7 @@
-"""What a run must reach to pass: bounds on the figures of `score.json`, under the names that they have there.
+"""Criteria for passing a run: bounds on the figures of `score.json`, by the names that they have there.
 
-A name is its keys with dots between them, those of a task below `tasks.NAME`. In a scenario dots and mappings in
-mappings mean the same, so that `tasks.READ.p95_ms: {max: 500}` is what `--set criteria.tasks.READ.p95_ms.max=500` sets.
+A name is its keys with dots between them, for figures of a task below `tasks.NAME`. In a scenario, dots and nested
+mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.READ.p95_ms: {max: 500}`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loadsim.model.yaml_reader import Key, Origin, parse, show
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """At least `min`, at most `max`, less than `below`; None where there is no such limit.
+    """At least `min`, at most `max`, less than `below`; None switches a limit off.
 
     Times are in milliseconds, shares fractions of 1, as in `score.json`.
     """
@@ -32,16 +32,16 @@ class Bound:
     below: float | None = None
 
     def document(self) -> dict[str, float]:
-        """The limits that there are, as they are written in a file and in a log's header."""
+        """Return the limits that are on, as in a file and in a log's header."""
         return {limit: value for limit, value in asdict(self).items() if value is not None}
 
 
 Criteria = Mapping[str, Bound | None]
-"""By the name of the figure; None is a criterion that is off."""
+"""Bounds by the name of the figure; None is off."""
 
 
 def documents(criteria: Criteria) -> dict[str, dict[str, float] | None]:
-    """The criteria as they stand in a file and in a log's header, those that are off with null."""
+    """Return the criteria as in a file and in a log's header; null is off."""
     return {name: bound.document() if bound else None for name, bound in criteria.items()}
 
 
@@ -52,7 +52,7 @@ OF_THE_PLAN = (*SCORES, "response_p95_ms", "done_share")
 """The last parts of the names of default criteria that compare with the plan, which a closed loop has not."""
 
 SCORED = "tasks.scored."
-"""The beginning of a criterion that holds for each scored task, unless one of its own says otherwise."""
+"""The prefix of a criterion for each scored task that has none of its own."""
 
 DEFAULT: Criteria = {
     "score_ms": Bound(below=1000.0),
@@ -68,17 +68,17 @@ DEFAULT: Criteria = {
     "tasks.scored.failed_share": Bound(max=0.01),
     "tasks.scored.done_share": Bound(min=0.98),
 }
-"""A score of less than 1000 ms is LoadSim's published limit of what is acceptable. That 95 % of the operations end
-within 5 s and 95 % of the deliveries within 60 s, with less than 1 % errors, is what SPECmail asks for. The others are
-this project's own: a server that is down or loses mail is not good enough, however fast it is otherwise."""
+"""A score below 1000 ms is LoadSim's published limit. SPECmail requires 95 % of the operations within 5 s, 95 % of the
+deliveries within 60 s, and less than 1 % errors. The others are this project's own: a server that is down or loses mail
+does not pass, however fast it is."""
 
 LIMITS = ("min", "max", "below")
 
 
-# --- which figures there are ------------------------------------------------------------------------------------
+# --- names of figures -------------------------------------------------------------------------------------------
 
 Tree = Mapping[str, Any]
-"""Names of figures by their keys: a mapping of mappings, down to what reads a limit of the figure."""
+"""Names of figures: nested mappings by key, with the type of the figure's limits at the ends."""
 
 _MS = _PER_S = TypeAdapter[float | None](Amount | None)
 _SHARE = TypeAdapter[float | None](Share | None)
@@ -110,10 +110,10 @@ _INBOX = {**dict.fromkeys(("processings", "done", "unfinished"), _COUNT), **_TIM
 
 
 def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
-    """The figures of a run that a criterion may name: `planned` are the tasks of each client module's users.
+    """Return the figures of a run that a criterion may name; `planned` has the tasks of each driver's users.
 
-    In a closed loop nothing is due, so there is no figure of what was; its throughput takes their place. The default
-    criteria have their names there, too: scenarios of both modes may share their criteria, and these are then off.
+    A closed loop has no due tasks and no figures about them, but throughput. The names of the default criteria are
+    valid there, and off, so that scenarios of both modes may share criteria.
     """
 
     def of_task(task: str) -> Tree:
@@ -155,7 +155,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
 
 
 def planned_tasks(profile: Profile) -> set[str]:
-    """The tasks that users of this profile may do."""
+    """Return the tasks that users of this profile may do."""
     tasks = {"LOGON", "SYNC", "LOGOFF"}
     if profile.new_mail.per_day:
         tasks.add("SEND")
@@ -181,9 +181,9 @@ def planned_tasks(profile: Profile) -> set[str]:
 
 
 def unfolded(criteria: object, origin: Origin) -> Any:
-    """Names with dots as mappings in mappings; what is no mapping as it is.
+    """Return criteria with dotted names as nested mappings; a value that is no mapping is unchanged.
 
-    Raises ConfigError, one line, for a criterion that stands twice.
+    Raises `ConfigError` with one line for a repeated criterion.
     """
     if not isinstance(criteria, dict):
         return criteria
@@ -192,10 +192,10 @@ def unfolded(criteria: object, origin: Origin) -> Any:
     return found
 
 
-def _put(place: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin: Origin) -> None:
+def _put(target: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin: Origin) -> None:
     """Put criteria into the mapping at the path `above`, each under the last part of its name."""
     for name, value in criteria.items():
-        within, path = place, above
+        within, path = target, above
         *groups, last = _parts(name)
         for group in groups:
             path = (*path, group)
@@ -209,15 +209,15 @@ def _put(place: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin:
             within[last] = value
 
 
-def _group(place: dict[Any, Any], name: Any, path: Key, origin: Origin) -> dict[Any, Any]:
-    group: Any = place.setdefault(name, {})
+def _group(target: dict[Any, Any], name: Any, path: Key, origin: Origin) -> dict[Any, Any]:
+    group: Any = target.setdefault(name, {})
     if not isinstance(group, dict) or group.keys() & set(LIMITS):
         raise _twice(path, origin)
     return group
 
 
 def _twice(path: Key, origin: Origin) -> ConfigError:
-    return origin.refuse_showing(("criteria", *path), "each criterion once", "it twice")
+    return origin.error_saying(("criteria", *path), "each criterion once", "it twice")
 
 
 def _parts(name: Any) -> Key:
@@ -225,23 +225,22 @@ def _parts(name: Any) -> Key:
 
 
 def read_criteria(document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin) -> Criteria:
-    """The criteria of a scenario, with the defaults; of which figures, `figures` says.
+    """Return the criteria of a scenario, including the defaults, for the figures of `figures`.
 
-    What names neither a task's client module nor that of a score holds for each of the modules that plan it, unless
-    there is a criterion of its own. Raises ConfigError, one line, for a figure that there will not be, and for limits
-    that are none.
+    A criterion of a task or score without a driver applies to each driver that plans the task and has no criterion of
+    its own. Raises `ConfigError` with one line for an unknown figure, and for invalid limits.
     """
     tree = figures(planned, stress)
     given = dict(_bounds(unfolded(document, origin), tree, (), tree, origin))
     own = {name: bound for name, bound in given.items() if name.startswith("by_protocol.")}
     default = dict(DEFAULT)
     if SENDING.isdisjoint(task for tasks in planned.values() for task in tasks):
-        del default["delivery.p95_ms"]  # without mail it would never be measured, and so always be missed
+        del default["delivery.p95_ms"]  # without mail it is never measured, and so always missed
     common = {name: bound for name, bound in {**default, **given}.items() if name not in own}
     criteria: dict[str, Bound | None] = {}
     for name, bound in common.items():
         if name in SCORES or (name.startswith(("tasks.", "inbox.")) and not name.startswith(SCORED)):
-            criteria |= dict.fromkeys(_of_modules(name, planned), bound)
+            criteria |= dict.fromkeys(_by_driver(name, planned), bound)
         else:
             criteria[name] = bound
     only = f"by_protocol.{next(iter(planned))}." if len(planned) == 1 else ""
@@ -251,8 +250,8 @@ def read_criteria(document: object, planned: Mapping[str, set[str]], stress: boo
     return criteria
 
 
-def _of_modules(name: str, planned: Mapping[str, set[str]]) -> list[str]:
-    """A module's figure under the names of all modules that have it; with one module, under its own."""
+def _by_driver(name: str, planned: Mapping[str, set[str]]) -> list[str]:
+    """Return the names of a figure for each driver that has it; with one driver, its own name."""
     if len(planned) == 1:
         return [name]
     return [
@@ -265,9 +264,9 @@ def _of_modules(name: str, planned: Mapping[str, set[str]]) -> list[str]:
 def _bounds(
     document: object, within: Tree, path: Key, tree: Tree, origin: Origin
 ) -> Iterator[tuple[str, Bound | None]]:
-    """Every criterion of a part of the document, `within` being the same part of the names."""
+    """Yield the criteria of a part of the document; `within` is the same part of the names."""
     if not isinstance(document, dict):
-        raise origin.refuse(("criteria", *path), "a mapping of figures to their limits", document)
+        raise origin.error(("criteria", *path), "a mapping of figures to their limits", document)
     for key, value in document.items():
         here = (*path, key)
         if key not in within:
@@ -279,7 +278,7 @@ def _bounds(
 
 
 def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin) -> ConfigError:
-    """What there is instead, and which of all names is nearest to what was written."""
+    """Return the error for an unknown name, with the known names and the most similar of them."""
     what = "the tasks that are planned: " if path[-2:-1] == ("tasks",) else ""
     written = list(path)
     while isinstance(value, dict) and value and next(iter(value)) not in LIMITS:
@@ -290,11 +289,11 @@ def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin)
     found = show(".".join(map(str, written[len(path) - 1 :])))
     key: Key = ("criteria", *path)
     key = next((setting for setting in origin.overridden if setting[: len(key)] == key), key)
-    return origin.refuse_showing(key, f"one of {what}{', '.join(within)}", f"{found}{meant}")
+    return origin.error_saying(key, f"one of {what}{', '.join(within)}", f"{found}{meant}")
 
 
 def _nearest(written: str, tree: Tree) -> str | None:
-    """The name that ends so, or looks like it; None when none does."""
+    """Return the name that ends with `written` or is similar to it, or None."""
     names = {name.casefold(): name for name in _names(tree)}
     ending = [name for name in names if name.endswith(f".{written.casefold()}")]
     near = ending or get_close_matches(written.casefold(), names, n=1)
@@ -316,20 +315,20 @@ def _names(tree: Tree, above: str = "") -> Iterator[str]:
 
 
 def _bound(document: object, adapter: TypeAdapter[Any], key: Key, origin: Origin) -> Bound | None:
-    """The limits of one figure; None when they are off."""
+    """Return the limits of one figure, or None if they are off."""
     if document is None:
         return None
     if not isinstance(document, dict) or not document:
-        raise origin.refuse(key, "a mapping such as {max: 500}, or null", document)
+        raise origin.error(key, "a mapping such as {max: 500}, or null", document)
     for limit in document:
         if limit not in LIMITS:
-            raise origin.refuse_showing((*key, limit), f"one of the keys {', '.join(LIMITS)}", show(limit))
+            raise origin.error_saying((*key, limit), f"one of the keys {', '.join(LIMITS)}", show(limit))
     bound = Bound(**{limit: parse(adapter, value, origin, (*key, limit)) for limit, value in document.items()})
     most = min((limit for limit in (bound.max, bound.below) if limit is not None), default=None)
     if bound.min is not None and most is not None and (bound.min > most or bound.min == bound.below):
-        raise origin.refuse_showing(key, "limits that a figure can keep", _said(bound))
+        raise origin.error_saying(key, "limits that a figure can keep", _text_of(bound))
     return bound if bound.document() else None
 
 
-def _said(bound: Bound) -> str:
+def _text_of(bound: Bound) -> str:
     return ", ".join(f"{limit} {value:.10g}" for limit, value in bound.document().items())

@@ -1,4 +1,4 @@
-"""Whole numbers of which a minimum, an average and a maximum are published, and no distribution."""
+"""Distributions of whole numbers with a published minimum, average and maximum."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
 
-from loadsim.model.schema import Amount, Count, Milliseconds, Size, Via, strict
-from loadsim.model.yaml_reader import refused
+from loadsim.model.schema import Amount, Count, Milliseconds, ReadAs, Size, strict
+from loadsim.model.yaml_reader import mismatch
 
 
 @lru_cache(maxsize=1024)
 def _decay(count: int, mean: float) -> float:
-    """The d >= 0 with which chances proportional to exp(-d k), k = 0..count-1, have this mean; by bisection.
+    """Return the d >= 0 for which chances proportional to exp(-d k), k = 0..count-1, have this mean, by bisection.
 
-    `mean` lies above 0 and not above the midpoint, where d is 0.
+    `mean` is above 0 and at most the midpoint, where d is 0.
     """
 
     def mean_of(d: float) -> float:
         span = d * count
-        if span < 1e-3:  # the closed form would cancel; the series' next term is below 1e-15 * count
+        if span < 1e-3:  # the closed form loses its digits here; the next term of the series is below 1e-15 * count
             return (count - 1) / 2 - d * (count**2 - 1) / 12 + d**3 * (count**4 - 1) / 720
         return 1 / math.expm1(d) - (count / math.expm1(span) if span < 700 else 0.0)
 
@@ -32,7 +32,7 @@ def _decay(count: int, mean: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Whole numbers from `min` to `max` with exactly this `average`: a truncated geometric distribution.
+    """A truncated geometric distribution of whole numbers from `min` to `max`, with exactly this `average`.
 
     The papers publish the three numbers and no distribution. A triangular one cannot have a mean of 10 on [4, 50].
     """
@@ -42,28 +42,27 @@ class Distribution:
     max: int
 
     def __post_init__(self) -> None:
-        """Refuse what has no distribution."""
         if self.min > self.average:
-            raise refused("a minimum of at most the average", f"{self.min} above {self.average:g}")
+            raise mismatch("a minimum of at most the average", f"{self.min} above {self.average:g}")
         if self.average > self.max:
-            raise refused("an average of at most the maximum", f"{self.average:g} above {self.max}")
+            raise mismatch("an average of at most the maximum", f"{self.average:g} above {self.max}")
 
     def at(self, u: float) -> int:
-        """The number below which a share `u` (in [0, 1)) of the distribution lies: its inverse, in closed form."""
+        """Return the inverse distribution function at `u` in [0, 1), in closed form."""
         low, high = self.average - self.min, self.max - self.average
         if not low or not high:
             return self.max if low else self.min
-        if low > high:  # more of the large numbers: the mirror image of a falling distribution
+        if low > high:  # large numbers are likelier: mirror a falling distribution
             return self.max - _falling(1 - u, self.max - self.min + 1, high)
         return self.min + _falling(u, self.max - self.min + 1, low)
 
 
 def _falling(u: float, count: int, mean: float) -> int:
-    """The inverse distribution function of 0..count-1 with falling chances; u may be 1."""
+    """Return the inverse distribution function of 0..count-1 with falling chances; `u` may be 1."""
     decay = _decay(count, mean)
     if not decay:
         return min(int(u * count), count - 1)
-    above = u * math.expm1(-decay * count)  # minus the share that lies below
+    above = u * math.expm1(-decay * count)  # minus the share below u
     return count - 1 if above <= -1 else min(int(math.log1p(above) / -decay), count - 1)
 
 
@@ -91,12 +90,12 @@ class _Sizes:
     max: Size
 
 
-def _spread(shape: _Counts | _Durations | _Sizes) -> Distribution:
-    return Distribution(shape.min, float(shape.average), shape.max)
+def _distribution(section: _Counts | _Durations | _Sizes) -> Distribution:
+    return Distribution(section.min, float(section.average), section.max)
 
 
-SpreadOfCounts = Annotated[Distribution, Via(_Counts, _spread)]
-SpreadOfDurations = Annotated[Distribution, Via(_Durations, _spread)]
+CountDistribution = Annotated[Distribution, ReadAs(_Counts, _distribution)]
+DurationDistribution = Annotated[Distribution, ReadAs(_Durations, _distribution)]
 """Durations in the file, milliseconds in the value."""
-SpreadOfSizes = Annotated[Distribution, Via(_Sizes, _spread)]
+SizeDistribution = Annotated[Distribution, ReadAs(_Sizes, _distribution)]
 """Sizes such as 22K in the file, bytes in the value."""

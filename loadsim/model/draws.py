@@ -1,8 +1,7 @@
-"""Addressed randomness: every draw is a function of its address, and of nothing else.
+"""Addressed randomness: each draw is a keyed hash of its address (seed, user, stream, index).
 
-A generator with state would make a user's acts depend on how many draws came before, and so on the other
-users of the same process. A keyed hash has no state: (seed, user, stream, index) is the whole cause of the
-number, on any machine, in any order, with any version of any library.
+With a stateful generator, the actions of a user would depend on the other users of the process. A hash has no state:
+the same address gives the same number on every machine, in any order, with any version of any library.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ _number = int.from_bytes  # the most significant byte first
 
 _LN_2 = 0.6931471805599453
 _ODD_INVERSES = tuple(1 / odd for odd in range(23, 0, -2))
-"""1/23, 1/21, ... 1: the series of artanh, to the precision of a float where `exponential` uses it."""
+"""1/23, 1/21, ... 1: the series of artanh, as far as `exponential` needs it for the precision of a float."""
 
 
 def draw(seed: int, user: int, stream: str, index: int | str) -> float:
-    """A uniform number in [0, 1) that depends on nothing but its arguments.
+    """Return a uniform number in [0, 1) that depends only on its arguments.
 
-    `index` counts a user's own draws of one stream, or names the message that the draw is about.
+    `index` counts the user's draws of one stream, or names the message that the draw concerns.
     """
     digest = blake2b(f"{seed}/{user}/{stream}/{index}".encode(), digest_size=8).digest()
     return (_number(digest) >> 11) * _TO_UNIT
@@ -45,8 +44,8 @@ def weighted(u: float, cumulative: Sequence[float]) -> int:
 def exponential(u: float) -> float:
     """Turn a uniform number in [0, 1) into an exponentially distributed one of mean 1: -ln(1 - u).
 
-    By additions, multiplications and divisions only, which every machine rounds alike. The logarithms of the C
-    libraries differ in the last bit, and with it now and then a microsecond, and then the digest of the plan.
+    It uses additions, multiplications and divisions only, which all machines round alike. The logarithms of C
+    libraries differ in the last bit, which would change due times and the digest of the plan.
     """
     mantissa, exponent = math.frexp(1 - u)
     if mantissa < 0.7071067811865476:
@@ -59,5 +58,5 @@ def exponential(u: float) -> float:
 
 
 def gap_s(rate_per_s: float, seed: int, user: int, stream: str, index: int) -> float:
-    """How long after its predecessor, or the start, the `index`th (from 0) event of a Poisson process is due."""
+    """Return the time of the `index`th (from 0) event of a Poisson process after the event before it, or the start."""
     return exponential(draw(seed, user, stream, index)) / rate_per_s

@@ -1,7 +1,7 @@
-"""The `X-LoadSim` header: how a message says that loadsim made it, for which run, and what its body was.
+"""The `X-LoadSim` header, which identifies the messages of loadsim: run, sender, id, time, digest of the body.
 
-From it come the delivery time, the audit of lost, duplicated and altered mail, and the permission to delete:
-nothing without this header is ever touched.
+Delivery times and the audit of lost, duplicated and altered mail follow from it. Messages without this header are never
+changed or deleted.
 """
 
 from __future__ import annotations
@@ -13,46 +13,46 @@ from typing import NamedTuple
 
 HEADER = "X-LoadSim"
 NEW_MAIL = "n"
-"""What the ids of new messages begin with, and no others."""
+"""The first letter of the ids of new messages, and of no others."""
 
 INITIAL_RUN = "initial"
-"""The run of messages that `initialise` put there; they outlive a run."""
+"""The run of messages that `initialise` stores; they outlast runs."""
 
 _RECORDED_ID = re.compile(r"[!-~]{1,20}")
-"""Ids of messages that a record of the timing log can hold."""
+"""The ids that a record of the timing log can hold."""
 
 _DIGITS = "abcdefghijklmnopqrstuvwxyz234567"
 _TWO_DIGITS = [high + low for high in _DIGITS for low in _DIGITS]
 
 
 def body_digest(body: bytes | bytearray) -> str:
-    """The first 64 bits of SHA-256 of everything after the header's empty line, in hexadecimal."""
+    """Return the first 64 bits of the SHA-256 of a body (all after the header's empty line), in hexadecimal."""
     return sha256(body).hexdigest()[:16]
 
 
 def new_mail_id(sender: int, index: int) -> str:
-    """The id of the `index`th new message (from 0) of user `sender`."""
+    """Return the id of the `index`th new message (from 0) of user `sender`."""
     return f"{NEW_MAIL}{sender}.{index}"
 
 
 def answer_id(sender: int, parent: str, kind: str) -> str:
-    """The id of a reply, reply to all or forward: a function of who answers what, how. 80 bits of BLAKE2b."""
+    """Return the id of a reply, reply to all or forward, from sender, parent and kind: 80 bits of BLAKE2b."""
     return "r" + _short(f"{sender}/{parent}/{kind}")
 
 
 def initial_id(user: int, folder: str, index: int) -> str:
-    """The id of a message of the start state; unique over mailboxes, folders and places. 80 bits of BLAKE2b."""
+    """Return the id of a message of the start state, unique among all mailboxes and folders: 80 bits of BLAKE2b."""
     return "i" + _short(f"{user}/{folder}/{index}")
 
 
 def _short(name: str) -> str:
-    """80 bits of BLAKE2b in base 32 (RFC 4648 section 6), in lower case: the library's takes twice as long."""
+    """Return 80 bits of BLAKE2b in base 32 (RFC 4648 section 6), in lower case. `base64` takes twice as long."""
     number = int.from_bytes(blake2b(name.encode(), digest_size=10).digest())
     return "".join([_TWO_DIGITS[number >> shift & 1023] for shift in range(70, -1, -10)])
 
 
 class MessageTag(NamedTuple):
-    """What an `X-LoadSim` header holds.
+    """The value of an `X-LoadSim` header.
 
     `sender` is the user's number, `sent_us` wall-clock microseconds since 1970, `body` the digest of the body.
     """
@@ -65,24 +65,23 @@ class MessageTag(NamedTuple):
     body: str
 
     def header(self) -> str:
-        """The header's value, on one line of fewer than 200 characters."""
+        """Return the header's value, one line of fewer than 200 characters."""
         return (
             f"run={self.run}; from={self.sender}; id={self.id}; kind={self.kind}; sent={self.sent_us}; body={self.body}"
         )
 
     @classmethod
     def parse(cls, value: str) -> MessageTag | None:
-        """Read a header's value (folded or not); None when it is not one of ours.
+        """Read a header's value, folded or not; None if loadsim cannot have written it.
 
-        A header is mail, and mail may say anything: numbers and ids that no record could hold are not ours
-        either.
+        Mail may contain anything: numbers and ids that no record can hold are not of loadsim.
         """
         fields = dict([part.strip().partition("=")[::2] for part in value.split(";")])
         if not _RECORDED_ID.fullmatch(fields.get("id", "")):
             return None
         try:
             return cls(
-                run=intern(fields["run"]),  # what many messages say is held once
+                run=intern(fields["run"]),  # many messages have the same
                 sender=_number(fields["from"], 1, 2**32),
                 id=fields["id"],
                 kind=intern(fields["kind"]),
@@ -94,13 +93,13 @@ class MessageTag(NamedTuple):
 
 
 def vouched(evidence: MessageTag, sender: str, message_id: str, domain: str) -> bool:
-    """Return whether From and Message-ID are those that loadsim gives a message of this evidence, in this domain."""
+    """Return whether From and Message-ID match those of loadsim for this evidence and domain."""
     expected = f"<{evidence.id}.{evidence.run}@{domain}>"
     return sender.rpartition("@")[2].lower() == domain and message_id.strip().lower() == expected.lower()
 
 
 def _number(digits: str, least: int, limit: int) -> int:
-    """The number from `least` to below `limit` that is written there; anything else is a ValueError."""
+    """Read a number from `least` to below `limit`. Raises `ValueError`."""
     number = int(digits)
     if not least <= number < limit:
         raise ValueError

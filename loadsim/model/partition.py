@@ -1,4 +1,4 @@
-"""Which of a run's users an engine has, or a machine: by a rule that is short enough to stand in their logs."""
+"""The partition of users among engines and machines, by a rule that is short enough for the header of a log."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from math import gcd
 from typing import Any
 
 CIRCLE = 2**32
-"""Every user has a place on a circle of so many, from 0 on."""
+"""The number of places on the circle of users, from 0 on."""
 
 GOLDEN_STEP = 2_654_435_769
-"""The circle by the golden ratio. So many places further on each time, any number of users are evenly spread."""
+"""`CIRCLE` divided by the golden ratio: multiples of this step are evenly spread, for any number of users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one engine, or one machine, was dealt of so many `users`, who are numbered from 1.
+    """The users of one engine or machine, among `users` users numbered from 1.
 
-    User n has the place n * `step` modulo `CIRCLE`; the hand is who has a place from `begin` on and before `end`. With
-    a step of 1, its users are consecutive.
+    User n has the place n * `step` modulo `CIRCLE`; the assignment is the users with places in [`begin`, `end`). With a
+    step of 1, its users are consecutive.
     """
 
     users: int
@@ -38,13 +38,13 @@ class Assignment:
         return self.begin <= user * self.step % CIRCLE < self.end
 
     def __iter__(self) -> Iterator[int]:
-        """The users, in the order of their numbers."""
+        """Yield the users in ascending order."""
         return (user for user in range(1, self.users + 1) if user in self)
 
     def cut(self, weights: Sequence[int]) -> list[Assignment]:
-        """Its users in as many hands as there are weights (positive), as nearly in proportion to them as can be.
+        """Divide the users into an assignment per weight (positive), as nearly in proportion as possible.
 
-        Each is an arc of this one, and so has a like share of everything that this one has.
+        Each result is an arc of the circle, with a proportional share of every profile and list.
         """
         places = [*sorted(user * self.step % CIRCLE for user in self), self.end]
         users, whole = len(places) - 1, sum(weights)
@@ -54,21 +54,21 @@ class Assignment:
 
 
 def all_users(users: int) -> Assignment:
-    """All users, in the steps by which they are dealt.
+    """Return the assignment of all users, to be divided by `Assignment.cut`.
 
-    The lists' members are the first users, who get more mail than the others; so engines do not have consecutive
-    users. Nor every so manieth: these may all be of one profile, for profiles come around, too. The golden ratio keeps
-    step with nothing.
+    Engines do not have consecutive users: the lists' members are the first users, who get more mail. Nor do they have
+    every n-th user: profiles repeat periodically, so a stride could select only one. Steps by the golden ratio have no
+    common period with anything.
     """
     return Assignment(users, GOLDEN_STEP, 0, CIRCLE)
 
 
 def divide(users: int, engines: int) -> list[Assignment]:
-    """A hand for each engine: as many users as the others have, with a like share of everything."""
+    """Return an assignment for each engine, with equal numbers of users."""
     return all_users(users).cut([1] * engines)
 
 
-# --- of several machines ------------------------------------------------------------------------------------------
+# --- several machines ---------------------------------------------------------------------------------------------
 
 _SLICE = re.compile(r"([0-9]{1,6})/([0-9]{1,6}(?:,[0-9]{1,6})*)")
 
@@ -77,9 +77,9 @@ MOST_SLICES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The part of a run that one machine makes: the `number`th (from 1) of as many parts as there are `weights`.
+    """One part of a run that is divided by `--slice`: the `number`th (from 1), one for each of the `weights`.
 
-    Each part has users in proportion to its weight. Weights are whole numbers of at least 1 without a common divisor.
+    Each slice has users in proportion to its weight. Weights are whole numbers of at least 1 without a common divisor.
     """
 
     number: int
@@ -87,7 +87,7 @@ class Slice:
 
     @classmethod
     def parse(cls, text: str) -> Slice:
-        """`3/12`, the third of twelve equal parts; `3/2,2,1,1`, the third of four with these weights.
+        """Read `3/12`, the third of twelve equal slices, or `3/2,2,1,1`, the third of four with these weights.
 
         Raises `ValueError` for anything else.
         """
@@ -103,21 +103,21 @@ class Slice:
         return cls(number, tuple(weight // divisor for weight in weights))
 
     def __str__(self) -> str:
-        """As it is written for a command."""
+        """Return the notation that `parse` reads."""
         equal = max(self.weights) == 1
         return f"{self.number}/{len(self.weights) if equal else ','.join(map(str, self.weights))}"
 
     @property
     def parts(self) -> tuple[Slice, ...]:
-        """All slices of the run, this one among them."""
+        """Return all slices of the run, including this one."""
         return tuple(Slice(number, self.weights) for number in range(1, len(self.weights) + 1))
 
-    def hand(self, users: int) -> Assignment:
-        """Which of so many users are this machine's; the same on every machine."""
+    def assignment(self, users: int) -> Assignment:
+        """Return the users of this slice, the same on every machine."""
         return all_users(users).cut(self.weights)[self.number - 1]
 
 
 def slice_of(about: Mapping[str, Any]) -> Slice | None:
-    """The slice that the header of a log names; None for a run that one machine made."""
+    """Return the slice in the header of a log; None for a run that was not divided."""
     found = about.get("slice")
     return Slice(found["number"], tuple(found["weights"])) if found else None

@@ -1,6 +1,6 @@
-"""Who there is: each user's group, and the distribution lists, as functions of the user's number.
+"""The population of a scenario: each user's group and the distribution lists, as functions of the user's number.
 
-Users are numbered from 1. Nothing here is a table of users, so a million of them need no memory.
+Users are numbered from 1. There is no table of users, so a million of them need no memory.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from loadsim.model.draws import draw
 from loadsim.model.scenario import Group, Lists, Scenario
 
 CORRESPONDENTS = 65_536
-"""How many addresses are kept at hand."""
+"""The size of the cache of addresses."""
 
 _GOLDEN = 0.6180339887498949
-"""The golden ratio's fraction: its multiples, without their whole parts, fill [0, 1) evenly however many they are."""
+"""The fraction of the golden ratio: the fractions of its multiples fill [0, 1) evenly, for any number of them."""
 
 
 def group_index(user: int, sizes: Sequence[int]) -> int:
-    """Which group user `user` (from 1) belongs to, when groups of these sizes are spread evenly over the numbers.
+    """Return the group of user `user` (from 1), with groups of these sizes spread evenly over the numbers.
 
-    The first group's members are laid out by Bresenham's rule over all numbers, the next group's over what
-    remains, and so on. Any run of consecutive users holds the first group in proportion to within one user, the
-    second to within two, and so on: a layer's own rounding is less than one, and it shares out that of those before.
+    Bresenham's rule places the first group over all numbers, the next group over the remaining numbers, and so on. In
+    any consecutive users, the first group has its proportion to within one user, the second to within two, and so on:
+    the rounding of each group is less than one user, and adds to that of the groups before.
     """
     place, left = user - 1, sum(sizes)
     if not 0 <= place < left:
@@ -40,12 +40,12 @@ def group_index(user: int, sizes: Sequence[int]) -> int:
 
 
 def list_edges(rule: Lists, population: int, active: int) -> list[int]:
-    """Where the lists end: list k (from 0) has the users edges[k] + 1 ... edges[k + 1].
+    """Return the ends of the lists: list k (from 0) has the users edges[k] + 1 ... edges[k + 1].
 
-    The sizes step through their distribution evenly, from a start that the lists' own seed gives: so even a few
-    lists are of the average size. What is left at the end and too small for a list joins the last one, or is
-    filled up from it where that would grow too big: no list is smaller than the minimum, and "cover 100%" covers
-    everybody, whenever lists of the stated sizes can. Lists that go beyond the active users are left out.
+    The sizes step evenly through their distribution from a start that the lists' seed determines, so even a few lists
+    have about the average size. Remaining users that are too few for a list join the last one; if that would exceed
+    the maximum, the last one gives up users to a list of minimum size. So no list is smaller than the minimum, and
+    "cover 100%" covers all users, if lists of the stated sizes can. Lists that exceed the active users are left out.
     """
     end = population if rule.cover is None else round(population * rule.cover)
     first = draw(rule.seed, 0, "list.size", 0)
@@ -63,14 +63,14 @@ def list_edges(rule: Lists, population: int, active: int) -> list[int]:
 
 
 class DistributionLists:
-    """The lists of a scenario: runs of consecutive user numbers over a stated population.
+    """The lists of a scenario: ranges of consecutive users of a stated population.
 
-    Their sizes come from a seed of their own, so they are the same however many of the population's users are
-    active; only lists that lie wholly inside the active users exist for a run.
+    Their sizes come from a seed of their own, so they do not depend on the number of active users. A run has only the
+    lists whose members are all active.
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        """Raises `ConfigError` when an account has the address of a list."""
+        """Raises `ConfigError` if an account has the address of a list."""
         self._domain = scenario.domain
         self._edges = list_edges(scenario.lists, scenario.lists.population or scenario.users, scenario.users)
         for index in range(len(self)):
@@ -83,16 +83,16 @@ class DistributionLists:
         return len(self._edges) - 1
 
     def members(self, index: int) -> range:
-        """The user numbers on list `index` (from 0)."""
+        """Return the users on list `index` (from 0)."""
         return range(self._edges[index] + 1, self._edges[index + 1] + 1)
 
     def of(self, user: int) -> int | None:
-        """The list that a user is on, or None."""
+        """Return the list of a user, or None."""
         index = bisect_right(self._edges, user - 1) - 1
         return index if index < len(self) else None
 
     def address(self, index: int) -> str:
-        """The address of list `index` (from 0)."""
+        """Return the address of list `index` (from 0)."""
         return f"list-{index + 1:05d}@{self._domain}"
 
 
@@ -100,12 +100,12 @@ class Population:
     """The users and lists of one scenario."""
 
     def __init__(self, scenario: Scenario) -> None:
-        """Raises `ConfigError` when an account has the address of a list."""
+        """Raises `ConfigError` if an account has the address of a list."""
         self.scenario = scenario
         self.lists = DistributionLists(scenario)
         self._sizes = [group.users for group in scenario.topology]
         self._users = scenario.users
-        # Addresses are functions of numbers, and the other way round; a user's correspondents come again and again.
+        # Cached: the correspondents of a user repeat.
         self.address = lru_cache(CORRESPONDENTS)(self._address)
         self.number = lru_cache(CORRESPONDENTS)(self._number)
 
@@ -113,21 +113,20 @@ class Population:
         return self._users
 
     def group(self, user: int) -> Group:
-        """The group (profile and protocol) of a user."""
+        """Return the group (profile and protocol) of a user."""
         return self.scenario.topology[group_index(user, self._sizes)]
 
     def _address(self, user: int) -> str:
-        """The mail address of a user."""
         return self.scenario.account(user).address
 
     def _number(self, address: str) -> int | None:
-        """Which active user has this address; None when it is a list's or a stranger's."""
+        """Return the active user with this address; None for the address of a list or of others."""
         user = self.scenario.accounts.number(address, self.scenario.domain)
         return user if user is not None and 1 <= user <= len(self) else None
 
 
 def distribution_lists(scenario: Scenario) -> Mapping[str, tuple[str, ...]]:
-    """Every list that a run addresses: its address, and its members' addresses."""
+    """Return the address of each list of a run with the addresses of its members."""
     lists = DistributionLists(scenario)
     return {
         lists.address(index): tuple(scenario.account(user).address for user in lists.members(index))

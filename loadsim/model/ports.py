@@ -1,9 +1,8 @@
-"""The seams between what users do and how it reaches a server: mail in the words of mail.
+"""The ports between users and servers, in terms of mail: `Mailbox`, `Submission` and `Calendar`.
 
-A *client module* composes drivers for `Mailbox`, `Submission` and `Calendar`. Tasks are written against these;
-they know no protocol and no clock. A driver knows no clock either: it tells its `Observer` what it does, and
-the observer holds the clock. Every call of a driver may raise `TaskFailed` (refused, lost, silent) and nothing
-else; after `ServerLost` or `ServerSilent` the session is gone, until `log_on` makes a new one.
+Tasks are written against these ports; they know no protocol and no clock. A `Driver` implements them for a protocol. It
+has no clock either: it reports its commands to an `Observer`, which has one. Each call of a port may raise `TaskFailed`
+(refused, lost, silent) and nothing else. `ServerLost` and `ServerSilent` end the session; `log_on` makes a new one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import MailRecord, TaskRecord
 
 MessageRef = Hashable
-"""A message in a folder of one mailbox; opaque, valid over re-established sessions."""
+"""A message in a folder of one mailbox: an opaque value, which stays valid in later sessions."""
 
 INBOX = "INBOX"
 SENT_ITEMS = "Sent Items"
@@ -26,7 +25,7 @@ CALENDAR = "Calendar"
 
 
 class Flag(StrEnum):
-    """What a message can be marked with; the values are IMAP's (RFC 9051 section 2.3.2)."""
+    """Flags of messages; the values are IMAP's (RFC 9051 section 2.3.2)."""
 
     SEEN = "\\Seen"
     ANSWERED = "\\Answered"
@@ -34,9 +33,9 @@ class Flag(StrEnum):
 
 
 class Header(NamedTuple):
-    """One line of a message list. `evidence` is None when loadsim did not make it.
+    """One line of a message list. `evidence` is None for a message without a valid X-LoadSim header.
 
-    It may have been copied: see `message_tag.vouched`.
+    The header may have been copied: see `message_tag.vouched`.
     """
 
     ref: MessageRef
@@ -50,7 +49,7 @@ class Header(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One leaf of a MIME structure. `name` addresses it ("1", "2.1"); sizes are of the encoded form."""
+    """One leaf of a MIME structure, addressed by `name` ("1", "2.1"); sizes are of the encoded form."""
 
     name: str
     content_type: str
@@ -60,7 +59,7 @@ class Part(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """What a message consists of: the text to show (None when it has none), and what is attached or embedded."""
+    """The parts of a message: the displayed text (None without one), and attached or embedded parts."""
 
     text: Part | None
     attachments: tuple[Part, ...] = ()
@@ -89,66 +88,66 @@ class Account:
 
 
 class Observer(Protocol):
-    """Hears what the drivers of one user do. Its methods return at once and never raise."""
+    """Receives reports from the drivers of one user. Its methods return at once and never raise."""
 
     def now(self) -> int:
-        """The instant, in nanoseconds; to be given back to `command`."""
+        """Return the instant in nanoseconds, to be passed to `command`."""
         ...
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        """A protocol command that began at `since` has ended now, with ok, refused, lost or timeout.
+        """Report that a protocol command, which began at `since`, has ended now with ok, refused, lost or timeout.
 
         Names are the protocol's own: "IMAP UID FETCH", "SMTP DATA".
         """
         ...
 
     def arrived(self, messages: int) -> None:
-        """The server announced this many new messages in the Inbox; `Mailbox.arrived` will bring their headers."""
+        """Report that the server announced new messages in the Inbox; `Mailbox.arrived` returns their headers."""
         ...
 
     def lost(self, failure: Exception) -> None:
-        """The session broke while no call was waiting for it. (A waiting call raises instead.)"""
+        """Report that the session broke while no call was waiting for it. (A waiting call raises instead.)"""
         ...
 
 
 class Mailbox(Protocol):
-    """One user's mailbox, over one session at a time. One call at a time."""
+    """One user's mailbox, with one session and one call at a time."""
 
     async def log_on(self) -> None:
-        """Connect, secure, authenticate. Also makes a new session when the old one was lost."""
+        """Connect, start TLS, authenticate. Makes a new session if the old one was lost."""
         ...
 
     async def folders(self) -> Sequence[str]:
-        """The names of all folders that can hold messages, INBOX included."""
+        """Return the names of all folders that can hold messages, including INBOX."""
         ...
 
     async def open(self, folder: str) -> None:
-        """Make this the open folder, unless it is. Only an open Inbox announces new messages."""
+        """Open a folder, unless it is open. New messages are announced only while the Inbox is open."""
         ...
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
-        """Open the folder; the headers of its `newest` messages, oldest of them first; None for all."""
+        """Open the folder, and return the headers of its `newest` messages (None: all), oldest first."""
         ...
 
     async def arrived(self) -> Sequence[Header]:
-        """Open the Inbox; headers of what came since the last `headers(INBOX)` or `arrived()`, oldest first."""
+        """Open the Inbox, and return the headers since the last `headers(INBOX)` or `arrived()`, oldest first."""
         ...
 
     async def watch(self) -> None:
-        """Ask the server to announce new mail while nothing else is done (IMAP IDLE, or polling).
+        """Open the Inbox, and start to wait for announcements of new mail (IMAP IDLE, or polling).
 
-        Returns when this is under way. Opens the Inbox if another folder is open; any other call ends it.
+        Returns when the wait has begun. Any other call ends it.
         """
         ...
 
     async def structure(self, ref: MessageRef) -> Structure:
-        """What the message consists of."""
+        """Return the parts of a message."""
         ...
 
     async def part(self, ref: MessageRef, part: Part) -> bytes | bytearray:
-        """One part, as it is encoded in the message; perhaps a bytearray when it is large, to be read only.
+        """Return one part as encoded in the message, without marking the message as seen.
 
-        Does not mark the message as seen.
+        A large part may be a bytearray, which must not be changed.
         """
         ...
 
@@ -165,52 +164,52 @@ class Mailbox(Protocol):
         ...
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
-        """Put a message (RFC 5322, CRLF) into a folder; its reference when the server tells it (UIDPLUS)."""
+        """Store a message (RFC 5322, CRLF) in a folder; return its reference if the server sends it (UIDPLUS)."""
         ...
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        """Delete messages of one folder for good: these, and no others that carry a deleted flag."""
+        """Remove messages of one folder, but no others that have a deleted flag."""
         ...
 
     async def log_off(self) -> None:
-        """Say goodbye and close."""
+        """Log off, and close the connection."""
         ...
 
     def abandon(self) -> None:
-        """Close at once, without a word. May be called at any time, and twice."""
+        """Close the connection at once. May be called at any time and repeatedly."""
         ...
 
 
 class Submission(Protocol):
-    """The way of one user's new messages to the server."""
+    """Submission of one user's messages."""
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Submit one message (RFC 5322, CRLF); returns when the server has accepted it for every recipient.
+        """Submit one message (RFC 5322, CRLF); return when the server has accepted it for all recipients.
 
-        Raises `ServerRefused` when it refused the sender, any recipient or the message; then nobody gets it.
+        Raises `ServerRefused` if the server rejects the sender, any recipient or the message; then it is not sent.
         """
         ...
 
     async def check(self) -> None:
-        """Connect, secure, authenticate as for a message, and leave: nothing is sent."""
+        """Connect, start TLS and authenticate as for a message, then disconnect without sending one."""
         ...
 
     async def close(self) -> None:
-        """Close a connection that was kept, politely."""
+        """Close a kept connection, after QUIT."""
         ...
 
 
 class Calendar(Protocol):
-    """Where one user's schedule lies."""
+    """The calendar of one user."""
 
     async def replace(self, schedule: bytes) -> None:
-        """Put the new schedule file (a whole message, RFC 5322, CRLF) in place of the old one."""
+        """Replace the schedule file by a new one (a whole message, RFC 5322, CRLF)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The drivers of one user, as a client module composed them."""
+    """The ports of one user, implemented by a driver."""
 
     mailbox: Mailbox
     submission: Submission
@@ -219,13 +218,12 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a service listens. `tls` is none, starttls or implicit; `ca_file` None means the system's authorities.
+    """The address of a service, and how to connect. `tls` is none, starttls or implicit.
 
-    `authorities` is what stands in `ca_file`, for those who have no such file: PEM certificates. None: not read yet.
-
-    `connection` (SMTP) is per-message or kept; `auth` (SMTP) says whether to authenticate when the server offers it.
-    `sources` are the local addresses to connect from; none leave it to the system. `resumes` says whether clients
-    offer their last TLS session when they connect again.
+    `ca_file` has the trusted authorities; None means the system's. `authorities` is its content (PEM certificates), for
+    machines without the file; None if not read yet. `connection` (SMTP) is per-message or kept. `auth` (SMTP):
+    authenticate if the server offers it. `sources` are the local addresses to connect from; if empty, the system
+    chooses. `resumes`: clients offer their last TLS session when they connect again.
     """
 
     host: str
@@ -239,12 +237,12 @@ class Endpoint:
     authorities: str | None = None
 
     def source(self, user: int) -> str | None:
-        """The local address that this user's connections start from; None leaves it to the system."""
+        """Return the local address for this user's connections; None if the system chooses."""
         return self.sources[user % len(self.sources)] if self.sources else None
 
 
 SUBMISSIONS = ("aiosmtplib", "pipelining")
-"""The ways of submitting mail: a command at a time, as most mail programs do, or all of a message's in one packet."""
+"""The SMTP drivers: one sends a command at a time, as most mail programs do, one pipelines those of a message."""
 
 
 VISIT_COMMANDS = 20
@@ -253,9 +251,9 @@ VISIT_COMMANDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The mail server under test, as its clients reach it, and the time limit of a single command in seconds.
+    """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
 
-    `submission` is how they submit mail, one of `SUBMISSIONS`.
+    `submission` is one of `SUBMISSIONS`.
     """
 
     imap: Endpoint
@@ -265,15 +263,15 @@ class Services:
 
     @property
     def visit_limit_s(self) -> float:
-        """The time limit of one visit to a mailbox, by `init` or `clean`, from connecting to the end."""
+        """Return the time limit of one visit to a mailbox by `init` or `clean`, including log-on and log-off."""
         return VISIT_COMMANDS * self.command_limit_s
 
 
 @runtime_checkable
 class Driver(Protocol):
-    """What an entry point of the group `loadsim.protocols` returns when it is called with `Services`.
+    """The result of an entry point of the group `loadsim.protocols`, which is called with `Services`.
 
-    One instance serves all users of an engine; it is where a TLS context or a connection pool lives.
+    One instance serves all users of an engine; it holds shared objects, such as a TLS context.
     """
 
     name: str
@@ -281,7 +279,7 @@ class Driver(Protocol):
     """The tasks that its sessions can do, of `ALL_TASKS`; a driver without this attribute supports all."""
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """The drivers of one user; nothing is connected yet."""
+        """Return a new session of one user; nothing is connected yet."""
         ...
 
 
@@ -328,47 +326,45 @@ class Recorder(Protocol):
 
 
 class Stored(Protocol):
-    """A message as it lies in a folder."""
+    """A message in a folder."""
 
     @property
-    def ref(self) -> MessageRef:
-        """Its reference."""
-        ...
+    def ref(self) -> MessageRef: ...
 
     @property
     def flags(self) -> frozenset[str]:
-        """The server's flags, in lower case."""
+        """Return the server's flags in lower case."""
         ...
 
     @property
     def evidence(self) -> MessageTag | None:
-        """The evidence in its X-LoadSim header; None if it has none. A header can be copied."""
+        """Return the content of its X-LoadSim header, which may be a copy; None if it has none."""
         ...
 
     @property
     def sender(self) -> str:
-        """The address in From."""
+        """Return the address in From."""
         ...
 
     @property
     def message_id(self) -> str:
-        """The Message-ID, with its angle brackets."""
+        """Return the Message-ID with its angle brackets."""
         ...
 
 
 class FolderCounts(Protocol):
-    """What a server says of a folder without opening it."""
+    """The status of a folder that is not open."""
 
     @property
     def messages(self) -> int:
-        """How many messages lie in it."""
+        """Return the number of messages."""
         ...
 
 
 class Provisioning(Mailbox, Protocol):
-    """A mailbox that can also be brought to a wanted state, many messages at a time.
+    """A mailbox with operations on many messages and on folders, for `init` and `clean`.
 
-    None of this changes anything that it is not told to change: listing a folder marks nothing as seen.
+    Reading has no side effects: listing a folder marks no message as seen.
     """
 
     async def create(self, folder: str) -> None:
@@ -376,26 +372,26 @@ class Provisioning(Mailbox, Protocol):
         ...
 
     async def delete(self, folder: str) -> None:
-        """Delete a folder, and what is in it."""
+        """Delete a folder with its messages."""
         ...
 
     async def status(self, folder: str) -> FolderCounts:
-        """Ask for the number of messages in a folder, which is left first: a session's view of it may be stale.
+        """Return the status of a folder. It is closed before, because the view of an open folder may be stale.
 
         Raises `ServerRefused` if the answer lacks the number.
         """
         ...
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
-        """All messages of these folders, each folder's in the order in which they came into it."""
+        """Return all messages of these folders, each folder's in the order of their arrival."""
         ...
 
     async def append_many(
         self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]
     ) -> Sequence[MessageRef | None]:
-        """Put messages (RFC 5322, CRLF) into a folder, in this order and without waiting for each; as `append`."""
+        """Store messages (RFC 5322, CRLF) in a folder in this order, without waiting for each; as `append`."""
         ...
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:
-        """Give messages of one folder exactly these flags."""
+        """Replace the flags of messages of one folder."""
         ...

@@ -1,12 +1,12 @@
-"""What a run is: which server, which users, how long a day is, what counts as passed; read from `scenarios/`.
+"""Scenarios: which server and users, the length of a day, the seeds, and what counts as passed; read from `scenarios/`.
 
-A scenario is first a document, on which `--set` works, and then one resolved value that has every default in it.
+A scenario file is read as a document, to which `--set` applies. The document is resolved to a `Scenario`, which holds
+every default and refers to nothing.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -16,55 +16,47 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
-from loadsim.model.abort import AbortOn as AbortOn
-from loadsim.model.accounts import AccountPattern, AccountTable, Domain, read_table
-from loadsim.model.client import Client as Client
-from loadsim.model.criteria import Criteria as Criteria
-from loadsim.model.criteria import documents, planned_tasks, read_criteria, unfolded
-from loadsim.model.distribution import Distribution, SpreadOfCounts
-from loadsim.model.losses import Losses
+from loadsim.model.accounts import (
+    MASK,
+    AccountPattern,
+    AccountsSection,
+    AccountTable,
+    Domain,
+    exposed_passwords,
+    prefer_set_password,
+    resolve_accounts,
+)
+from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
+from loadsim.model.distribution import Distribution
 from loadsim.model.ports import Account
-from loadsim.model.profile import (
-    Profile,
-    expected_profile,
-    load_profile,
-    load_weights,
-    read_weights,
+from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
+from loadsim.model.scenario_sections import (
+    AbortOn,
+    Client,
+    GroupSection,
+    Limits,
+    ListsSection,
+    Losses,
+    RunSection,
+    is_loopback,
 )
-from loadsim.model.scenario_sections import GeneratorLimits as GeneratorLimits
-from loadsim.model.scenario_sections import Limits as Limits
-from loadsim.model.schema import (
-    LONGEST_S,
-    Count,
-    Duration,
-    OrWord,
-    Positive,
-    Share,
-    SomeDuration,
-    Text,
-    strict,
-    word,
-)
-from loadsim.model.server import Server as Server
-from loadsim.model.server import is_loopback
+from loadsim.model.scenario_sections import Server as Server
+from loadsim.model.schema import LONGEST_S, KeywordOr, Text, strict, word
 from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
     Origin,
-    beside,
     known,
     locate,
+    mismatch,
     override,
     parse,
     read_file,
-    refused,
+    resolve_path,
     show,
     write_yaml,
 )
-from loadsim.passwords import from_command, from_environment, from_file, open_to_others
 
 EMBEDDED: Literal["embedded"] = "embedded"
-MASK = "***"
-"""What stands for a password in a scenario that is written down."""
 
 
 # --- users, lists, time -----------------------------------------------------------------------------------------
@@ -72,7 +64,7 @@ MASK = "***"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Users of one profile through one client module; `reference` is what names the profile in a file."""
+    """Users of one profile with one driver; `reference` names the profile in a file."""
 
     profile: Profile
     profile_name: str
@@ -83,9 +75,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """Distribution lists: `count` of them, or to `cover` a share of the population (None: the users).
+    """Distribution lists: `count` of them, or as many as `cover` a share of the population (None: the users).
 
-    The seed is their own: they stay the same when a run's seed or its number of users changes.
+    Their own seed keeps them the same if the seed of the run or the number of users changes.
     """
 
     count: int | None
@@ -97,11 +89,11 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How long: `duration_s` of days of `day_length_s`; log-ons spread over `ramp_up_s` before the common start.
+    """The times of a run: `duration_s`, in days of `day_length_s`; log-ons take `ramp_up_s` before the common start.
 
-    After each day comes a night of `night_length_s`; a day and its night are a cycle. What is due from `warm_up_s` on,
-    for `window_s`, both from the common start, is scored. In `mode` stress every user does his plan's activities one
-    after the other, without a pause, and without nights.
+    A night of `night_length_s` follows each day; a day and its night are a cycle. The window begins `warm_up_s` after
+    the common start and lasts `window_s`; tasks that are due in it are scored. In `mode` stress, users do the
+    activities of their plans one after the other, without pauses and nights.
     """
 
     day_length_s: float
@@ -115,12 +107,12 @@ class Run:
 
     @property
     def cycles(self) -> float:
-        """Return how many days with their nights the run lasts."""
+        """Return the length of the run in cycles."""
         return self.duration_s / (self.day_length_s + self.night_length_s)
 
     @property
     def active_s(self) -> float:
-        """Return how much of the run is day."""
+        """Return the time of the run without nights."""
         if not self.night_length_s:
             return self.duration_s
         cycles, rest_s = divmod(self.duration_s, self.day_length_s + self.night_length_s)
@@ -128,81 +120,8 @@ class Run:
 
     @property
     def days(self) -> float:
-        """Return how many days the run has, nights left out."""
+        """Return the time of the run without nights, in days."""
         return self.active_s / self.day_length_s
-
-
-PASSWORDS = ("password", "password_file", "password_env", "password_command")
-"""The sources of the pattern of the passwords."""
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Accounts:
-    user: Text | None = None
-    password: Text | None = None
-    password_file: Text | None = None
-    password_env: Text | None = None
-    password_command: Text | None = None
-    csv: Text | None = None
-    manifest_key: Text | None = None
-
-    def __post_init__(self) -> None:
-        sources = [source for source in PASSWORDS if getattr(self, source) is not None]
-        if self.csv is not None and (self.user is not None or sources):
-            raise refused("either csv, or user and password", "both")
-        if len(sources) > 1:
-            raise refused(f"one of {', '.join(PASSWORDS)}", f"{' and '.join(sources)}")
-        if self.csv is None and (self.user is None or not sources):
-            found = "only a password" if sources else "only a user" if self.user else "neither"
-            raise refused("either csv, or user and password", found)
-
-
-def _protocol(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", value):
-        raise refused("the name of a client module such as imap")
-    return value
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Group:
-    profile: Text
-    users: Positive
-    protocol: Annotated[str, PlainValidator(_protocol)] = "imap"
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Lists:
-    count: Count | None = None
-    cover: Share | None = None
-    size: SpreadOfCounts | None = None
-    population: Positive | None = None
-    seed: Count = 1
-
-    def __post_init__(self) -> None:
-        if self.count is not None and self.cover is not None:
-            raise refused("either count or cover", "both")
-        if self.size is not None and self.size.min < 1:
-            raise refused("lists of at least 1 member", show(self.size.min), at=("size", "min"))
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Run:
-    day_length_s: SomeDuration | None = None
-    days: Positive | None = None
-    duration_s: SomeDuration | None = None
-    ramp_up_s: Duration | None = None
-    warm_up_s: Duration | None = None
-    window_s: SomeDuration | None = None
-    seed: Count = 1
-    mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
-
-    def __post_init__(self) -> None:
-        if self.days is not None and self.duration_s is not None:
-            raise refused("either days or duration", "both")
 
 
 # --- the scenario -----------------------------------------------------------------------------------------------
@@ -212,10 +131,10 @@ def _weights(value: object) -> dict[str, float]:
     given, own = read_weights(value), load_weights()
     for task in given:
         if task not in own and task not in UNSCORED:
-            raise refused(f"one of the tasks {', '.join((*own, *UNSCORED))}", show(task), at=(task,))
+            raise mismatch(f"one of the tasks {', '.join((*own, *UNSCORED))}", show(task), at=(task,))
     weights = {**own, **given}
     if not any(weights.values()):
-        raise refused("a weight above 0", "none")
+        raise mismatch("a weight above 0", "none")
     return weights
 
 
@@ -223,12 +142,12 @@ def _weights(value: object) -> dict[str, float]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
     name: Text | None = None
-    server: Annotated[Server | Literal["embedded"], OrWord(EMBEDDED, Server)]
+    server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
     domain: Domain = "loadsim.test"
-    accounts: _Accounts | None = None
-    topology: tuple[_Group, ...]
-    lists: _Lists = field(default_factory=_Lists)
-    run: _Run = field(default_factory=_Run)
+    accounts: AccountsSection | None = None
+    topology: tuple[GroupSection, ...]
+    lists: ListsSection = field(default_factory=ListsSection)
+    run: RunSection = field(default_factory=RunSection)
     client: Client = field(default_factory=Client)
     initialise: Annotated[str, word("auto", "always", "never")] = "auto"
     weights: Annotated[dict[str, float], PlainValidator(_weights)] = field(default_factory=load_weights)
@@ -240,7 +159,7 @@ class _Document:
 
     def __post_init__(self) -> None:
         if not self.topology:
-            raise refused("a list of at least one group", "none", at=("topology",))
+            raise mismatch("a list of at least one group", "none", at=("topology",))
 
 
 _DOCUMENT = TypeAdapter(_Document)
@@ -248,7 +167,7 @@ _DOCUMENT = TypeAdapter(_Document)
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Everything that says what a run is, with nothing left to be looked up."""
+    """A resolved scenario: it holds every default, and refers to no file."""
 
     name: str
     server: Server | Literal["embedded"]
@@ -266,11 +185,11 @@ class Scenario:
     cluster: Losses
     allow_hosts: tuple[str, ...]
     exposed: tuple[str, ...] = field(default=(), compare=False)
-    """Warnings, one for each way in which others may read a password."""
+    """Warnings, one for each password that other users of this machine may read."""
 
     @property
     def in_the_clear(self) -> tuple[str, ...]:
-        """Return a warning for each endpoint off this machine that is sent passwords without TLS."""
+        """Return a warning for each endpoint on another machine that receives passwords without TLS."""
         if not isinstance(self.server, Server):
             return ()
         sent = {"IMAP": self.server.imap} | ({"SMTP": self.server.smtp} if self.server.smtp.auth else {})
@@ -282,25 +201,25 @@ class Scenario:
 
     @property
     def users(self) -> int:
-        """How many users the groups have together."""
+        """Return the users of all groups."""
         return sum(group.users for group in self.topology)
 
     @property
     def duration_s(self) -> float:
-        """From the common start to the end."""
+        """Return the time from the common start to the end."""
         return self.run.duration_s
 
     @property
     def compression(self) -> float:
-        """How many times faster than the profiles' day the simulated one goes by."""
+        """Return the length of the profiles' day divided by that of the simulated day."""
         return self.topology[0].profile.day_s / self.run.day_length_s
 
     def account(self, index: int) -> Account:
-        """The account of user `index`, from 1."""
+        """Return the account of user `index` (from 1)."""
         return self.accounts.account(index, self.domain)
 
     def digest(self) -> str:
-        """SHA-256 over what says what load is made: users, what they do and how, lists, length of the day, seeds.
+        """Return SHA-256 over all that determines the load: users, their profiles, lists, length of the day, seeds.
 
         Names, the server's address, accounts, the window, weights, criteria and limits do not change the load.
         """
@@ -317,11 +236,11 @@ class Scenario:
             for group in self.topology
         ]
         for group in groups:
-            if not group["profile"]["night_s"]:  # as it was before there were nights
+            if not group["profile"]["night_s"]:  # keeps the digests of versions without nights
                 del group["profile"]["night_s"]
         apart = ("warm_up_s", "window_s", "night_length_s")  # the night follows from the profiles
         run = {key: value for key, value in asdict(self.run).items() if key not in apart}
-        if run["mode"] == CANONICAL:  # as it was before there was another
+        if run["mode"] == CANONICAL:  # keeps the digests of versions without modes
             del run["mode"]
         load = {
             "groups": groups,
@@ -334,16 +253,16 @@ class Scenario:
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
     def criteria_document(self) -> dict[str, dict[str, float] | None]:
-        """The criteria as they stand in a file and in a log's header, those that are off with null."""
+        """Return the criteria as in a file and in a log's header; null is off."""
         return documents(self.criteria)
 
     def to_yaml(self) -> str:
-        """This scenario as a file that `load_scenario` reads; passwords are masked, paths absolute."""
+        """Return this scenario as a file that `load_scenario` reads, with passwords masked and absolute paths."""
         return write_yaml(_document(self))
 
 
 def _seconds(value: float) -> str:
-    """A duration as it is written in a file, exactly."""
+    """Return the exact notation of a duration in a file."""
     return f"{value:.0f}s" if value == int(value) else f"{value:.17f}".rstrip("0") + "s"
 
 
@@ -416,10 +335,10 @@ def _server_document(server: Server) -> dict[str, Any]:
 
 
 def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: bool = True) -> Scenario:
-    """Read the scenario that a bare name or a path means, with settings such as `topology.0.users=200`.
+    """Read a scenario by its name or path, with settings such as `topology.0.users=200`.
 
-    Without `passwords`, none is fetched: a scenario from others may name any command. Raises ConfigError, one line, for
-    an invalid scenario.
+    Without `passwords`, no password is fetched: a scenario of unknown origin may name any command. Raises `ConfigError`
+    with one line for an invalid scenario.
     """
     found = locate("scenarios", reference, None)
     if found is None:
@@ -427,35 +346,25 @@ def load_scenario(reference: str, overrides: Sequence[str] = (), *, passwords: b
         raise ConfigError(f"scenario: expected one of {names}, or the path of a .yaml file, found {show(reference)}")
     path, name = found
     document = read_file(path, name)
-    if "criteria" in document:  # a setting of one of them finds it, however it is written
+    if "criteria" in document:  # so that a setting matches both notations
         document["criteria"] = unfolded(document["criteria"], Origin(name))
     origin = Origin(name, override(document, overrides))
-    _prefer_set_password(document, origin)
+    prefer_set_password(document, origin)
     return _resolve(parse(_DOCUMENT, document, origin), origin, path, passwords)
 
 
-def _prefer_set_password(document: dict[str, Any], origin: Origin) -> None:
-    """Remove the file's source of the passwords if the command line names one."""
-    chosen = {source for source in PASSWORDS if ("accounts", source) in origin.overridden}
-    accounts = document.get("accounts")
-    if chosen and isinstance(accounts, dict):
-        for source in PASSWORDS:
-            if source not in chosen:
-                accounts.pop(source, None)
-
-
 def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -> Scenario:
-    """Look up what the document refers to, fill in what it leaves open, and check what must fit together."""
+    """Read the files that the document refers to, fill in defaults, and check that its parts fit together."""
     topology = tuple(_group(group, at, origin, path.parent) for at, group in enumerate(document.topology))
     _check_profiles(topology, origin)
     users = sum(group.users for group in topology)
     if users > MOST_USERS:
-        raise origin.refuse_showing(("topology",), f"at most {MOST_USERS} users", show(users))
+        raise origin.error_saying(("topology",), f"at most {MOST_USERS} users", show(users))
     return Scenario(
         name=document.name or path.stem,
         server=_server(document, origin, path.parent),
         domain=document.domain,
-        accounts=_resolve_accounts(document, users, origin, path.parent, passwords),
+        accounts=_accounts(document, users, origin, path.parent, passwords),
         topology=topology,
         lists=_resolve_lists(document.lists, topology, origin),
         run=_resolve_run(document.run, users, topology[0].profile, origin),
@@ -467,33 +376,33 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -
         abort_on=document.abort_on,
         cluster=document.cluster,
         allow_hosts=document.allow_hosts,
-        exposed=_exposed(document.accounts, origin, path.parent),
+        exposed=exposed_passwords(document.accounts, origin, path.parent),
     )
 
 
-def _group(shape: _Group, at: int, origin: Origin, directory: Path) -> Group:
+def _group(shape: GroupSection, at: int, origin: Origin, directory: Path) -> Group:
     found = locate("profiles", shape.profile, directory)
     if found is None:
-        raise origin.refuse(("topology", at, "profile"), expected_profile(), shape.profile)
+        raise origin.error(("topology", at, "profile"), expected_profile(), shape.profile)
     reference = shape.profile if shape.profile in known("profiles") else str(found[0].resolve())
     profile = load_profile(shape.profile, directory)
     return Group(profile, profile.name, shape.users, shape.protocol, reference)
 
 
 def _check_profiles(topology: Sequence[Group], origin: Origin) -> None:
-    """One name means one profile, and there is one length of a day, and of a night, to compress."""
+    """Check that each name has one profile, and that all profiles have the same length of day and of night."""
     first = topology[0].profile
     named: dict[str, Profile] = {}
     for at, group in enumerate(topology):
         key = ("topology", at, "profile")
         if named.setdefault(group.profile_name, group.profile) != group.profile:
-            raise origin.refuse(key, "a name for each profile", group.profile_name)
+            raise origin.error(key, "a name for each profile", group.profile_name)
         if group.profile.day_s != first.day_s:
             found = f"one of {_seconds(group.profile.day_s)}"
-            raise origin.refuse_showing(key, f"profiles with a day of {_seconds(first.day_s)}", found)
+            raise origin.error_saying(key, f"profiles with a day of {_seconds(first.day_s)}", found)
         if group.profile.night_s != first.night_s:
             found = f"one of {_seconds(group.profile.night_s)}"
-            raise origin.refuse_showing(key, f"profiles with a night of {_seconds(first.night_s)}", found)
+            raise origin.error_saying(key, f"profiles with a night of {_seconds(first.night_s)}", found)
 
 
 def _server(document: _Document, origin: Origin, directory: Path) -> Server | Literal["embedded"]:
@@ -504,63 +413,27 @@ def _server(document: _Document, origin: Origin, directory: Path) -> Server | Li
     found = {"imap": server.imap, "smtp": server.smtp}
     for service, endpoint in found.items():
         if not is_loopback(endpoint.host) and endpoint.host.lower() not in allowed:
-            expected = "a loopback address, or a host that stands in allow_hosts"
-            raise origin.refuse(("server", service, "host"), expected, endpoint.host)
+            expected = "a loopback address, or a host in allow_hosts"
+            raise origin.error(("server", service, "host"), expected, endpoint.host)
         if endpoint.ca_file is not None:
-            ca_file = beside(endpoint.ca_file, directory)
+            ca_file = resolve_path(endpoint.ca_file, directory)
             if not ca_file.is_file():
-                raise origin.refuse(("server", service, "ca_file"), "a file", endpoint.ca_file)
-            if endpoint.tls == "none":  # whoever names an authority does not want passwords to go in the clear
+                raise origin.error(("server", service, "ca_file"), "a file", endpoint.ca_file)
+            if endpoint.tls == "none":  # with a ca_file, passwords are meant to be encrypted
                 key = ("server", service, "tls")
-                raise origin.refuse(key, "starttls or implicit where there is a ca_file", endpoint.tls)
+                raise origin.error(key, "starttls or implicit where there is a ca_file", endpoint.tls)
             found[service] = replace(endpoint, ca_file=str(ca_file.resolve()))
     return Server(**found)
 
 
-def _exposed(shape: _Accounts | None, origin: Origin, directory: Path) -> tuple[str, ...]:
-    """Return warnings, one for each way in which others may read a password."""
-    found = []
-    if ("accounts", "password") in origin.overridden or ("accounts",) in origin.overridden:
-        others = ", ".join(PASSWORDS[1:])
-        found.append(f"--set accounts.password: other users can see it (ps), and shells keep it: use one of {others}")
-    for key in ("password_file", "csv"):
-        named = shape and getattr(shape, key)
-        if named and open_to_others(path := beside(named, directory)):
-            found.append(f"accounts.{key}: {path}: others can read it; chmod 600 ends that")
-    return tuple(found)
-
-
-def _password(shape: _Accounts, origin: Origin, directory: Path, fetched: bool) -> str:
-    """Return the pattern of the passwords from the source that the scenario names."""
-    if shape.password is not None or not fetched:
-        return shape.password or MASK
-    if shape.password_file is not None:
-        return from_file(beside(shape.password_file, directory), origin.where(("accounts", "password_file")))
-    if shape.password_env is not None:
-        return from_environment(shape.password_env, origin.where(("accounts", "password_env")))
-    return from_command(shape.password_command or "", origin.where(("accounts", "password_command")))
-
-
-def _resolve_accounts(
+def _accounts(
     document: _Document, users: int, origin: Origin, directory: Path, passwords: bool
 ) -> AccountPattern | AccountTable:
-    shape = document.accounts
-    if shape is None:
+    if document.accounts is None:
         if document.server != EMBEDDED:
-            raise origin.refuse(("accounts",), "the accounts of a server that is not embedded", None)
+            raise origin.error(("accounts",), "the accounts of a server that is not embedded", None)
         return AccountPattern()
-    if shape.csv is not None:
-        table = read_table(beside(shape.csv, directory), document.domain, shape.manifest_key)
-        if len(table.rows) < users:
-            found = f"{len(table.rows)} rows"
-            raise origin.refuse_showing(("accounts", "csv"), f"a row for each of {users} users", found)
-        return table
-    password = _password(shape, origin, directory, passwords)
-    pattern = AccountPattern(shape.user or "", password, shape.manifest_key)
-    problem = pattern.problem(document.domain, users)
-    if problem:
-        raise origin.refuse(("accounts", "user"), problem, pattern.user)
-    return pattern
+    return resolve_accounts(document.accounts, document.domain, users, origin, directory, passwords)
 
 
 def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) -> Criteria:
@@ -570,14 +443,14 @@ def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) ->
     return read_criteria(document.criteria, planned, document.run.mode == STRESS, origin)
 
 
-def _resolve_lists(shape: _Lists, topology: Sequence[Group], origin: Origin) -> Lists:
-    """What the scenario does not say of the lists, its profiles say; if they agree."""
+def _resolve_lists(shape: ListsSection, topology: Sequence[Group], origin: Origin) -> Lists:
+    """Take from the profiles what the scenario leaves open. Raises `ConfigError` if the profiles differ in it."""
     rules = {group.profile.lists: group.profile_name for group in topology}
     counted = shape.count is not None or shape.cover is not None
     unlike = {(None if counted else (rule.count, rule.cover), None if shape.size else rule.size) for rule in rules}
     if len(unlike) > 1:
         expected = "what the profiles do not agree on, such as {count: 30, size: {min: 2, average: 10, max: 20}}"
-        raise origin.refuse_showing(("lists",), expected, f"other lists in {' than in '.join(rules.values())}")
+        raise origin.error_saying(("lists",), expected, f"other lists in {' than in '.join(rules.values())}")
     rule = topology[0].profile.lists
     return Lists(
         count=shape.count if counted else rule.count,
@@ -588,21 +461,22 @@ def _resolve_lists(shape: _Lists, topology: Sequence[Group], origin: Origin) -> 
     )
 
 
-def _resolve_run(shape: _Run, users: int, profile: Profile, origin: Origin) -> Run:
+def _resolve_run(shape: RunSection, users: int, profile: Profile, origin: Origin) -> Run:
     """Fill in the lengths that the scenario leaves open, and check that the window lies in a day.
 
-    The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter, and half. Where there
-    are nights, these are parts of one day instead: the window lies in one, or tasks per second would be of both.
+    The published procedure for an 8-hour run discards the first 2 hours and scores 4: a quarter and a half. With
+    nights, they are a quarter and a half of one day: a rate over days and nights would describe neither.
     """
+    # Compute the lengths of day, night and run.
     day_length_s = profile.day_s if shape.day_length_s is None else shape.day_length_s
     night_length_s = 0.0 if shape.mode == STRESS else profile.night_s * day_length_s / profile.day_s
     cycle_s, days = day_length_s + night_length_s, shape.days or 1
     duration_s = days * cycle_s if shape.duration_s is None else shape.duration_s
     if duration_s > LONGEST_S:
         expected = f"a run of at most {_seconds(LONGEST_S)}"
-        raise origin.refuse_showing(("run", "days"), expected, f"{days} days of {_seconds(cycle_s)}")
+        raise origin.error_saying(("run", "days"), expected, f"{days} days of {_seconds(cycle_s)}")
 
-    # The time that the window may lie in: the run, or one of its days.
+    # Find the time that the window may lie in: the run, or one of its days.
     begin_s, end_s, within = 0.0, duration_s, f"the run of {_seconds(duration_s)}"
     if night_length_s:
         last_whole = (duration_s + night_length_s) // cycle_s - 1
@@ -611,13 +485,14 @@ def _resolve_run(shape: _Run, users: int, profile: Profile, origin: Origin) -> R
         end_s = min(begin_s + day_length_s, duration_s)
         within = f"a day of {_seconds(day_length_s)}, before its night"
 
+    # Place the window in it.
     length_s = end_s - begin_s
     warm_up_s = begin_s + length_s / 4 if shape.warm_up_s is None else shape.warm_up_s
     window_s = min(length_s / 2, end_s - warm_up_s) if shape.window_s is None else shape.window_s
     if window_s <= 0 or warm_up_s + window_s > end_s + 1e-9:
         expected = f"warm_up and window to end within {within}"
         found = f"{_seconds(warm_up_s)} and {_seconds(max(window_s, 0))}"
-        raise origin.refuse_showing(("run", "window" if shape.window_s else "warm_up"), expected, found)
+        raise origin.error_saying(("run", "window" if shape.window_s else "warm_up"), expected, found)
     return Run(
         day_length_s=day_length_s,
         duration_s=duration_s,

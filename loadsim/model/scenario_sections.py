@@ -1,20 +1,193 @@
-"""What a run must keep to be valid."""
+"""The sections of a scenario file: one strict dataclass for each, with its defaults."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, replace
+from ipaddress import ip_address
+from typing import Annotated, Literal
 
-from loadsim.model.schema import Amount, Count, Duration, Share, SomeDuration, strict
+from pydantic import PlainValidator
+
+from loadsim.model.distribution import CountDistribution
+from loadsim.model.ports import SUBMISSIONS, Endpoint, Services
+from loadsim.model.schema import (
+    Amount,
+    Count,
+    Duration,
+    Positive,
+    PositiveDuration,
+    ReadAs,
+    Share,
+    Switch,
+    Text,
+    strict,
+    whole,
+    word,
+)
+from loadsim.model.terms import CANONICAL, STRESS
+from loadsim.model.yaml_reader import mismatch, show
+
+# --- server -----------------------------------------------------------------------------------------------------------
+
+Port = Annotated[int, whole(1, 65535)]
+Tls = Annotated[str, word("none", "starttls", "implicit")]
+
+_IMAP_PORTS = {"none": 143, "starttls": 143, "implicit": 993}
+"""RFC 9051 section 2.1 and RFC 8314 section 3.2."""
+
+_SMTP_PORTS = {"none": 25, "starttls": 587, "implicit": 465}
+"""RFC 5321, RFC 6409 section 3.1 and RFC 8314 section 3.3."""
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Imap:
+    host: Text
+    port: Port | None = None
+    tls: Tls = "none"
+    ca_file: Text | None = None
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Smtp:
+    host: Text
+    port: Port | None = None
+    tls: Tls = "none"
+    ca_file: Text | None = None
+    connection: Annotated[str, word("per-message", "kept")] = "per-message"
+    auth: Switch = True
+
+
+def _imap(section: _Imap) -> Endpoint:
+    return Endpoint(section.host, section.port or _IMAP_PORTS[section.tls], section.tls, section.ca_file)
+
+
+def _smtp(section: _Smtp) -> Endpoint:
+    port = section.port or _SMTP_PORTS[section.tls]
+    return Endpoint(section.host, port, section.tls, section.ca_file, section.connection, section.auth)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The endpoints of the mail server under test."""
+
+    imap: Annotated[Endpoint, ReadAs(_Imap, _imap)]
+    smtp: Annotated[Endpoint, ReadAs(_Smtp, _smtp)]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether this is `localhost` or a loopback address (127.0.0.0/8, ::1)."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+# --- client -----------------------------------------------------------------------------------------------------------
+
+
+def _source(value: object) -> str:
+    try:
+        address = ip_address(value if isinstance(value, str) else "")
+    except ValueError:
+        address = None
+    if address is None or address.is_unspecified or address.is_multicast:
+        raise mismatch("an IP address of this machine such as 127.0.0.2")
+    return str(address)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The behaviour of the users' mail programs, with any driver.
+
+    `submission` names the SMTP driver. `tls_resumption`: clients resume TLS sessions. Both change the work of the
+    server, and so are part of the result. The users' connections start from the `source_addresses` in turn; without
+    any, the system chooses.
+    """
+
+    submission: Annotated[str, word(*SUBMISSIONS)] = SUBMISSIONS[0]
+    tls_resumption: Switch = True
+    source_addresses: tuple[Annotated[str, PlainValidator(_source)], ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.source_addresses)) < len(self.source_addresses):
+            raise mismatch("each address once", "one twice", at=("source_addresses",))
+
+    def using(self, services: Services) -> Services:
+        """Return services with these settings."""
+        return replace(
+            services,
+            imap=replace(services.imap, sources=self.source_addresses, resumes=self.tls_resumption),
+            smtp=replace(services.smtp, sources=self.source_addresses, resumes=self.tls_resumption),
+            submission=self.submission,
+        )
+
+
+# --- topology, lists and run ------------------------------------------------------------------------------------------
+
+
+def _protocol(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", value):
+        raise mismatch("the name of a driver such as imap")
+    return value
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class GroupSection:
+    profile: Text
+    users: Positive
+    protocol: Annotated[str, PlainValidator(_protocol)] = "imap"
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class ListsSection:
+    count: Count | None = None
+    cover: Share | None = None
+    size: CountDistribution | None = None
+    population: Positive | None = None
+    seed: Count = 1
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.cover is not None:
+            raise mismatch("either count or cover", "both")
+        if self.size is not None and self.size.min < 1:
+            raise mismatch("lists of at least 1 member", show(self.size.min), at=("size", "min"))
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class RunSection:
+    day_length_s: PositiveDuration | None = None
+    days: Positive | None = None
+    duration_s: PositiveDuration | None = None
+    ramp_up_s: Duration | None = None
+    warm_up_s: Duration | None = None
+    window_s: PositiveDuration | None = None
+    seed: Count = 1
+    mode: Annotated[str, word(CANONICAL, STRESS)] = CANONICAL
+
+    def __post_init__(self) -> None:
+        if self.days is not None and self.duration_s is not None:
+            raise mismatch("either days or duration", "both")
+
+
+# --- limits, and the loss of machines ---------------------------------------------------------------------------------
 
 
 @strict
 @dataclass(frozen=True, slots=True)
 class GeneratorLimits:
-    """How the generator itself may be before the run is invalid; None switches a limit off.
+    """Limits of the generator, beyond which a run is invalid; None switches a limit off.
 
-    The 99th percentile of an event loop's lag: at most `lag_p99_ms`, and at most the share `lag_share` of the 95th
-    percentile of the fastest scored task. `cpu` is a share of one core, for each engine; `lateness_p95_ms` is how late
-    tasks may begin.
+    `lag_p99_ms` limits the 99th percentile of an event loop's lag. `lag_share` limits it to a share of the 95th
+    percentile of the fastest scored task. `cpu` is a share of one core, for each engine. `lateness_p95_ms` limits the
+    95th percentile of the tasks' lateness.
     """
 
     lag_p99_ms: Amount | None = 5.0
@@ -39,7 +212,7 @@ class Limits:
     load: Share = 0.95
     hits: Count = 20
     window_s: Duration = 30.0
-    command_s: SomeDuration = 60.0
+    command_s: PositiveDuration = 60.0
     grace_s: Duration = 10.0
     drain_s: Duration = 30.0
     generator: GeneratorLimits = field(default_factory=GeneratorLimits)
@@ -54,3 +227,36 @@ class Limits:
             "window_s": self.window_s,
             **{f"generator_{name}": limit for name, limit in asdict(self.generator).items()},
         }
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class AbortOn:
+    """Conditions that end a run early, like Ctrl-C; None switches one off. Each covers the last `period_s` of the run.
+
+    `failed_share`: a larger share of the tasks that ended has failed; `lost_users`: a larger share of the users has had
+    no session for all that time; `sessions_lost`: more sessions broke.
+    """
+
+    failed_share: Share | None = None
+    lost_users: Share | None = None
+    sessions_lost: Count | None = None
+    period_s: PositiveDuration = 30.0
+
+
+OnLoss = Literal["continue", "stop"]
+"""The remaining machines continue, or all end the run early."""
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Reactions to a lost machine, in a run of several machines.
+
+    The controller follows `on_client_loss` if it loses a client. A client follows `on_control_loss` if it receives
+    nothing from the controller for `control_limit_s`.
+    """
+
+    on_client_loss: Annotated[OnLoss, word("continue", "stop")] = "continue"
+    on_control_loss: Annotated[OnLoss, word("continue", "stop")] = "continue"
+    control_limit_s: PositiveDuration = 60.0

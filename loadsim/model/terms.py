@@ -1,4 +1,4 @@
-"""Names and bounds that scenarios, timing logs and `score.json` share: run modes, tasks, the number of users."""
+"""Terms that scenarios, timing logs and `score.json` share: run modes, tasks, the most users."""
 
 from __future__ import annotations
 

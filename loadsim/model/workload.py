@@ -1,7 +1,7 @@
-"""The plan of one user: when each activity is due, and every choice that does not depend on the server.
+"""The plan of one user: the due time of each activity, and every choice that does not depend on the server.
 
-Activities are Poisson processes at the profile's daily rates. What a user does with a message that arrives is
-drawn from the message's id, so it is as fixed as the plan, although nobody knows beforehand when it arrives.
+Activities are Poisson processes at the profile's daily rates. The outcome of reading a message is drawn from the
+message's id. It is as fixed as the plan; only its time depends on the server.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ BROWSE = "browse"
 SCHEDULE = "schedule"
 
 _OWN_FOLDER = re.compile(r"Folder (?:0[1-9]|[1-9][0-9]{1,8})")
-"""The names that `_numbered` makes."""
+"""Matches the names of `_numbered`."""
 
 
 class Activity(NamedTuple):
-    """The `number`th (from 0) of a kind that a user sets out to do; `due_us` microseconds after the common start."""
+    """The `number`th activity (from 0) of a kind; `due_us` counts microseconds from the common start."""
 
     due_us: int
     kind: str
@@ -41,9 +41,9 @@ class Activity(NamedTuple):
 
 
 class Plan:
-    """Everything that a user sets out to do, in order of its due time: an iterator.
+    """An iterator over the activities of a user in order of due time.
 
-    Each engine holds one for every user all day long, so it is no more than the next activity of each kind.
+    Engines hold one for each user, so it stores only the next activity of each kind.
     """
 
     __slots__ = ("_cycle_us", "_end_us", "_next", "_rates_per_s", "_seed", "_user")
@@ -58,7 +58,7 @@ class Plan:
     ) -> None:
         """Plan each kind at its mean rate, until `end_us` after the common start, which may be infinite.
 
-        With a night above 0, each day is followed by it: the processes stand still in it.
+        A night above 0 follows each day, and has no activities.
         """
         self._seed = seed
         self._user = user
@@ -84,24 +84,24 @@ class Plan:
         return Activity(due_us, kind, number)
 
     def _following(self, kind: str, number: int, at_s: float) -> tuple[int, str, int, float]:
-        """The `number`th of a kind, after one at `at_s`: the values of the activity, and its own time unrounded."""
+        """Return the `number`th of a kind, after one at `at_s`: the values of the activity, and its exact time."""
         at_s += gap_s(self._rates_per_s[kind], self._seed, self._user, kind, number)
         due_us = round(at_s * 1e6)
         day_us, night_us = self._cycle_us
-        if night_us:  # `at_s` counts days only
+        if night_us:  # `at_s` counts the time of days only
             due_us += due_us // day_us * night_us
         return due_us, kind, number, at_s
 
 
 class Addressing(NamedTuple):
-    """Who a message goes to: individual users (never the sender), and a distribution list or None."""
+    """The recipients of a message: individual users (never the sender), and a distribution list or None."""
 
     users: tuple[int, ...]
     list_index: int | None
 
 
 class Initial(NamedTuple):
-    """A message of the start state: its id, who seems to have sent it, what it is, and whether it was read."""
+    """A message of the start state; `sender` is the user in its From, `kind` the kind of message."""
 
     id: str
     sender: int
@@ -110,7 +110,7 @@ class Initial(NamedTuple):
 
 
 class Workload:
-    """The plans of all users of a scenario. Pure: the same scenario gives the same plans, anywhere."""
+    """The plans of all users of a scenario. The same scenario gives the same plans everywhere."""
 
     def __init__(self, scenario: Scenario) -> None:
         if scenario.users < 2:
@@ -132,12 +132,12 @@ class Workload:
         }
 
     def profile(self, user: int) -> Profile:
-        """The profile that a user follows."""
+        """Return the profile of a user."""
         return self.population.group(user).profile
 
     @cached_property
     def _rates_per_s(self) -> dict[int, dict[str, float]]:
-        """How often users of a profile set out to do what, by the profile's identity and by kind; never is left out."""
+        """Return the rates of activities above 0, by the profile's identity and by kind."""
         rates = {}
         for group in self.scenario.topology:
             profile = group.profile
@@ -152,17 +152,17 @@ class Workload:
         return rates
 
     def activities(self, user: int, *, endless: bool = False) -> Plan:
-        """Everything a user sets out to do until the end of the run (or beyond, for ever), in order of its due time."""
+        """Return the activities of a user, until the end of the run or without end, in order of due time."""
         end_us = math.inf if endless else self.duration_us
         return Plan(self.seed, user, self._rates_per_s[id(self.profile(user))], end_us, self._day_and_night_us)
 
     def message_kind(self, user: int, profile: Profile, stream: str, index: int | str) -> str:
-        """Which of the profile's messages is sent."""
+        """Draw the kind of a message of this profile."""
         kinds, cumulative = self._kinds[id(profile)]
         return kinds[weighted(draw(self.seed, user, stream, index), cumulative)]
 
     def addressing(self, user: int, profile: Profile, stream: str, index: int | str) -> Addressing:
-        """The recipients of a new message (or of a forward, which is addressed like one).
+        """Draw the recipients of a new message, or of a forward, which is addressed like one.
 
         Source: Compaq 1997, Table 1: random recipients per new message; add one distribution list.
         """
@@ -172,7 +172,7 @@ class Workload:
         attempt = 0
         while len(chosen) < wanted:
             other = 1 + pick(draw(self.seed, user, stream + ".recipient", f"{index}/{attempt}"), count - 1)
-            other += other >= user  # over all users but oneself
+            other += other >= user  # skips the sender
             attempt += 1
             if other not in chosen:
                 chosen.append(other)
@@ -182,21 +182,21 @@ class Workload:
         return Addressing(tuple(chosen), which)
 
     def recipients(self, addressing: Addressing) -> set[int]:
-        """Every user whom such a message reaches, once each; the sender too, when on the list."""
+        """Return all users who receive such a message, including the sender if they are on the list."""
         reached = set(addressing.users)
         if addressing.list_index is not None:
             reached.update(self.population.lists.members(addressing.list_index))
         return reached
 
     def addresses(self, addressing: Addressing) -> list[str]:
-        """The addresses to give to the server: individuals, then the list."""
+        """Return the addresses for the server: individuals, then the list."""
         named = [self.population.address(user) for user in addressing.users]
         if addressing.list_index is not None:
             named.append(self.population.lists.address(addressing.list_index))
         return named
 
     def outcome(self, user: int, stream: str, outcomes: Outcomes, message: str) -> str:
-        """What the user does with a message that he has read: the name of one row of `Outcomes`."""
+        """Draw the outcome of reading a message, one of the fields of `Outcomes`."""
         u = draw(self.seed, user, stream, message)
         edges = self._edges.get(id(outcomes))
         if edges is None:
@@ -207,21 +207,21 @@ class Workload:
         return "nothing"
 
     def chance(self, user: int, stream: str, index: int | str, probability: float) -> bool:
-        """Whether something of this probability happens at this address."""
+        """Draw an event of this probability."""
         return draw(self.seed, user, stream, index) < probability
 
     def choose(self, user: int, stream: str, index: int | str, count: int) -> int:
-        """One of `count` things, each equally likely."""
+        """Draw an index below `count`, each equally likely."""
         return pick(draw(self.seed, user, stream, index), count)
 
     def schedule_bytes(self, user: int, profile: Profile, index: int) -> int:
-        """The size of the schedule file that the `index`th schedule change leaves behind."""
+        """Draw the size of the schedule file after the `index`th schedule change."""
         return profile.schedule.file_bytes.at(draw(self.seed, user, "schedule.size", index))
 
     def start_state(self, user: int) -> dict[str, int]:
-        """How many messages lie in each folder at the start (IBM 1998, Appendix B: initial mailbox).
+        """Return the number of messages in each folder at the start (IBM 1998, Appendix B: initial mailbox).
 
-        Only the numbered folders of the profile and the two that hold initial messages are named.
+        It has the numbered folders of the profile, the Inbox and Deleted Items.
         """
         start = self.profile(user).start_state
         return {INBOX: start.inbox, DELETED_ITEMS: start.deleted_items} | dict.fromkeys(
@@ -229,15 +229,14 @@ class Workload:
         )
 
     def initial(self, user: int, folder: str, index: int) -> Initial:
-        """The `index`th message (from 0) of a folder at the start. Those in the Inbox are unread."""
+        """Draw the `index`th message (from 0) of a folder at the start. Those in the Inbox are unread."""
         address = f"{folder}/{index}"
         other = 1 + pick(draw(self.seed, user, "initial.sender", address), len(self.population) - 1)
         kind = self.message_kind(user, self.profile(user), "initial.kind", address)
         return Initial(initial_id(user, folder, index), other + (other >= user), kind, folder != INBOX)
 
     def planned(self, user: int) -> Iterator[tuple[Activity, Addressing | None, str]]:
-        """Everything a user sets out to do until the end of the run: each with who a new message goes to, and
-        with the line that stands for it in the digest."""
+        """Yield the activities of a user, each with the recipients of a new message, and its line in the digest."""
         profile = self.profile(user)
         for activity in self.activities(user):
             line, to = f"{activity.due_us} {activity.kind} {activity.number}", None
@@ -248,14 +247,14 @@ class Workload:
             yield activity, to, line
 
     def user_digest(self, user: int) -> bytes:
-        """SHA-256 over the user's own plan: activities, due times in microseconds, recipients, kinds."""
+        """Return SHA-256 over the user's plan: activities, due times in microseconds, recipients, kinds."""
         return digest_of(line for _, _, line in self.planned(user))
 
     def start_state_digest(self) -> str:
-        """SHA-256 over what the start state of every mailbox follows from; in hexadecimal.
+        """Return SHA-256 over all that determines the start state of the mailboxes, in hexadecimal.
 
-        That is the seed, and for each user (senders are drawn among all of them) the number of messages by folder
-        and the weights of their kinds.
+        That is the seed, and for each user the number of messages by folder and the weights of their kinds. Senders are
+        drawn from all users.
         """
         digest = sha256(f"{self.seed}\n".encode())
         for user in range(1, len(self.population) + 1):
@@ -268,12 +267,12 @@ def _day_and_night_us(run: Run) -> tuple[int, int]:
 
 
 def own_folders(profile: Profile) -> tuple[str, ...]:
-    """The folders that a user of this profile made: where messages are moved, copied and browsed."""
+    """Return a user's own folders, to which messages are moved and copied, and which are browsed."""
     return _numbered(profile.start_state.folders)
 
 
 def may_be_made(folder: str) -> bool:
-    """Return whether some profile gives its users a folder of this name."""
+    """Return whether a profile can give its users a folder of this name."""
     return folder in (SENT_ITEMS, DELETED_ITEMS, CALENDAR) or _OWN_FOLDER.fullmatch(folder) is not None
 
 
@@ -283,7 +282,7 @@ def _numbered(folders: int) -> tuple[str, ...]:
 
 
 def digest_of(lines: Iterable[str]) -> bytes:
-    """The digest of a user's plan, from its lines."""
+    """Return the digest of a user's plan from its lines."""
     digest = sha256()
     for line in lines:
         digest.update(line.encode() + b"\n")
@@ -291,10 +290,10 @@ def digest_of(lines: Iterable[str]) -> bytes:
 
 
 def plan_digest(workload: Workload) -> str:
-    """SHA-256 over the users' own digests in user order, in hexadecimal."""
+    """Return SHA-256 over the users' digests in the order of users, in hexadecimal."""
     return combine_digests([workload.user_digest(user) for user in range(1, len(workload.population) + 1)])
 
 
 def combine_digests(in_user_order: Sequence[bytes]) -> str:
-    """The plan digest, from the users' digests in user order."""
+    """Return the plan digest from the users' digests in the order of users."""
     return sha256(b"".join(in_user_order)).hexdigest()

@@ -1,6 +1,6 @@
-"""Strict reading of YAML: what is not exactly as expected is refused in one line that names file, key and rule.
+"""Strict reading of YAML: anything unexpected is an error of one line that names file, key, expected and found.
 
-A file becomes a document of mappings, lists and scalars here, and a value of frozen dataclasses by `schema`.
+This module reads files into documents of mappings, lists and scalars; `schema` turns documents into dataclasses.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SECRET = ("password", "password_file", "password_env", "password_command", "man
 """Keys whose values are never shown. Some hold no password, but a user may put one there by mistake."""
 
 
-# --- one line for what is wrong ---------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------
 
 
 def show(value: object) -> str:
-    """What was found, in a few characters; of lists and mappings only that they are such."""
+    """Return a found value in a few characters; lists and mappings only by their type."""
     match value:
         case None:
             return "nothing"
@@ -49,7 +49,7 @@ def show(value: object) -> str:
 
 
 def path_text(key: Key) -> str:
-    """A key path as it is shown: topology[0].users."""
+    """Return the notation of a key path, such as topology[0].users."""
     text = ""
     for part in key:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -62,36 +62,39 @@ def _cut(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a document came from: its file, and the key paths that the command line has set."""
+    """The origin of a document: its file, and the key paths that the command line has set."""
 
     file: str
     overridden: tuple[Key, ...] = ()
 
-    def refuse(self, key: Key, expected: str, found: object) -> ConfigError:
-        """The error for the value at `key`; the value itself is shown, unless it may be a password."""
+    def error(self, key: Key, expected: str, found: object) -> ConfigError:
+        """Return the error for the value at `key`, which is shown unless it may be a password."""
         hidden = found is not None and bool(key) and key[-1] in _SECRET
-        return self.refuse_showing(key, expected, "a value that is not shown" if hidden else show(found))
+        return self.error_saying(key, expected, "a value that is not shown" if hidden else show(found))
 
-    def refuse_showing(self, key: Key, expected: str, found: str) -> ConfigError:
-        """The error for the value at `key`, with the words for what was found."""
+    def error_saying(self, key: Key, expected: str, found: str) -> ConfigError:
+        """Return the error for the value at `key`, with a text for the value."""
         return ConfigError(f"{self.where(key)}: expected {expected}, found {found}")
 
     def where(self, key: Key) -> str:
-        """Return the file or the setting that has a key, and the key."""
+        """Return the key with its file, or the setting that it comes from."""
         if any(key[: len(path)] == path for path in self.overridden):
             return f"--set {_cut(printable('.'.join(map(str, key))))}"
         return f"{self.file}: {path_text(key)}" if key else self.file
 
 
-def refused(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:
-    """What a reader raises: `at` is the rest of the value's path, `found` the words when `show` does not do."""
+def mismatch(expected: str, found: str | None = None, at: Key = ()) -> PydanticCustomError:
+    """Return the exception for a field that is not as expected.
+
+    `at` is the path below the field; `found` is a text in place of the value.
+    """
     return PydanticCustomError("refused", "expected {expected}", {"expected": expected, "found": found, "at": at})
 
 
 def parse(adapter: TypeAdapter[T], document: object, origin: Origin, at: Key = ()) -> T:
     """Turn a document, or the part of it at a key path, into its value.
 
-    Raises ConfigError: the first of what is wrong, and how much more there is.
+    Raises `ConfigError` with the first error and the number of others.
     """
     try:
         return adapter.validate_python(document)
@@ -101,37 +104,37 @@ def parse(adapter: TypeAdapter[T], document: object, origin: Origin, at: Key = (
         context = first.get("ctx", {})
         key: Key = (*at, *first["loc"], *context.get("at", ()))
         if first["type"] == "missing":
-            refused = origin.refuse_showing(key, "a value", "nothing")
+            problem = origin.error_saying(key, "a value", "nothing")
         elif context.get("found") is not None:
-            refused = origin.refuse_showing(key, context["expected"], context["found"])
+            problem = origin.error_saying(key, context["expected"], context["found"])
         else:
-            refused = origin.refuse(key, context.get("expected", _PYDANTIC.get(first["type"], "")), first["input"])
+            problem = origin.error(key, context.get("expected", _PYDANTIC.get(first["type"], "")), first["input"])
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise ConfigError(f"{refused}{more}") from None
+        raise ConfigError(f"{problem}{more}") from None
 
 
 _PYDANTIC = {"tuple_type": "a list", "list_type": "a list", "dict_type": "a mapping"}
-"""Words for the few checks that are pydantic's own."""
+"""Texts for the checks of pydantic itself."""
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------
 
 
 MOST_VALUES = 100_000
-"""The most values in a document. An alias counts as all that it repeats: a few lines can repeat billions."""
+"""The most values in a document. An alias counts as all values that it repeats: a few lines can repeat billions."""
 
 MOST_LEVELS = 40
-"""The most lists and mappings within each other."""
+"""The deepest nesting of lists and mappings."""
 
 MOST_NUMBER = 10**300
 """The largest whole number: a larger one may not convert to a float."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML, without silent surprises: a key stands once, 1:30 is no number, 010 is not eight."""
+    """Safe YAML with fewer surprises: keys are unique, 1:30 is no number, 010 is not eight."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Refuse a key that stands twice."""
+        """Reject a repeated key."""
         seen = set()
         for name, _ in node.value:
             if isinstance(name, yaml.ScalarNode):
@@ -142,7 +145,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Reject merge keys (<<) of merge keys that add up to more than `MOST_VALUES` values."""
+        """Reject nested merge keys (<<) with more than `MOST_VALUES` values."""
         super().flatten_mapping(node)
         if len(node.value) > MOST_VALUES:
             raise yaml.constructor.ConstructorError(None, None, "too many merged keys", node.start_mark)
@@ -162,11 +165,11 @@ _Loader.add_implicit_resolver(
 
 
 _QUOTED = re.compile(r" '(?!<|\\?.').*'")
-"""The user's own text in PyYAML's words (a tag, an alias): neither a kind of token (<block end>) nor a character."""
+"""Text of the user in errors of PyYAML (a tag, an alias), unlike kinds of tokens (<block end>) and characters."""
 
 
 def read_yaml(text: str, name: str) -> Any:
-    """Read YAML. Raises ConfigError with `name` and the line; it never quotes the text, which may hold a password."""
+    """Read YAML. Raises `ConfigError` with `name` and the line, but without the text, which may hold a password."""
     try:
         document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -186,7 +189,7 @@ def read_yaml(text: str, name: str) -> Any:
 
 
 def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
-    """Reject values that no key can hold (dates, bytes, sets), and documents above the limits. Raises ConfigError.
+    """Reject values that no key can have (dates, bytes, sets), and documents above the limits. Raises `ConfigError`.
 
     `left` counts down the values that are still allowed. A value that contains itself exceeds `levels`.
     """
@@ -215,7 +218,7 @@ def _check_values(value: Any, name: str, left: list[int], levels: int) -> None:
 
 
 def read_file(path: Path, name: str) -> dict[str, Any]:
-    """Read a YAML file that holds a mapping; `name` is what errors call it."""
+    """Read a YAML file with a mapping. Raises `ConfigError`, in which the file is called `name`."""
     document = read_yaml(read_text(path, name), name)
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping, found {show(document)}")
@@ -223,7 +226,7 @@ def read_file(path: Path, name: str) -> dict[str, Any]:
 
 
 def merge(base: Any, over: Any) -> Any:
-    """Mappings are merged key by key, anything else is replaced."""
+    """Merge mappings key by key; replace any other value."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
     return {**base, **{key: merge(base.get(key), value) for key, value in over.items()}}
@@ -235,7 +238,7 @@ def write_yaml(document: object) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what either YAML's or our own reader would take for a number."""
+    """Quotes text that the YAML standard or `_Loader` would read as a number."""
 
 
 for _first in set(yaml.SafeLoader.yaml_implicit_resolvers) | set(_Loader.yaml_implicit_resolvers):
@@ -252,9 +255,9 @@ for _first in set(yaml.SafeLoader.yaml_implicit_resolvers) | set(_Loader.yaml_im
 
 
 def override(document: dict[str, Any], settings: Sequence[str]) -> tuple[Key, ...]:
-    """Put settings such as `topology.0.users=200` into the document; their key paths.
+    """Apply settings such as `topology.0.users=200` to the document, and return their key paths.
 
-    Keys that are missing are made, list indices are not. Values are YAML. Raises ConfigError, one line.
+    Missing keys are created, missing list indices are not. Values are YAML. Raises `ConfigError` with one line.
     """
     return tuple(_set(document, setting) for setting in settings)
 
@@ -265,36 +268,36 @@ def _set(document: Any, setting: str) -> Key:
         raise ConfigError("--set: expected KEY.PATH=VALUE, found no =, or an empty key")
     name = f"--set {_cut(printable(dotted))}"
     value = read_yaml(text, name)
-    place: Any = document
+    container: Any = document
     key: Key = ()
     parts = dotted.split(".")
     for at, part in enumerate(parts):
         step: str | int = part
-        if isinstance(place, list):
-            if not part.isdecimal() or len(part) > _LONGEST_INDEX or int(part) >= len(place):
-                indices = f"an index from 0 to {len(place) - 1}" if place else "no index, for there is nothing"
+        if isinstance(container, list):
+            if not part.isdecimal() or len(part) > _LONGEST_INDEX or int(part) >= len(container):
+                indices = f"an index from 0 to {len(container) - 1}" if container else "no index into an empty list"
                 raise ConfigError(f"{name}: expected {indices} at {path_text(key)}, found {show(part)}")
             step = int(part)
-        elif not isinstance(place, dict):
+        elif not isinstance(container, dict):
             raise ConfigError(f"{name}: expected a mapping or a list at {path_text(key)}, found a single value")
         key = (*key, step)
         if at == len(parts) - 1:
-            place[step] = value
+            container[step] = value
         else:
-            if isinstance(place, dict) and place.get(part) is None:
-                place[step] = {}
-            place = place[step]
+            if isinstance(container, dict) and container.get(part) is None:
+                container[step] = {}
+            container = container[step]
     return key
 
 
-# --- where the shipped files lie --------------------------------------------------------------------------------
+# --- files and names ---------------------------------------------------------------------------------------------
 
 
 @cache
 def shipped(kind: str) -> Path:
-    """The directory of the shipped `profiles` or `scenarios`.
+    """Return the directory of the shipped `profiles` or `scenarios`.
 
-    A wheel carries them inside the package; a checkout (and so an editable installation) has them beside it.
+    It is inside the package in a wheel, and next to it in a checkout or an editable installation.
     """
     package = Path(__file__).resolve().parent.parent
     inside = package / kind
@@ -302,22 +305,23 @@ def shipped(kind: str) -> Path:
 
 
 def known(kind: str) -> Sequence[str]:
-    """The bare names of the shipped files of this kind, sorted; `weights` is no profile."""
+    """Return the names of the shipped files of this kind, sorted; `weights` is no profile."""
     root = shipped(kind)
     names = (path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
     return sorted(name for name in names if (kind, name) != ("profiles", "weights"))
 
 
-def beside(path: str, directory: Path | None) -> Path:
-    """A path that a file names: relative to that file's directory; or, when nothing is there, to the working one.
+def resolve_path(path: str, directory: Path | None) -> Path:
+    """Return the file that a path in a file refers to.
 
-    The second makes `--set accounts.csv=users.csv` mean what it says.
+    A path is relative to the directory of that file, or else to the working directory, so that
+    `--set accounts.csv=users.csv` works.
     """
     near = (directory or Path()) / path
-    return near if _is_there(near) or not _is_there(Path(path)) else Path(path)
+    return near if _exists(near) or not _exists(Path(path)) else Path(path)
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError:  # a name that is too long for any file
@@ -325,10 +329,10 @@ def _is_there(path: Path) -> bool:
 
 
 def locate(kind: str, reference: str, directory: Path | None) -> tuple[Path, str] | None:
-    """The file that a bare name or a path means, with the name for errors; None when it means nothing."""
+    """Return the file of a shipped name or a path, with its name for errors; None if it is neither."""
     if reference in known(kind):
         return shipped(kind) / f"{reference}.yaml", f"{kind}/{reference}.yaml"
-    path = beside(reference, directory)
-    if path.suffix in (".yaml", ".yml") or (_is_there(path) and (path.is_file() or path.is_fifo())):
+    path = resolve_path(reference, directory)
+    if path.suffix in (".yaml", ".yml") or (_exists(path) and (path.is_file() or path.is_fifo())):
         return path, str(path)
     return None

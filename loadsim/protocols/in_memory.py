@@ -216,7 +216,7 @@ class InMemoryDriver:
         return sample
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """Return the drivers of one user."""
+        """Return a new session of one user."""
         mailbox = self.mailboxes[account.number] = InMemoryMailbox(self, account, observer)
         return Session(mailbox, InMemorySubmission(self, mailbox), MailboxCalendar(mailbox))
 

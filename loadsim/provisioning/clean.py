@@ -15,7 +15,7 @@ from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
-from loadsim.provisioning.inspect import MailboxState, look
+from loadsim.provisioning.inspect import MailboxState, inspect_mailbox
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
 
 
@@ -64,7 +64,7 @@ async def clean_mailbox(
     account: Account, mailbox: Provisioning, dry_run: bool, accept_unsigned: bool = False
 ) -> Cleaned:
     """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it."""
-    state = await look(account, mailbox, accept_unsigned)
+    state = await inspect_mailbox(account, mailbox, accept_unsigned)
     messages = {name: len(folder.own) for name, folder in state.folders.items() if folder.own}
     if dry_run:
         return Cleaned(account, messages, _deletable(state), state.foreign, state.kept)

@@ -1,7 +1,7 @@
-"""Every mailbox of a scenario brought to exactly its start state; only loadsim's own mail is ever removed for it.
+"""Brings each mailbox of a scenario to its exact start state, and removes only loadsim's own mail for that.
 
-First all accounts are inspected, and whatever is wrong anywhere is refused before anything is changed anywhere. Then
-those that are not as they should be are changed, each by steps that leave nothing that a second run could not finish.
+All accounts are inspected first: an error at one is raised before any change at others. Then the mailboxes that differ
+are changed, in steps that a second run can finish after an interruption.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from loadsim.model.ports import (
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
-from loadsim.provisioning.inspect import MailboxState, look, refuse_foreign
+from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
 from loadsim.provisioning.sessions import AT_ONCE, Progress, accounts_on_server, all_done, name_of, visit
 
 BATCH_MESSAGES = 100
@@ -230,7 +230,7 @@ async def inspect(
     start = StartState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
-        state = await look(account, mailbox, accept_unsigned)
+        state = await inspect_mailbox(account, mailbox, accept_unsigned)
         if state.foreign or mode != "auto":
             return state, mode == "always"
         return state, bool(change_mailbox(state, start, account.number, from_scratch=False))
@@ -330,7 +330,7 @@ async def restore_mailbox(
     put, and those are put in order.
     """
     # Find the changes.
-    state = await look(account, mailbox, accept_unsigned)
+    state = await inspect_mailbox(account, mailbox, accept_unsigned)
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, from_scratch)
 

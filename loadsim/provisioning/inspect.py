@@ -67,7 +67,7 @@ class MailboxState:
         return {name: folder.foreign for name, folder in self.folders.items() if folder.foreign}
 
 
-async def look(account: Account, mailbox: Provisioning, accept_unsigned: bool = False) -> MailboxState:
+async def inspect_mailbox(account: Account, mailbox: Provisioning, accept_unsigned: bool = False) -> MailboxState:
     """List everything on the account; nothing is changed, no message is marked as seen."""
     listing = await mailbox.listing(await mailbox.folders())
     folders = {name: await _sort(account, mailbox, stored) for name, stored in listing.items()}
@@ -149,7 +149,7 @@ async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping
 
 
 def refuse_foreign(foreign: Sequence[tuple[Account, dict[str, int]]]) -> None:
-    """`ConfigError` when any of these accounts holds mail of somebody else's (by folder, how many messages)."""
+    """Raise `ConfigError` if any of these accounts holds others' mail (numbers of messages by folder)."""
     strangers = [(account, folders) for account, folders in foreign if folders]
     if not strangers:
         return

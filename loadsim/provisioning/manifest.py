@@ -14,13 +14,13 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 from loadsim.errors import ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 from loadsim.model.ports import Account, Flag, Provisioning, Stored
 from loadsim.model.workload import may_be_made
+from loadsim.timinglog.json_checks import unique_keys
 
 FOLDER = "LoadSim"
 """The manifest's folder. It is not part of the start state; it is ours if it holds nothing else."""
@@ -98,7 +98,7 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
 def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
     """Return the names in a manifest's body, and whether it is signed. Raises `RejectedManifest` for anything else."""
     try:
-        document = json.loads(body.decode("ascii"), object_pairs_hook=_each_once)
+        document = json.loads(body.decode("ascii"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
         raise RejectedManifest("expected a JSON object with each key once") from None
     if not isinstance(document, dict) or document.keys() not in ({"folders"}, {"account", "folders", "signature"}):
@@ -118,13 +118,6 @@ def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
             "its signature is not of this account and this key (accounts.manifest_key, or the password)"
         )
     return frozenset(folders), True
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        raise ValueError
-    return document
 
 
 def _signature(account: Account, names: Iterable[str]) -> str:

@@ -180,11 +180,11 @@ def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, fa
     elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
-        advice = f"; it may want TLS first: server.{service}.tls"
+        advice = f"; it may require TLS first: server.{service}.tls"
     if failure.outcome == "generator":
         return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
-        said = failure.line or failure.kind
-        return ConfigError(f"{name_of(account)}: expected to {wish}, the server answered: {said}{advice}")
+        answer = failure.line or failure.kind
+        return ConfigError(f"{name_of(account)}: expected to {wish}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
     return ConfigError(f"server: {service}: expected a mail server at {where}, found: {failure}{advice}")

@@ -70,7 +70,7 @@ class Run:
     @property
     def hand(self) -> Assignment:
         """The users of this machine."""
-        return self.part.hand(self.scenario.users) if self.part else all_users(self.scenario.users)
+        return self.part.assignment(self.scenario.users) if self.part else all_users(self.scenario.users)
 
     async def live(self) -> Summary:
         """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.

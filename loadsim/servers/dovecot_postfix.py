@@ -1,8 +1,8 @@
 """A private Dovecot (IMAP, LMTP) and Postfix (SMTP): the reference server, from Debian's packages.
 
-It shares nothing with an installed mail system but the programs: configuration, queue, mailboxes, logs and sockets lie
-in a directory of its own. Both masters run in the foreground as our children, each in a session of its own, so that
-what belongs to it can be told from any other mail server on the machine.
+It shares only the programs with an installed mail system: configuration, queue, mailboxes, logs and sockets are in a
+directory of its own. Both masters run in the foreground as our children. Each has a session of its own, which tells its
+processes from those of other mail servers on the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.server import is_loopback
+from loadsim.model.scenario_sections import is_loopback
 from loadsim.provisioning.export import (
     PUBLIC,
     SECRET,
@@ -50,18 +50,18 @@ PROGRAMS = {
     "dovecot-lmtpd": "/usr/lib/dovecot/lmtp",
     "postfix": "/usr/lib/postfix/sbin/master",
 }
-"""Debian's packages, and what each must have brought."""
+"""Debian's packages, each with a program that it installs."""
 
 LOOPBACK = "127.0.0.1"
 
 PORTS = range(20000, 32768)
-"""Below the kernel's range for outgoing connections, so that none of those takes a port between choice and use."""
+"""Ports below the kernel's range for outgoing connections: none of these takes a port between choice and use."""
 PORT_ATTEMPTS = 5
 INOTIFY = Path("/proc/sys/fs/inotify")
 
 
 class DovecotPostfix:
-    """A running instance. `notes` say what was changed on the machine for it, in whole sentences."""
+    """A running instance. `notes` are sentences about changes that it made on the machine."""
 
     def __init__(self, layout: Layout, services: Services, masters: Sequence[Master], notes: Sequence[str]) -> None:
         self._layout = layout
@@ -71,12 +71,12 @@ class DovecotPostfix:
 
     @property
     def services(self) -> Services:
-        """Where it listens; with TLS, `ca_file` is the authority made for it."""
+        """Its services; with TLS, `ca_file` is the authority made for it."""
         return self._services
 
     @property
     def dovecot_conf(self) -> Path:
-        """Dovecot's configuration file, for tools that want it."""
+        """Dovecot's configuration file, which tools need."""
         return self._layout.dovecot_conf
 
     @property
@@ -85,21 +85,21 @@ class DovecotPostfix:
         return self._layout.postfix_conf
 
     def describe(self) -> str:
-        """Names and versions of both."""
+        """Return names and versions of both servers."""
         dovecot = run("dovecot", ("--version",)).split()[0]
         postfix = run("postconf", ("-c", str(self.postfix_conf), "-h", "mail_version")).strip()
         return f"Dovecot {dovecot} + Postfix {postfix} (private instance on this machine)"
 
     def doveadm(self, *arguments: str) -> str:
-        """What `doveadm` says about this instance; `ConfigError` when it fails."""
+        """Return the output of `doveadm` for this instance. Raises `ConfigError` if it fails."""
         return run("doveadm", ("-c", str(self.dovecot_conf), *arguments))
 
     def queue(self) -> list[dict[str, Any]]:
-        """The messages that Postfix has accepted and not delivered, as `postqueue -j` describes them."""
+        """Return the messages that Postfix has accepted but not delivered, in the form of `postqueue -j`."""
         return [json.loads(line) for line in run("postqueue", ("-c", str(self.postfix_conf), "-j")).splitlines()]
 
     def pids(self) -> frozenset[int]:
-        """All processes of this instance that are alive."""
+        """Return the running processes of this instance."""
         return frozenset().union(*(master.pids() for master in self._masters))
 
     def stop(self) -> None:
@@ -126,12 +126,12 @@ def start_dovecot_postfix(
     tls: str = "none",
     address: str = LOOPBACK,
 ) -> DovecotPostfix:
-    """Start an instance for these accounts and lists (address -> member addresses); returns when both servers answer.
+    """Start an instance for these accounts and lists (address -> member addresses), and wait until both servers answer.
 
-    `directory` is made if need be; mailboxes that it holds from an earlier start are kept. Ports not given are chosen
-    among those free. `tls` is none, starttls or implicit, for both services, with an authority of its own. It listens
-    on one IPv4 `address` of this machine. Raises `ConfigError` when packages are missing, we are not root, the
-    directory cannot be used, or a server does not start.
+    `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
+    given. `tls` is none, starttls or implicit, for both services, with an authority of its own. It listens on one IPv4
+    `address` of this machine. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot
+    be used, or a server does not start.
     """
     if tls not in TLS_MODES:
         raise ConfigError(f"server: tls: expected one of {', '.join(TLS_MODES)}, found {tls!r}")
@@ -141,7 +141,7 @@ def start_dovecot_postfix(
     notes = make_room_for_idling(len(population))
     if not is_loopback(address):
         notes.append(
-            f"It listens on {address}: whoever reaches that can log on, if he guesses a simulated user's password."
+            f"It listens on {address}: anyone who can reach it can log on by guessing a simulated user's password."
         )
     layout = Layout(directory.resolve())
     check_not_running(layout)
@@ -173,7 +173,7 @@ def start_dovecot_postfix(
 
 
 def _start_masters(layout: Layout, imap: Endpoint, smtp: Endpoint) -> list[Master]:
-    """Start Dovecot, then Postfix, each until it answers; neither is left when one fails."""
+    """Start Dovecot, then Postfix, and wait until each answers. If one fails, both are stopped."""
     masters: list[Master] = []
     try:
         for start, endpoint, greeting in ((start_dovecot, imap, b"* OK"), (start_postfix, smtp, b"220")):
@@ -187,12 +187,12 @@ def _start_masters(layout: Layout, imap: Endpoint, smtp: Endpoint) -> list[Maste
 
 
 def missing_packages() -> list[str]:
-    """Debian's packages that have yet to be installed."""
+    """Return the required packages that are not installed."""
     return [package for package, program in PROGRAMS.items() if not Path(program).exists()]
 
 
 def check_machine() -> None:
-    """`ConfigError` unless the packages are there, of a version whose configuration we know, and we are root."""
+    """Raise `ConfigError` unless the packages are installed, in a supported version, and the user is root."""
     if missing := missing_packages():
         raise ConfigError(
             f"server: dovecot-postfix: expected {', '.join(missing)} to be installed: apt-get install"
@@ -206,10 +206,10 @@ def check_machine() -> None:
 
 
 def make_room_for_idling(users: int, settings: Path = INOTIFY) -> list[str]:
-    """Raise the kernel's limits on inotify where they are too low: an idling imap process takes one instance.
+    """Raise the kernel's limits on inotify if they are too low: an idling imap process takes one instance.
 
-    They count per user id, and all imap processes have the same. Returns what was changed, as sentences; `ConfigError`
-    with the command when the kernel's settings cannot be written.
+    The limits are per user id, and all imap processes have the same id. Return sentences about the changes. Raises
+    `ConfigError`, with the command, if the kernel's settings cannot be written.
     """
     notes: list[str] = []
     for name, needed in (("max_user_instances", 2 * users + 256), ("max_user_watches", 8 * users + 1024)):
@@ -229,7 +229,7 @@ def make_room_for_idling(users: int, settings: Path = INOTIFY) -> list[str]:
 
 
 def check_not_running(layout: Layout) -> None:
-    """`ConfigError` when an instance lives in this directory, perhaps left by somebody who was killed."""
+    """Raise `ConfigError` if an instance runs in this directory, perhaps left by a process that was killed."""
     with suppress(FileNotFoundError, ValueError):
         pid = int((layout.dovecot_run / "master.pid").read_text())
         if str(layout.dovecot_conf).encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0"):
@@ -239,7 +239,7 @@ def check_not_running(layout: Layout) -> None:
 
 
 def prepare_directory(layout: Layout) -> None:
-    """Make the directories; `ConfigError` when the servers' own users could not enter them, or paths are too long."""
+    """Create the directories. Raises `ConfigError` if the servers' users cannot enter them, or paths are too long."""
     root = layout.root
     if not re.fullmatch(r"[\w./-]+", str(root), re.ASCII):
         raise ConfigError(f"server: directory: expected a path of letters, digits and ._-/, found {str(root)!r}")
@@ -281,10 +281,10 @@ def start_dovecot(layout: Layout) -> Master:
 
 
 def start_postfix(layout: Layout) -> Master:
-    """Compile Postfix's tables (a missing one counts as a temporary failure), let it make its queue, start its master.
+    """Compile Postfix's tables (a missing one causes temporary failures), create its queue, start its master.
 
-    The master is started as `postfix start` does after the same check, but as our own child; the environment is what
-    lets it write to the log before its own log service runs.
+    The master starts as by `postfix start` after the same check, but as our own child. The environment lets it write
+    to the log before its own log service runs.
     """
     conf = str(layout.postfix_conf)
     for table in (layout.mailboxes, layout.aliases):
@@ -296,7 +296,7 @@ def start_postfix(layout: Layout) -> Master:
 
 
 def check_address(address: str) -> None:
-    """`ConfigError` unless this machine has the address."""
+    """Raise `ConfigError` unless this machine has the address."""
     with socket.socket() as probe:
         try:
             probe.bind((address, 0))
@@ -305,7 +305,7 @@ def check_address(address: str) -> None:
 
 
 def free_port(address: str = LOOPBACK) -> int:
-    """A port of this address on which nobody listens now; whether it stays so shows when the server binds it."""
+    """Return a free port of this address. Another process may take it before the server binds it."""
     while True:
         port = secrets.choice(PORTS)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""The configuration of a private Dovecot and Postfix, made from where it lies, who lives there and its ports.
+"""The configuration of a private Dovecot and Postfix, made from its directory, its population and its ports.
 
 Written for Dovecot 2.3 and Postfix 3.7 (Debian 12).
 """
@@ -14,12 +14,12 @@ LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
 TLS_MODES = ("none", "starttls", "implicit")
 LONGEST_SOCKET_PATH = 107
 LMTP_CONCURRENCY = 20
-"""Deliveries at the same time; Dovecot's LMTP gets more processes than that, or it would drop connections."""
+"""Concurrent deliveries. Dovecot's LMTP gets more processes than that, otherwise it would drop connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where one instance keeps what; `root` and everything on the way to it can be entered by the servers' users."""
+    """The files and directories of one instance. The servers' users can enter `root` and all directories above it."""
 
     root: Path
 
@@ -35,7 +35,7 @@ class Layout:
 
     @property
     def dovecot_log(self) -> Path:
-        """All that Dovecot says."""
+        """Dovecot's log."""
         return self.root / "log" / "dovecot.log"
 
     @property
@@ -55,12 +55,12 @@ class Layout:
 
     @property
     def lmtp_socket(self) -> Path:
-        """Where Dovecot takes mail from Postfix."""
+        """The socket on which Dovecot takes mail from Postfix."""
         return self.dovecot_run / "lmtp-postfix"
 
     @property
     def auth_socket(self) -> Path:
-        """Where Dovecot checks passwords for Postfix."""
+        """The socket on which Dovecot checks passwords for Postfix."""
         return self.dovecot_run / "auth-postfix"
 
     @property
@@ -80,7 +80,7 @@ class Layout:
 
     @property
     def postfix_log(self) -> Path:
-        """All that Postfix says."""
+        """Postfix's log."""
         return self.root / "log" / "postfix.log"
 
     @property
@@ -105,7 +105,7 @@ class Layout:
 
 
 def dovecot_conf(layout: Layout, address: str, imap_port: int, users: int, tls: str) -> str:
-    """dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
+    """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
     Processes are not shared between sessions, so that a slow disk for one user is not a slow server for another.
     Limits count twice the users: a lost session and the one that replaces it overlap.
@@ -196,7 +196,7 @@ service auth-worker {{
 
 
 def main_cf(layout: Layout, address: str, domains: frozenset[str], users: int, largest_list: int, tls: str) -> str:
-    """Postfix's main.cf: takes mail for the domains where it listens, hands it to Dovecot, and lets none out."""
+    """Return Postfix's main.cf: it accepts mail for the domains, delivers it to Dovecot, and relays none."""
     levels = {"none": "none", "starttls": "may", "implicit": "may"}
     keys = ""
     if tls != "none":
@@ -222,7 +222,7 @@ mynetworks = 127.0.0.0/8
 smtpd_peername_lookup = no
 disable_dns_lookups = yes
 
-# Mail for the simulated users, and for nobody else.
+# Mail for the simulated users only.
 virtual_mailbox_domains = {" ".join(sorted(domains))}
 virtual_mailbox_maps = hash:{layout.mailboxes}
 virtual_alias_domains =
@@ -235,7 +235,7 @@ local_transport = error:no local mail here
 default_transport = error:no mail leaves this server
 relay_transport = error:no mail leaves this server
 
-# Somebody who is on two lists, or named beside one, gets one copy.
+# Members of two lists, and recipients who are also members, get one copy.
 enable_original_recipient = no
 duplicate_filter_limit = {10 * recipients}
 lmtp_destination_concurrency_limit = {LMTP_CONCURRENCY}
@@ -256,7 +256,7 @@ mailbox_size_limit = 0
 
 
 def master_cf(address: str, smtp_port: int, tls: str) -> str:
-    """Postfix's master.cf: one SMTP listener, no chroots, no delivery agents but LMTP."""
+    """Return Postfix's master.cf: one SMTP listener, no chroots, no delivery agent except LMTP."""
     wrapper = "\n  -o smtpd_tls_wrappermode=yes" if tls == "implicit" else ""
     return f"""\
 # service type private unpriv chroot wakeup maxproc command

@@ -1,4 +1,4 @@
-"""A new file that is there as a whole or not at all: never in place of another, never written in part."""
+"""New files that are written whole or removed, and never replace another file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from loadsim.errors import LogError
 
 @contextmanager
 def new_file(path: Path, what: str) -> Iterator[BinaryIO]:
-    """Open a new file to write `what` into; it is removed when that fails, whatever the reason.
+    """Open a new file to write `what` into; any exception removes the file again.
 
-    Raises `LogError` when there is a file already, or when the disk does not take it.
+    Raises `LogError` if the file exists, or if it cannot be written.
     """
     made = written = False
     try:

@@ -1,7 +1,7 @@
-"""Records by their columns: as they stand in a file, with what makes them what the log says.
+"""Columns of stored records, converted to those of their log when they are read.
 
-Most questions to a log are about some columns of its records. To read those, records need not be copied field by field
-into another place, given the names of who made them, numbered anew and moved in time: only what is asked for is.
+Records of a file may need other numbers for their names, later instants, and fields for their makers. Most analyses
+read few columns, so `Columns` converts each column at its first use, and never copies whole records for it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from loadsim.timinglog.records import INSTANTS, MAKERS, NAMES, NEVER, Kind, Reco
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Some records of a kind, `stored` as plain or as named ones.
+    """Some records of a kind, `stored` as plain or as named records.
 
-    Plain ones were made by `makers` (numbers of names). Instants are later by `shift_us` than they are stored, and what
-    is stored as the number of a name is the place in `renumber` where its number stands; None: it is the number.
+    `makers` (numbers of names) made the plain ones. `shift_us` is added to the stored instants. `renumber` maps stored
+    numbers of names to those of the log; None leaves them.
     """
 
     kind: Kind
@@ -35,7 +35,7 @@ class Columns:
         return len(self.stored)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column as the log says it; not to be changed."""
+        """Return a converted column, read-only."""
         if name not in self._made:
             self._made[name] = self._column(name)
         return self._made[name]
@@ -62,11 +62,11 @@ class Columns:
         return placed
 
     def kept(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
-        """Those that a mask or an array of places says."""
+        """Return the records that a mask or an array of indices selects."""
         return replace(self, stored=chosen(self.stored, which))
 
     def moved(self, renumber: NDArray[np.uint16] | None, shift_us: int) -> Columns:
-        """The same records with other numbers for their names, and later by so much."""
+        """Return these records with other numbers for their names, and later by `shift_us`."""
         both = renumber if self.renumber is None or renumber is None else renumber[self.renumber]
         return Columns(
             kind=self.kind,
@@ -77,7 +77,7 @@ class Columns:
         )
 
     def records(self) -> Records:
-        """The records themselves, with who made them; not to be changed."""
+        """Return the records with their makers, read-only."""
         if self._named and self.renumber is None and not self.shift_us:
             return self.stored
         records: Records = np.empty(len(self), self.kind.named)
@@ -85,7 +85,7 @@ class Columns:
         return records
 
     def write_into(self, records: Records) -> None:
-        """Make these records, which are as many and named, what these here are."""
+        """Write these records into an array of as many named records."""
         if self._named:
             opaque(records)[...] = opaque(self.stored)
         else:
@@ -98,7 +98,7 @@ class Columns:
 
 
 def concatenate(parts: Iterable[Columns], kind: Kind, most: int) -> Records:
-    """The records of all parts, of which there are at most so many, in one array."""
+    """Return the records of all parts, at most `most`, in one array."""
     records: Records = np.empty(most, kind.named)
     filled = 0
     for part in parts:
@@ -108,7 +108,7 @@ def concatenate(parts: Iterable[Columns], kind: Kind, most: int) -> Records:
 
 
 def _later(instants_us: NDArray[np.int64], by_us: int) -> NDArray[np.int64]:
-    """The same instants, later by so much; what never happened does not move."""
+    """Add `by_us` to all instants but `NEVER`."""
     later = instants_us + by_us
     if (never := instants_us == NEVER).any():
         later[never] = NEVER

@@ -1,11 +1,12 @@
-"""The bytes of a timing log: a head with a JSON header, then blocks that each vouch for themselves with a checksum.
+"""The bytes of a timing log: a head with a JSON header, then blocks, each with its checksum.
 
     file   = magic (8 bytes), version u16, header length u32, header CRC-32 u32, header (JSON object, UTF-8)
              block*
     block  = kind u8, payload length u32, record count u32, first i64, last i64, CRC-32 u32, payload
 
 All numbers are little-endian. A block's `first` and `last` are the smallest and largest instant of its records in
-microseconds of the file (0 where a kind has none); its CRC-32 (zlib's) covers the head's other fields and the payload.
+microseconds of the file, or 0 for a kind without instants. Its CRC-32 (zlib's) covers the head's other fields and the
+payload.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from loadsim.errors import LogError
-from loadsim.timinglog.json_text import read_document, shown
+from loadsim.timinglog.json_checks import read_document, shown
 
 MAGIC = b"LSTLOG\r\n"
-"""The carriage return and the line feed show a transfer that was not binary."""
+"""The CR and LF reveal a transfer in text mode."""
 
 VERSION = 1
 
@@ -29,10 +30,10 @@ TASKS, MAILS, COMMANDS, STRINGS, FACTS, HEALTH = 1, 2, 3, 4, 5, 6
 """The kinds of blocks. Records: numpy types; strings: a JSON array; facts and health: a JSON array of objects."""
 
 NAMED = 16
-"""Added to the kind of a block of records that say themselves which client and engine made them (merged logs)."""
+"""Added to the kind of a block whose records have fields for their client, engine and run (merged logs)."""
 
 MOST_JSON_BYTES = 1 << 26
-"""The largest document in a log. Python needs some twenty times as much memory to read it."""
+"""The largest document in a log. Python needs about twenty times as much memory to read it."""
 
 _FILE_HEAD = struct.Struct("<8sHII")
 _BLOCK_HEAD = struct.Struct("<BIIqq")
@@ -41,14 +42,14 @@ _WHOLE_HEAD = struct.Struct("<BIIqqI")
 """A block's head with its checksum."""
 
 _READ_BYTES = 1 << 18
-"""So much is read at a time: what stays in a processor's own cache is checked several times as fast."""
+"""Bytes per read. A checksum over bytes in the processor's cache is several times as fast."""
 
 _LARGE_BYTES = 1 << 26
-"""A payload that claims to be longer is checked before it is read at once: its length may be what is damaged."""
+"""The checksum of a longer payload is verified before memory is allocated for it: its length may be damaged."""
 
 
 class Block(NamedTuple):
-    """One whole block of so many `records`: its payload begins at the byte `begin` of the file, the next at `end`."""
+    """One whole block. Its payload begins at the byte `begin` of the file, the next block at `end`."""
 
     kind: int
     records: int
@@ -59,34 +60,33 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset of the byte after it."""
+        """Return the offset of the byte after the payload."""
         return self.begin + len(self.payload)
 
 
 def encode_head(header: Mapping[str, Any]) -> bytes:
-    """What a file begins with."""
+    """Return the head of a file."""
     text = json.dumps(header, ensure_ascii=True, separators=(",", ":")).encode()
     return _FILE_HEAD.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
 
 
 def encode_block(kind: int, payload: bytes | memoryview, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
-    """One block."""
     return b"".join((block_head(kind, payload, count, first_us, last_us), payload))
 
 
 def block_head(kind: int, payload: bytes | memoryview, count: int, first_us: int = 0, last_us: int = 0) -> bytes:
-    """What a block begins with: all of it but its payload."""
+    """Return a block without its payload."""
     head = _BLOCK_HEAD.pack(kind, len(payload), count, first_us, last_us)
     return head + _CRC.pack(zlib.crc32(payload, zlib.crc32(head)))
 
 
 def encode_json(kind: int, values: list[Any]) -> bytes:
-    """One block that holds a JSON array."""
+    """Return a block that holds a JSON array."""
     return encode_block(kind, json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode(), len(values))
 
 
 def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The header and the offset of the first block. Raises `LogError` when this is no timing log that we can read."""
+    """Return the header and the offset of the first block. Raises `LogError` for another kind or version of file."""
     head = file.read(_FILE_HEAD.size)
     if not head:
         raise LogError(f"{name}: expected a timing log, found an empty file")
@@ -112,9 +112,9 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 
 def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
-    """The blocks from `offset` on, up to the first that is cut off or does not match its checksum.
+    """Yield the blocks from `offset` on, up to the first that is cut off or does not match its checksum.
 
-    The payload of each is overwritten when the next is asked for.
+    The next block overwrites the payload.
     """
     file.seek(offset)
     ahead = _Ahead(file)
@@ -122,7 +122,7 @@ def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
         kind, length, count, first_us, last_us, expected = _WHOLE_HEAD.unpack(head)
         crc, begin = zlib.crc32(head[: _BLOCK_HEAD.size]), offset + _WHOLE_HEAD.size
         if length > _READ_BYTES and begin + length > os.fstat(file.fileno()).st_size:
-            return  # cut off, or its length is damaged: no memory is taken for it
+            return  # cut off, or its length is damaged: allocate no memory for it
         if length > _LARGE_BYTES:
             file.seek(begin)
             if _crc_of_next(file, length, crc) != expected:
@@ -137,7 +137,7 @@ def whole_blocks(file: BinaryIO, offset: int) -> Iterator[Block]:
 
 
 class _Ahead:
-    """The bytes of a file one after the other, read a good part at a time."""
+    """A buffered reader of a file, from its current position to its end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -145,7 +145,7 @@ class _Ahead:
         self._begin = self._end = 0
 
     def next(self, length: int) -> memoryview:
-        """So many bytes, or those that there are; overwritten when more are asked for."""
+        """Return `length` bytes, or fewer at the end of the file. The next call overwrites them."""
         if self._end - self._begin < length:
             self._read(length)
         begin, self._begin = self._begin, min(self._begin + length, self._end)
@@ -162,7 +162,7 @@ class _Ahead:
 
 
 def _crc_of_next(file: BinaryIO, length: int, crc: int) -> int:
-    """The CRC-32 that `crc` comes to with so many bytes more, or with those that there are."""
+    """Return the CRC-32 `crc` continued over the next `length` bytes, or fewer at the end of the file."""
     while length and (piece := file.read(min(length, _LARGE_BYTES))):
         crc = zlib.crc32(piece, crc)
         length -= len(piece)

@@ -1,4 +1,4 @@
-"""The records of a timing log as lines to read, in time order."""
+"""The records of a timing log as readable lines, in time order."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def record_lines(
     user: int | None = None,
     span: Span = EVER,
 ) -> Iterator[str]:
-    """One line per record of these kinds (the keys of `KINDS`) that was placed in the span: of a task, of a user.
+    """Yield a line for each record of these kinds (keys of `KINDS`) in a span of time, of one task, of one user.
 
-    Instants are seconds from the common start, to the full microsecond: the start, or when it was due without one.
+    A line begins with the start of the record in seconds from the common start, or its due time if it never started.
     """
     lines = [_lines(log, kind, task, user, span) for kind in kinds]
     for at_us, line in merge_sorted(*lines, key=itemgetter(0)):
@@ -45,8 +45,8 @@ def _lines(log: TimingLog, kind: str, task: str | None, user: int | None, span: 
         for begin in range(0, len(chosen), _CHUNK):
             part = chosen[begin : begin + _CHUNK]
             whose = zip(part["client"].tolist(), part["engine"].tolist(), part["user"].tolist(), strict=True)
-            said = describe(part, names)
-            for at_us, (client, engine, of), text in zip(placed_us(part).tolist(), whose, said, strict=True):
+            texts = describe(part, names)
+            for at_us, (client, engine, of), text in zip(placed_us(part).tolist(), whose, texts, strict=True):
                 yield at_us, f"{kind[:-1]:7}  {names[client]}.{names[engine]}  user {of}  {text}"
 
 

@@ -1,4 +1,4 @@
-"""A log's records as comma-separated values, for programs that are not ours."""
+"""A log's records as comma-separated values, for other programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = (
     "late_down_ms",
     "late_generator_ms",
 )
-"""The columns of tasks, in this order. Seconds count from the common start; what never happened is an empty cell."""
+"""The columns of tasks, in this order. Seconds count from the common start; an instant that never was is empty."""
 
 MAIL_COLUMNS = ("at_s", "client", "engine", "message", "user", "sender", "event", "folder")
 COMMAND_COLUMNS = (
@@ -47,7 +47,7 @@ Names = NDArray[np.object_]
 
 
 def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
-    """Write a header line and one line per record of a kind (see `CSV_KINDS`), to the full microsecond."""
+    """Write a header line and one line per record of a kind (see `CSV_KINDS`), with full microseconds."""
     if kind == HEALTH:
         _export_health(log, file)
         return
@@ -60,7 +60,7 @@ def export_csv(log: TimingLog, file: TextIO, kind: str = "tasks") -> None:
 
 
 def _quoted(name: str) -> str:
-    """A name as it stands in a line: between quotation marks, where it must."""
+    """Return a name as a CSV cell, in quotation marks if needed."""
     line = StringIO()
     csv.writer(line, lineterminator="").writerow([name, ""])
     return line.getvalue()[:-1]
@@ -71,7 +71,7 @@ def _rows(columns: Sequence[NDArray[Any]]) -> list[tuple[Any, ...]]:
 
 
 def _tasks(names: Names, tasks: Records) -> list[str]:
-    """The lines of some tasks: first as if all had begun and ended, which most have."""
+    """Return the lines of tasks: first as if all had begun and ended, which most have, then those that have not."""
     due_us, started_us, ended_us = (tasks[instant] for instant in ("scheduled_us", "started_us", "ended_us"))
     rows = _rows(
         [
@@ -145,7 +145,7 @@ CSV_KINDS = (*_TABLES, HEALTH)
 
 
 def _export_health(log: TimingLog, file: TextIO) -> None:
-    """Write one line per sample of health; a list in a cell has spaces between its numbers."""
+    """Write one line per health sample; spaces separate the numbers of a list."""
     own = dict(zip(MAKERS, (getattr(log.sources[0], maker) for maker in MAKERS), strict=True))
     samples = [{**own, **sample} for sample in log.health]
     keys = {key for sample in samples for key, value in sample.items() if not isinstance(value, Mapping)}

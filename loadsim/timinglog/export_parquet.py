@@ -1,4 +1,4 @@
-"""Task records as a Parquet file, for programs that read columns: the columns of the CSV export, typed."""
+"""Task records as a Parquet file, with the columns of the CSV export and types."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NAMED_TASK, NEVER, OUTCOMES, Records
 
 _ROWS = 1 << 20
-"""Of a row group, at most: many, for what reads it is faster so."""
+"""The most rows of a row group. Large groups are read faster."""
 
 
 def export_parquet(log: TimingLog, path: Path) -> None:
-    """Write one row per task record, in the log's order; what never happened is null.
+    """Write one row per task record, in the log's order; an instant that never was is null.
 
-    Raises `ConfigError` without the package pyarrow, and `LogError` when there is a file already.
+    Raises `ConfigError` without the package pyarrow, and `LogError` if the file exists.
     """
     try:
         import pyarrow
@@ -43,7 +43,7 @@ def export_parquet(log: TimingLog, path: Path) -> None:
 
 
 def _table(pyarrow: Any, log: TimingLog, tasks: Records) -> Any:
-    """These tasks as a table of pyarrow."""
+    """Return tasks as a table of pyarrow."""
 
     def named(field: str, names: tuple[str, ...]) -> Any:
         return pyarrow.DictionaryArray.from_arrays(

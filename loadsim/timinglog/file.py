@@ -1,6 +1,6 @@
-"""One timing log on the disk: checked from end to end once, then read in groups of records, as they are wanted.
+"""One timing log on disk: checked once from end to end, then read in groups of records on demand.
 
-What is kept in memory is a page of contents: where which records stand, and which time they are of.
+Memory holds an index: the offset, the number and the time span of each group of records.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from loadsim.errors import LogError, printable
 from loadsim.files import open_file
 from loadsim.timinglog import container
 from loadsim.timinglog.health_samples import Sample, Samples
-from loadsim.timinglog.json_text import read_document, shown
+from loadsim.timinglog.json_checks import read_document, shown
 from loadsim.timinglog.log_schema import check_facts, check_header, check_names
 from loadsim.timinglog.record_limits import WrongRecord, checked
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
 
 GROUP_RECORDS = 16_384
-"""An engine writes blocks once a second, of few records: about so many are read together, or one block of more."""
+"""The most records of a group, unless one block has more. Engines write a small block each second."""
 
 SAMPLE_EVERY = 256
-"""Of every so many records, the instant of one is kept: enough to divide a log into parts of about the same size."""
+"""One record in this many has its instant in the index: enough to divide a log into parts of about equal size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive blocks of one kind of record: the offset and the length of each payload, and of all together.
+    """Consecutive blocks of one kind of record; `pieces` has the offset and the length of each payload.
 
-    `first_us` and `last_us` are the smallest and the largest of the instants by which its records stand in time order,
-    on the clock of the file.
+    `length` is that of all payloads. `first_us` and `last_us` are the smallest and the largest instant of its records
+    (see `records.placed_us`), on the clock of the file.
     """
 
     named: bool
@@ -48,9 +48,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Where the records of one kind stand in a file, with the instants of a sample of them, on the clock of the file.
+    """The places of the records of one kind in a file, with the instants of a sample of them, on the file's clock.
 
-    `first_us` and `last_us` are those of the heads of its blocks, 0 when there are none.
+    `first_us` and `last_us` come from the heads of its blocks; they are 0 without blocks.
     """
 
     groups: tuple[Group, ...]
@@ -60,15 +60,14 @@ class Index:
 
     @property
     def count(self) -> int:
-        """How many records."""
         return sum(group.count for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log that was read from end to end: all but its records, and where those are.
+    """A log that was read from end to end: everything but its records, and the index of those.
 
-    `blocks` are whole and stand before the byte `end`; what follows, up to `size`, is damaged.
+    The file has `blocks` whole blocks before the byte `end`; the bytes from there to `size` are damaged.
     """
 
     path: Path
@@ -83,14 +82,14 @@ class LogFile:
 
     @property
     def origin_us(self) -> int:
-        """When the common start was, on the clock of the file; 0 if it never came, and in a merged log."""
+        """Return the common start on the clock of the file; 0 if it never came, and for a merged log."""
         if "sources" in self.header or "start_ns" not in self.facts:
             return 0
         return (int(self.facts["start_ns"]) - int(self.header["epoch_ns"])) // 1000
 
     @property
     def damage(self) -> str | None:
-        """How much could not be read, or None."""
+        """Return a text with the number of unreadable bytes, or None."""
         left = self.size - self.end
         if not left:
             return None
@@ -99,9 +98,9 @@ class LogFile:
 
 
 def open_log(path: Path) -> LogFile:
-    """Read and check a log up to its last whole block, keeping no record in memory.
+    """Read and check a log up to its last whole block, without keeping its records in memory.
 
-    Raises `LogError` when it is no timing log, is damaged at its head, or holds what no writer of ours makes.
+    Raises `LogError` for a file that is no timing log, whose head is damaged, or that loadsim cannot have written.
     """
     try:
         with open_file(path) as file:
@@ -111,15 +110,17 @@ def open_log(path: Path) -> LogFile:
 
 
 def _read(path: Path, file: BinaryIO) -> LogFile:
+    # Check the header.
     header, end = container.read_head(str(path), file)
     check_header(str(path), header)
     strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
-    gatherings = {kind.number: _Gathering(kind) for kind in KINDS.values()}
+    builders = {kind.number: _IndexBuilder(kind) for kind in KINDS.values()}
+    # Read the blocks.
     blocks = 0
     for block in container.whole_blocks(file, end):
         number = block.kind & ~container.NAMED
-        if number in gatherings:
-            gatherings[number].add(path, block)
+        if number in builders:
+            builders[number].add(path, block)
         elif number == container.STRINGS:
             strings += _json(path, block)
             check_names(str(path), strings)
@@ -130,6 +131,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
             health += map(samples.add, _objects(path, block))
         blocks += 1
         end = block.end
+    # Check the documents, and index the records.
     check_facts(str(path), facts)
     samples.check(str(path))
     known = {*strings}
@@ -142,7 +144,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
         strings=tuple(strings),
         facts=facts,
         health=health,
-        indices={name: gatherings[kind.number].index(path, len(strings), users) for name, kind in KINDS.items()},
+        indices={name: builders[kind.number].index(path, len(strings), users) for name, kind in KINDS.items()},
         blocks=blocks,
         end=end,
         size=max(end, os.fstat(file.fileno()).st_size),
@@ -154,7 +156,7 @@ def _makers(about: Mapping[str, Any]) -> list[str]:
 
 
 def _json(path: Path, block: container.Block) -> list[Any]:
-    """The array in a block. A checksum that is right does not make it one."""
+    """Return the array in a block. A correct checksum does not prove that loadsim wrote it."""
     where = f"{path}: byte {block.begin}"
     if len(block.payload) > container.MOST_JSON_BYTES:
         raise LogError(f"{where}: expected a document of at most {container.MOST_JSON_BYTES >> 20} MiB, found more")
@@ -171,8 +173,8 @@ def _objects(path: Path, block: container.Block) -> list[dict[str, Any]]:
     return found
 
 
-class _Gathering:
-    """Makes the index of one kind of record, from its blocks one by one."""
+class _IndexBuilder:
+    """Builds the index of one kind of record from its blocks."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -188,7 +190,7 @@ class _Gathering:
         self._most: dict[str, int] = {}
 
     def add(self, path: Path, block: container.Block) -> None:
-        """The next block."""
+        """Add the next block."""
         _, count, first_us, last_us, payload, begin = block
         named = bool(block.kind & container.NAMED)
         length = len(payload)
@@ -211,7 +213,7 @@ class _Gathering:
             self._group(path, payload)
 
     def _close(self, path: Path) -> None:
-        """Make a group of the blocks so far."""
+        """Make a group of the blocks that are in no group yet."""
         if self._count:
             self._group(path, self._payloads[: self._length])
             self._count = self._length = 0
@@ -229,7 +231,7 @@ class _Gathering:
         self._pieces = []
 
     def index(self, path: Path, names: int, users: int | None) -> Index:
-        """The index, after the last block. Refuses numbers that stand for nothing: no writer of ours makes them."""
+        """Return the index after the last block. Raises `LogError` for numbers of no user and of no name."""
         self._close(path)
         if users and self._most.get("user", 0) > users:
             raise LogError(f"{path}: user: expected one of {users}, found user {self._most['user']}")

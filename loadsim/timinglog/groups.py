@@ -1,4 +1,4 @@
-"""Which group of the scenario's topology a user was in: by the rule that laid the groups out, from a log's header."""
+"""The groups of the scenario's topology, from a log's header, and the group of each user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadsim.errors import LogError
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups of a topology in its order: of each its profile, its client module and how many users it has."""
+    """The groups of a topology in their order: the profile, the driver and the number of users of each."""
 
     profiles: tuple[str, ...]
     modules: tuple[str, ...]
@@ -22,9 +22,9 @@ class Groups:
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Groups | None:
-        """Those that a log's header has; None in logs that were written before headers had them.
+        """Return the groups in a log's header; None for older logs, which have none.
 
-        Raises `LogError` when what it has are no groups.
+        Raises `LogError` for malformed groups.
         """
         found = header.get("groups")
         if not found:
@@ -40,10 +40,9 @@ class Groups:
         return cls(profiles, modules, sizes)
 
     def numbers(self, users: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """For each user (from 1) the number of his group (from 0).
+        """Return the group (from 0) of each user (from 1), by the rule of `population.group_index`.
 
-        The first group is laid out evenly over all users by Bresenham's rule, the next over those that remain, and so
-        on. Raises `LogError` for a user whom the groups do not have.
+        Raises `LogError` for a user above the number of users of all groups.
         """
         place, left = users.astype(np.int64) - 1, sum(self.sizes)
         if len(place) and not (place.min() >= 0 and place.max() < left):
@@ -59,5 +58,5 @@ class Groups:
         return numbers
 
     def name(self, number: int) -> str:
-        """The number, counted from 1 as in the scenario's file, with profile and client module."""
+        """Return the number of a group, from 1 as in the scenario's file, with its profile and driver."""
         return f"{number + 1}: {self.profiles[number]} on {self.modules[number]}"

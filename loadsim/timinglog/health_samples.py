@@ -1,7 +1,7 @@
-"""Samples of health in memory: what they say by columns, although each is a mapping.
+"""Health samples in memory: stored by columns, read as mappings.
 
-An engine takes one a second, with a hundred lags in it. As Python's own numbers, lists and dictionaries those of eight
-engines over eight hours would be a gigabyte.
+An engine takes one sample a second, with a hundred lags in it. As Python objects, the samples of eight engines over
+eight hours would take a gigabyte.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from loadsim.timinglog.json_text import harmless
+from loadsim.timinglog.json_checks import harmless
 from loadsim.timinglog.log_schema import check_keys, check_sampled
 
 _WHOLE, _LARGE, _REAL, _OTHER = "i", "q", "d", "O"
-"""How a value is stored: whole numbers of 32 or of 64 bits, real ones, or what is none, as it is."""
+"""The storage of a column: whole numbers of 32 or 64 bits, real numbers, or other values as Python objects."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -29,7 +29,7 @@ class _Column(Protocol):
 
 
 class _Lists:
-    """Lists of numbers of one kind, one after the other."""
+    """Lists of numbers of one kind in one array, with the end of each."""
 
     def __init__(self, code: str) -> None:
         self.numbers, self._ends = array(code), array("q", [0])
@@ -43,7 +43,7 @@ class _Lists:
 
 
 class _Table:
-    """Samples that have the same keys, and values of the same kind at each."""
+    """Samples with the same keys and the same kinds of values."""
 
     def __init__(self, shape: Mapping[str, str]) -> None:
         self.columns: dict[str, _Column] = {key: _column(code) for key, code in shape.items()}
@@ -57,7 +57,7 @@ class _Table:
 
 
 class Sample(Mapping[str, Any]):
-    """One sample: what was stored; where that does not say them, the keys of `whose`; and `at_s`, if it is not None."""
+    """One stored sample, with `whose` for keys that it lacks, and with `at_s` in place of its own unless None."""
 
     __slots__ = ("_at_s", "_row", "_table", "_whose")
 
@@ -65,7 +65,7 @@ class Sample(Mapping[str, Any]):
         self._table, self._row, self._whose, self._at_s = table, row, whose, at_s
 
     def placed(self, at_s: float | None, whose: Mapping[str, Any] = _NOTHING) -> Sample:
-        """The same sample, of this time (None: as it is), and of this maker where it has none."""
+        """Return this sample at another time (None: its own), and with this maker if it has none."""
         return Sample(
             self._table,
             self._row,
@@ -96,13 +96,13 @@ class Sample(Mapping[str, Any]):
 
 
 class Samples:
-    """Takes samples, and gives them back by columns."""
+    """A store of samples by columns."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[tuple[str, str], ...], _Table] = {}
 
     def add(self, sample: Mapping[str, Any]) -> Sample:
-        """The same sample."""
+        """Store a sample, and return it as a view of the store."""
         shape = {key: _code(value) for key, value in sample.items()}
         as_key = tuple(shape.items())
         if as_key not in self._tables:
@@ -133,7 +133,7 @@ def _extremes(numbers: array[Any]) -> list[Any]:
 
 
 def _code(value: object) -> str:
-    """How a value is stored; for a list of numbers, how these are, and an `s` behind it."""
+    """Return the storage code of a value; for a list of numbers, their code and an `s`."""
     if not isinstance(value, list):
         return _code_of({type(value)}, value, value)
     kinds = set(map(type, value))

@@ -1,4 +1,4 @@
-"""Whether a timing log is whole: everything is read, and what its checksums do not vouch for is told."""
+"""The check of a timing log: it reads everything, and reports what is cut off or damaged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from loadsim.timinglog.reader import log_of
 
 @dataclass(frozen=True, slots=True)
 class LogCheck:
-    """What one file of `size` bytes holds: `blocks` whole ones, and `counts` records by kind.
+    """The contents of a file of `size` bytes: its whole `blocks`, and the number of records by kind.
 
-    `span_s` are the first and the last instant in the heads of its blocks of records, in seconds from the common start;
-    None without records. Bytes from `damaged_at` on could not be read, if it is not None. `missing` says what could
-    not, of a merged log of its sources, too. `ended`: every engine in it came to its end.
+    `span_s` is the first and the last instant in the heads of its blocks of records, in seconds from the common start;
+    None without records. The bytes from `damaged_at` on are unreadable, unless it is None. `missing` describes all that
+    is unreadable, in the logs that were merged into this one, too. `ended`: every engine reached the end of the run.
     """
 
     path: Path
@@ -32,12 +32,12 @@ class LogCheck:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing, as far as can be known."""
+        """Return whether no damage is known and all engines reached the end."""
         return self.ended and not self.missing
 
 
 def check_log(path: Path) -> LogCheck:
-    """Read a log from end to end. Raises `LogError` when it is none that we can read."""
+    """Read a log from end to end. Raises `LogError` if it is no timing log of this format."""
     file = open_log(path)
     log = log_of(file)
     indices = [index for index in file.indices.values() if index.count]

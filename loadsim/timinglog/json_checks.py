@@ -1,16 +1,71 @@
-"""Checks of documents, composed of checks of their values; each returns the text of what it expected."""
+"""JSON documents of unknown origin: strict reading, safe display, and checks that are composed of checks of values."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from loadsim.errors import LogError, printable
-from loadsim.timinglog.json_text import LONGEST_SHOWN, shown
+
+LONGEST_SHOWN = 60
+"""The most characters of a value that an error shows."""
+
+MOST_LEVELS = 16
+"""The most lists and mappings within each other."""
+
+
+def read_document(name: str, text: bytes | memoryview, *, strictly: bool = True) -> Any:
+    """Read JSON; `strictly` rejects repeated keys, and escapes control characters. Raises `LogError`."""
+    try:
+        if not strictly:
+            return json.loads(bytes(text))
+        return harmless(name, json.loads(bytes(text), object_pairs_hook=unique_keys))
+    except RepeatedKey as repeated:
+        raise LogError(f"{name}: expected each key once, found {shown(repeated.args[0])} again") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
+        raise LogError(f"{name}: expected JSON, found something else") from None
+
+
+class RepeatedKey(ValueError):
+    """A JSON object repeats a key, which is the only argument."""
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its pairs (a hook of `json.loads`). Raises `RepeatedKey`."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen = set[str]()
+        raise RepeatedKey(next(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+    return found
+
+
+def harmless(name: str, value: Any, levels: int = MOST_LEVELS) -> Any:
+    """Return a document with all texts made printable. Raises `LogError` for more than `levels` levels."""
+    if isinstance(value, str):
+        return printable(value)
+    if not isinstance(value, dict | list):
+        return value
+    if not levels:
+        raise LogError(f"{name}: expected at most {MOST_LEVELS} levels, found more")
+    if isinstance(value, dict):
+        return {printable(key): harmless(name, one, levels - 1) for key, one in value.items()}
+    return [harmless(name, one, levels - 1) for one in value]
+
+
+def shown(value: Any) -> str:
+    """Return a value in a few characters; lists and mappings only by their type."""
+    if value is None or isinstance(value, dict | list | tuple):
+        return {type(None): "nothing", dict: "a mapping"}.get(type(value), "a list")
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**LONGEST_SHOWN else "a larger number"
+    return printable(text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 3] + "...")
+
+
+# --- checks --------------------------------------------------------------------------------------------------------
 
 Check = Callable[[Any], str | None]
-"""Returns None for a good value, else what was expected, behind the keys that lead to it: `KEY: KEY: EXPECTED`."""
+"""Returns None for a good value, else what was expected, after the keys that lead to it: `KEY: KEY: EXPECTED`."""
 
 
 def _is_number(value: object) -> bool:
@@ -67,7 +122,7 @@ def each_in(check: Check) -> Check:
 
 
 def having(needed: Mapping[str, Check], others: Mapping[str, Check] | None = None) -> Check:
-    """Check a mapping that has the `needed` keys, and perhaps others."""
+    """Check a mapping that must have the `needed` keys, and may have the `others`; unknown keys pass."""
     known = {**needed, **(others or {})}
 
     def check(value: Any) -> str | None:
@@ -83,7 +138,7 @@ def having(needed: Mapping[str, Check], others: Mapping[str, Check] | None = Non
 
 
 def having_only(check: Check, *keys: str) -> Check:
-    """Check a mapping that has no other keys."""
+    """Check a mapping that may have only these keys."""
     return lambda value: check(value) or (None if value.keys() <= {*keys} else f"the keys {', '.join(keys)}")
 
 

@@ -32,10 +32,10 @@ from loadsim.timinglog.planned_load import read_planned_load
 from loadsim.timinglog.records import GIVEN_UP
 
 LONGEST_S = 2**25
-"""The most seconds in a document, more than a year: no run is longer (see `model.schema.LONGEST_S`)."""
+"""The most seconds in a document. A run is shorter (see `model.schema.LONGEST_S`)."""
 
 SHORTEST_DAY_S = 1e-6
-"""Users are divided by it: the figures have to stay finite."""
+"""The shortest day in a header. Figures are divided by it, and must stay finite."""
 
 MOST_NS = 2**62
 """The largest instant of a clock. The difference of two fits into 64 bits."""
@@ -47,7 +47,7 @@ MOST_CHARACTERS = 2**25
 """The most characters of all names together: numpy pads each name to the longest."""
 
 MOST_NUMBERED = 2**16
-"""The most names that 16 bits can number; a writer keeps one fewer."""
+"""The number of names that 16 bits can number; a writer uses one fewer."""
 
 # --- the header -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ _LIMITS = having(
     },
 )
 
-_HAND = having({"users": _USERS, "step": whole(1, CIRCLE), **dict.fromkeys(("begin", "end"), whole(0, 2**33))})
+_ASSIGNMENT = having({"users": _USERS, "step": whole(1, CIRCLE), **dict.fromkeys(("begin", "end"), whole(0, 2**33))})
 _SLICE = having({"number": whole(1, MOST_SLICES), "weights": each_of(whole(1, 999_999), 1)})
 
 
@@ -144,7 +144,7 @@ def _slice(value: Any) -> str | None:
     return None if value["number"] <= len(value["weights"]) <= MOST_SLICES else "a number of one of the weights"
 
 
-_hand = having_only(_HAND, "users", "step", "begin", "end")
+_assignment = having_only(_ASSIGNMENT, "users", "step", "begin", "end")
 
 
 def _groups(value: Any) -> str | None:
@@ -181,11 +181,11 @@ _facts = having({}, _FACTS)
 _ABOUT: Mapping[str, Check] = {
     **dict.fromkeys(("run", "client", "engine"), text),
     "wall_clock_start": _moment,
-    "hand": or_none(_hand),
+    "hand": or_none(_assignment),
     "first_user": _USERS,
     "slice": or_none(_slice),
 }
-"""Keys both of the header of one engine's log and of a source in a merged log."""
+"""Keys of the header of one engine's log, and of a source in a merged log."""
 
 _OF_A_SOURCE: Mapping[str, Check] = {
     **{key: _ABOUT[key] for key in ("run", "client", "engine", "wall_clock_start")},
@@ -311,7 +311,7 @@ def check_names(name: str, names: Any) -> None:
 
 
 def check_keys(name: str, keys: Mapping[str, Any]) -> None:
-    """Raise `LogError` for samples with these keys that lack another."""
+    """Raise `LogError` if samples with these keys lack a key that another one needs."""
     for key in keys & _NEEDED.keys():
         if missing := _NEEDED[key] - keys.keys():
             raise LogError(f"{name}: health: {min(missing)}: expected a value with {key}, found none")

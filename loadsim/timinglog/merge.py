@@ -1,7 +1,7 @@
-"""Many logs into one, and one into its window: what LsLog calls merge and truncate.
+"""Merge several logs into one, and truncate a log to a window, like LsLog's functions of these names.
 
-Both give a `TimingLog` again, and it does not matter in which order they are done. Neither touches a record before it
-is asked for; then records are put in order a slice of time after the other, so that logs may be larger than memory.
+Both return a `TimingLog`, and their order does not matter. Both are lazy: records are read on demand, and sorted one
+slice of time after the other, so logs may be larger than memory.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from loadsim.timinglog.streams import EVER, Span, Stream
 from loadsim.timinglog.writer import MOST_NAMES, OTHER
 
 LSLOG_WINDOW_S = (3600.0, 14400.0)
-"""LsLog's default window: from 1:00 to 4:00, counted from the start."""
+"""LsLog's default window in seconds: from 1:00 to 4:00 after the start."""
 
 START_STATE = "start_state_digest"
-"""Of logs that started differently nobody can say how: compare refuses them, or warns."""
+"""Header key of the start state. Merged logs with different start states have none; compare rejects them or warns."""
 
 PLANNED_LOAD = "planned_load"
-"""Header key of the load of the plan (`planned_load.PlannedLoad`); None, or missing, where nobody knows."""
+"""Header key of the load of the plan (`planned_load.PlannedLoad`); None or missing if unknown."""
 
 SLICE_RECORDS = 32_768
-"""About so many records are put in order at a time: many enough for numpy, and few enough for a processor's own cache,
-where all that is done to them is several times as fast."""
+"""The approximate number of records that are sorted at a time: enough for numpy, and few enough for the processor's
+cache, in which everything is several times as fast."""
 
 OF_ONE_ENGINE = ("client", "engine", "engine_users", "hand", "first_user", "slice", "epoch_ns", "wall_clock_start")
-"""Header keys that say nothing about a merged log; its sources have them."""
+"""Header keys that a merged log has in its sources only."""
 
 
 def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
-    """The log files that arguments mean: files, patterns, or run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
+    """Return the log files of files, patterns, and run directories (`DIR/logs/*.tlog`, or `DIR/*.tlog`).
 
-    Each file once, sorted by its path. Raises `LogError` for an argument that means no file.
+    Each file appears once, sorted by its path. Raises `LogError` for an argument without a file.
     """
     found: dict[Path, Path] = {}
     for argument in arguments:
@@ -76,32 +76,32 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
                 paths = []
         if not paths:
             raise LogError(f"{argument}: expected a timing log or a run directory with logs/*.tlog, found none")
-        found |= {Path(os.path.realpath(path)): path for path in paths}  # which stands links that go in circles
+        found |= {Path(os.path.realpath(path)): path for path in paths}  # `Path.resolve` raises for links in a circle
     return [found[path] for path in sorted(found)]
 
 
 def window_of(log: TimingLog) -> tuple[float, float]:
-    """The window [begin, end) in seconds that the log's header asks for; LsLog's when it asks for none."""
+    """Return the window [begin, end) of the log's header in seconds, or else LsLog's."""
     window = log.header.get("window_s")
     return (float(window[0]), float(window[1])) if window else LSLOG_WINDOW_S
 
 
 def mode_of(log: TimingLog) -> str:
-    """`CANONICAL` or `STRESS`; canonical, where the log's header does not say it."""
+    """Return `CANONICAL` or `STRESS`; older logs without a mode are canonical."""
     return str(log.header.get("mode", CANONICAL))
 
 
 def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.bool_]:
-    """Which instants lie in [begin, end)."""
+    """Return a mask of the instants in [begin, end)."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     inside: NDArray[np.bool_] = (instants_us >= begin_us) & (instants_us < end_us)
     return inside
 
 
 def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
-    """Refuse a window that is empty, or that reaches beyond the run's end or what an earlier truncation has left.
+    """Raise `LogError` for a window that is empty, or exceeds the run or an earlier truncation.
 
-    Rates over a window would count time in which there was no load.
+    Rates over such a window would include time without load.
     """
     begin_s, end_s = window_s
     if not round(begin_s * 1_000_000) < round(end_s * 1_000_000):
@@ -121,12 +121,11 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
 
 
 def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
-    """What belongs to the window: tasks that were due in it, commands that started in it.
+    """Return the tasks that were due and the commands that started in the window.
 
-    Kept whole: LOGON and LOGOFF, times without a session (one may begin before the window and reach into it), tasks in
-    which the generator failed (they make the whole run invalid), and what happened to mail (it may be seen after the
-    window's end, and whether all of it was delivered is a question about the run). So the answer about the truncated
-    log is the answer about this window of the whole log.
+    The truncated log has the same summary as this window of the whole log. So it keeps four kinds of records of the
+    whole run. LOGON and LOGOFF have no window. Times without a session may begin before the window and last into it.
+    Tasks in which the generator failed make the run invalid. Mail may be seen after the window.
     """
     check_window(log, window_s)
     without_window = np.isin(np.array(log.strings), (*WITHOUT_WINDOW, NO_SESSION))
@@ -151,7 +150,7 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
 
 
 def of_run(log: TimingLog, run: str) -> TimingLog:
-    """What one run has in a log of several; where records were cut off or damaged, nobody knows whose they were."""
+    """Return the log of one run from that of several, without `damages`: the runs of damaged records are unknown."""
     number = log.strings.index(run)
 
     def own(records: Columns) -> NDArray[np.bool_]:
@@ -169,19 +168,19 @@ def of_run(log: TimingLog, run: str) -> TimingLog:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The records of a stream that a condition holds for."""
+    """The records of a stream that meet a condition."""
 
     of: Stream
     condition: Callable[[Columns], NDArray[np.bool_]]
 
     @property
     def count(self) -> int:
-        """How many there are at most."""
+        """Return the most records that the stream can have."""
         return self.of.count
 
     @property
     def sample_us(self) -> NDArray[np.int64]:
-        """Those of the whole stream."""
+        """Return the sample of the whole stream."""
         return self.of.sample_us
 
     def pieces(self) -> Iterator[Columns]:
@@ -203,18 +202,19 @@ class _Kept:
 
 
 def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
-    """One log of all records, in time order: by start (or due time, if never started), client, engine, run, sequence.
+    """Return one log of all records in time order (see `in_time_order`), with its names in alphabetical order.
 
-    The engines of one run share its common start as t = 0. Logs of different runs keep their distance in time by the
-    wall clock, the earliest start being t = 0; with `rebase` each log's own start is t = 0. An engine that never came
-    to the common start is placed by the wall clock, too. Names are numbered anew, in alphabetical order.
+    The common start of a run is t = 0 for all of its engines. The wall clock places the logs of several runs, and
+    t = 0 is the earliest start; with `rebase` it is each log's own start. An engine that never reached the common
+    start is placed by the wall clock.
 
-    Raises `LogError` for no logs, for an engine's log that comes twice, for logs of different modes, and, unless
-    `force`, for logs of different load, or judged by different terms (see `alike`); and for slices that are not one run
-    (see `slices.check_slices`).
+    Raises `LogError` for no logs, two logs of one engine, logs of different modes, and slices that do not make up one
+    run (see `slices.check_slices`). Unless `force`, it also raises `LogError` for logs of different load or terms (see
+    `compatibility`).
     """
     if not logs:
         raise LogError("merge: expected at least one timing log, found none")
+    # Check that the logs belong together.
     sources = sorted((source for log in logs for source in log.sources), key=_identity)
     for one, following in pairwise(sources):
         if _identity(one) == _identity(following):
@@ -226,6 +226,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     if not force:
         check_compatible(first, logs)
     check_slices(logs, force)
+    # Renumber the names, and move the instants.
     strings = _all_names(logs)
     numbers = {name: index for index, name in enumerate(strings)}
     other = numbers[OTHER]
@@ -235,12 +236,13 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     ]
     shifts_us = [0] * len(logs) if rebase else _shifts_us(logs)
     moves = list(zip(logs, renumbers, shifts_us, strict=True))
+    # Make one header.
     alike = all(log.header.get("groups") == first.header.get("groups") for log in logs)
-    own = OF_ONE_ENGINE if alike else (*OF_ONE_ENGINE, "groups")  # by force; nobody knows which run's user has which
+    own = OF_ONE_ENGINE if alike else (*OF_ONE_ENGINE, "groups")  # by force
     header = {key: value for key, value in first.header.items() if key not in own}
     if len({log.header.get(START_STATE) for log in logs}) > 1:
         header[START_STATE] = None
-    if loads := [log.header[PLANNED_LOAD] for log in logs if log.header.get(PLANNED_LOAD)]:  # one may not have planned
+    if loads := [log.header[PLANNED_LOAD] for log in logs if log.header.get(PLANNED_LOAD)]:
         header[PLANNED_LOAD] = loads[0] if all(load == loads[0] for load in loads) else None
     if rebase and len({source.run for source in sources}) > 1:
         header["rebased"] = True
@@ -262,7 +264,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
 
 
 def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
-    """Find, read and merge."""
+    """Find, read and merge logs."""
     return merge(read_each(find_logs(arguments)), rebase, force)
 
 
@@ -271,7 +273,7 @@ def _identity(source: Source) -> tuple[str, str, str]:
 
 
 def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
-    """The empty name, then all names in alphabetical order; when there are too many, errors give way to `OTHER`."""
+    """Return the empty name, then all names in alphabetical order; of too many, `OTHER` replaces kinds of error."""
     kept = {OTHER}.union(*(log.strings for log in logs)) - {""}
     if len(kept) >= MOST_NAMES:
         errors = _names_in(logs, ("error",))
@@ -281,7 +283,7 @@ def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
 
 
 def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
-    """The names that stand in these fields of any record."""
+    """Return the names in these fields of all records."""
     found = set[str]()
     for log in logs:
         for kind, record in KINDS.items():
@@ -295,7 +297,7 @@ def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
 
 
 def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sample, ...]:
-    """All samples, each saying whose it is, moved as the records are, in time order as far as they say it."""
+    """Return all samples with their makers, moved as the records, in time order; those without a time come first."""
     samples = []
     for log, shift_us in zip(logs, shifts_us, strict=True):
         whose = {maker: getattr(log.sources[0], maker) for maker in MAKERS}
@@ -306,7 +308,7 @@ def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sa
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A stream with other numbers for the names (None: with its own), and later by `shift_us`."""
+    """A stream with other numbers for its names (None: its own), and later by `shift_us`."""
 
     of: Stream
     renumber: NDArray[np.uint16] | None
@@ -314,7 +316,7 @@ class _Moved:
 
     @property
     def count(self) -> int:
-        """How many there are at most."""
+        """Return the most records that the stream can have."""
         return self.of.count
 
     @property
@@ -345,14 +347,14 @@ class _Moved:
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """Many streams of a kind as one, in time order, in slices of time that hold about `SLICE_RECORDS`."""
+    """Several streams of a kind as one, in time order, in slices of time of about `SLICE_RECORDS`."""
 
     kind: Kind
     of: tuple[Stream, ...]
 
     @property
     def count(self) -> int:
-        """How many there are at most."""
+        """Return the most records that the stream can have."""
         return sum(stream.count for stream in self.of)
 
     @property
@@ -371,7 +373,7 @@ class _Merged:
             yield from found
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`; of each, at most one part."""
+        """See `Stream`; each slice has at most one part."""
         for slices in zip(*(stream.slices(bounds_us) for stream in self.of), strict=True):
             found = [part for of_stream in slices for part in of_stream]
             yield (
@@ -381,7 +383,7 @@ class _Merged:
             )
 
     def _bounds_us(self, span: Span) -> list[int]:
-        """Where slices of the span begin and end, by the sample of the instants."""
+        """Return the bounds of the slices of a span, by the sample of the instants."""
         number = math.ceil(self.count / SLICE_RECORDS)
         sample_us = np.sort(self.sample_us)
         cuts_us = {int(sample_us[len(sample_us) * cut // number]) for cut in range(1, number)}
@@ -390,12 +392,12 @@ class _Merged:
 
 
 def in_time_order(records: Records) -> Records:
-    """By their instant (see `placed_us`), client, engine, run, and sequence or else their order.
+    """Return records by instant (see `placed_us`), client, engine, run, and sequence or else their order.
 
-    Few share their instant: a fast sort by the instants comes first, and the rest of the order where it is needed.
+    Few records share an instant: a fast sort by the instants comes first, then a sort of those that share one.
     """
     placed = placed_us(records)
-    order = np.argsort(placed, kind="stable")  # which merges what is in order already
+    order = np.argsort(placed, kind="stable")  # timsort is fast for sorted runs
     placed = placed[order]
     same = placed[1:] == placed[:-1]
     if same.any():
@@ -411,10 +413,10 @@ def in_time_order(records: Records) -> Records:
 
 
 def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
-    """By how much each log's t = 0 lies after the earliest common start.
+    """Return the time from the earliest common start to each log's t = 0.
 
-    Within a run it is nought: the engines agreed on the instant. Only what they could not agree on, another run or
-    a start that never came, is taken from the wall clock; where that is not known either, it is nought.
+    It is 0 within a run, whose engines agreed on the instant. The wall clock places other runs, and engines without a
+    common start; without a wall clock it is 0.
     """
     zeros = [min(zip(map(_zero_us, log.sources), log.sources, strict=True), key=lambda zero: zero[0]) for log in logs]
     starts: dict[str, float] = {}
@@ -427,7 +429,7 @@ def _shifts_us(logs: Sequence[TimingLog]) -> list[int]:
 
 
 def _zero_us(source: Source) -> float:
-    """When an engine's t = 0 was, by its wall clock in microseconds since 1970; infinity when that is not known."""
+    """Return an engine's t = 0 by its wall clock, in microseconds since 1970; infinity if unknown."""
     try:
         epoch = datetime.fromisoformat(source.wall_clock_start)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The timing log as it is read: of one engine or of many, and whether its records would fit into memory or not.
+"""Reading timing logs, of one engine or of many; the records may exceed memory.
 
-`read_log` gives a `TimingLog`, the one value that truncate, merge, the score and the exports work on; `write_log` makes
-a file of such a value again. What engines write is in `writer`, the bytes are described in `container`.
+`read_log` returns a `TimingLog`, on which truncate, merge, the score and the exports work; `write_log` writes it to a
+file. `writer` is the counterpart of engines, and `container` describes the bytes.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _BLOCK_RECORDS = 16_384
 _BLOCK_SAMPLES = 1024
 
 NEARLY_ALL = 0.95
-"""Of the time for which mail is waited for: clocks that are compared agree far better."""
+"""The share of the drain time that counts as all of it; clocks that are compared differ by far less."""
 
 WHOLE_RECORDS = 1 << 21
-"""So many records of a kind are kept in memory for the next question; of more, only a part is there, at any time."""
+"""The most records of a kind that stay in memory after their first use. More are read in parts each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One engine that took part, and what it said about itself.
+    """One engine of a log, with its facts.
 
-    It ran this many `users`, those in its `hand`; None: the log does not say who they are. `wall_clock_start` (ISO
-    8601) is the time of day at the instant `epoch_ns` of the engine's clock. `slice` is what its machine had of a run
-    that several made by hand.
+    It ran `users` users; `assignment` says which, None if unknown. `wall_clock_start` (ISO 8601) is the time of day at
+    the instant `epoch_ns` of the engine's clock. `slice` is the slice of its machine, in a run that was divided by
+    `--slice`.
     """
 
     run: str
@@ -53,23 +53,24 @@ class Source:
     wall_clock_start: str
     epoch_ns: int
     facts: Mapping[str, Any] = field(default_factory=dict)
-    hand: Assignment | None = None
+    assignment: Assignment | None = None
     slice: Slice | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether the engine lived to the run's end; then its log is whole."""
+        """Return whether the engine reached the end of the run; then its log is whole."""
         return "ended" in self.facts and self.facts["ended"] != GIVEN_UP
 
     @property
     def given_up_why(self) -> str | None:
-        """Why it ended without the others, if it lived to say so; else None."""
+        """Return the reason for which it ended before the others, or None."""
         return self.facts.get("given_up_why")
 
     @property
     def watched_long_us(self) -> int | None:
-        """Mail that was accepted until then, in microseconds from the common start, was waited for as long as the
-        scenario wants it; None for an engine that did not wait, or does not say."""
+        """Return the last instant after which the engine waited for the whole drain time, from the common start.
+
+        Mail that was accepted until then had time to arrive. None if the engine did not wait, or does not say so."""
         if not self.facts.keys() >= {"start_ns", "watched_until_ns", "drain_s"}:
             return None
         until_us = (self.facts["watched_until_ns"] - self.facts["start_ns"]) // 1000
@@ -77,19 +78,19 @@ class Source:
 
     @property
     def started(self) -> bool:
-        """Whether the common start had come when the log ended."""
+        """Return whether the log lasts to the common start."""
         return "start_ns" in self.facts
 
     @property
     def began_late_ms(self) -> float | None:
-        """How long after the common start, by its own clock, it began with the work; None where it does not say so."""
+        """Return how late after the common start, by its own clock, the engine began; None if unknown."""
         if not self.facts.keys() >= {"start_ns", "began_ns"}:
             return None
         return float(self.facts["began_ns"] - self.facts["start_ns"]) / 1e6
 
     @property
     def simulates(self) -> bool:
-        """Whether users were simulated; the log of a machine that was only watched has none."""
+        """Return whether the engine ran users; the log of a machine that was only observed has none."""
         return self.users > 0
 
 
@@ -97,9 +98,9 @@ class Source:
 class TimingLog:
     """The log of one engine or of many: a merged log is a log.
 
-    Instants are microseconds from the common start of the run (t = 0); those of an engine that did not live to see it
-    count from its own epoch. `streams` has the records by kind (the keys of `KINDS`): `NAMED_TASK`, `NAMED_MAIL` and
-    `NAMED_COMMAND`. `damages` says, file by file, what could not be read.
+    Instants are microseconds from the common start of the run (t = 0), or from the epoch of an engine that ended
+    before it. `streams` has the records by kind (the keys of `KINDS`): `NAMED_TASK`, `NAMED_MAIL` and `NAMED_COMMAND`.
+    `damages` describes the unreadable part of each file.
     """
 
     header: Mapping[str, Any]
@@ -111,32 +112,32 @@ class TimingLog:
 
     @cached_property
     def tasks(self) -> Records:
-        """All tasks, in memory. What may have to do with more than fit takes `parts` or `pieces`."""
+        """Return all tasks in memory. Use `parts` or `pieces` for logs that may exceed it."""
         return self._whole("tasks")
 
     @cached_property
     def mails(self) -> Records:
-        """All events of messages, in memory."""
+        """Return all events of messages in memory."""
         return self._whole("mails")
 
     @cached_property
     def commands(self) -> Records:
-        """All protocol commands, in memory."""
+        """Return all protocol commands in memory."""
         return self._whole("commands")
 
     def parts(self, kind: str, span: Span = EVER) -> Iterator[Records]:
-        """The records of a kind, or of a span of time, in the order of the log; not to be changed.
+        """Yield the records of a kind, or of a span of time, in the order of the log, read-only.
 
-        If they are all in memory, they are one part; else two parts are at a time, the second of which is being made.
+        Records in memory are one part. Otherwise a thread reads the next part while the caller uses one.
         """
         if span == EVER and kind in vars(self):
             return iter((getattr(self, kind),))
         return ahead(part.records() for part in self.streams[kind].parts(span))
 
     def pieces(self, kind: str) -> Iterator[Columns]:
-        """The same by their columns, and in any order: what depends on neither order nor whole records is faster so.
+        """Yield the records of a kind by columns and in any order, which is faster than `parts`.
 
-        Few are all in memory from then on, for there will be other questions; of many, two pieces at a time are.
+        Up to `WHOLE_RECORDS` records stay in memory for the next call; of more, two pieces at a time do.
         """
         if self.streams[kind].count > WHOLE_RECORDS:
             return ahead(self.streams[kind].pieces())
@@ -149,32 +150,32 @@ class TimingLog:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All engines' facts together; where they differ, the last engine's."""
+        """Return the facts of all engines; where they differ, those of the last engine."""
         return {key: value for source in self.sources for key, value in source.facts.items()}
 
     @property
     def started(self) -> bool:
-        """Whether every engine came to the common start."""
+        """Return whether every engine reached the common start."""
         return all(source.started for source in self.sources)
 
     @property
     def damage(self) -> str | None:
-        """What could not be read, or None."""
+        """Return a text about all that is unreadable, or None."""
         return "; ".join(self.damages) or None
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
-        """The names that stand in one field of records of this log."""
+        """Return the names in a field of records of this log."""
         named: NDArray[np.str_] = np.array(self.strings, dtype=np.str_)[records[name]]
         return named
 
 
 def read_log(path: Path) -> TimingLog:
-    """Read a timing log up to its last whole block. Raises `LogError` when it is none, or damaged at its head."""
+    """Read a timing log up to its last whole block. Raises `LogError` for another file, or a damaged head."""
     return log_of(open_log(path))
 
 
 def log_of(file: LogFile) -> TimingLog:
-    """The log that a file holds; its records stay there until they are asked for."""
+    """Return the log of a file. Records are read on demand."""
     header = {key: value for key, value in file.header.items() if key not in ("sources", "damages")}
     if "sources" in file.header:
         sources, health = _sources_of(file.path, file.header["sources"]), file.health
@@ -196,16 +197,16 @@ def log_of(file: LogFile) -> TimingLog:
 
 
 def _placed(file: LogFile, sample: Sample) -> Sample:
-    """A sample of an engine's health with `at_s`, seconds from the common start, if it says when it was."""
+    """Add `at_s`, seconds from the common start, to a sample with a time."""
     if "at_ns" not in sample:
         return sample
     return sample.placed((sample["at_ns"] - file.header["epoch_ns"]) / 1e9 - file.origin_us / 1e6)
 
 
 def read_each(paths: Sequence[Path]) -> list[TimingLog]:
-    """Read several logs, as many at a time as there are processors."""
-    with ThreadPoolExecutor(os.cpu_count()) as beside:
-        return list(beside.map(read_log, paths))
+    """Read several logs in parallel, one on each processor."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return list(threads.map(read_log, paths))
 
 
 def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
@@ -218,28 +219,28 @@ def _source_of(header: Mapping[str, Any], facts: Mapping[str, Any]) -> Source:
         wall_clock_start=str(header.get("wall_clock_start", "")),
         epoch_ns=int(header["epoch_ns"]),
         facts=facts,
-        hand=_hand_of(header, users),
+        assignment=_assignment_of(header, users),
         slice=slice_of(header),
     )
 
 
-def _hand_of(about: Mapping[str, Any], users: int) -> Assignment | None:
-    """Who the users of an engine were. Before there were hands, they were consecutive ones, from `first_user` on."""
+def _assignment_of(about: Mapping[str, Any], users: int) -> Assignment | None:
+    """Return the users of an engine (key `hand`). In older logs, they are consecutive from `first_user` on."""
     if about.get("hand"):
         return Assignment(**about["hand"])
     first = int(about.get("first_user") or 0)
     return Assignment(first + users - 1, 1, first, first + users) if first else None
 
 
-def _source_again(about: Mapping[str, Any]) -> Source:
-    """One of the sources of a merged log, as it was written."""
+def _read_source(about: Mapping[str, Any]) -> Source:
+    """Read a source from the header of a merged log."""
     rest = {key: value for key, value in about.items() if key not in ("hand", "first_user", "slice")}
-    return Source(**rest, hand=_hand_of(about, about["users"]), slice=slice_of(about))
+    return Source(**rest, assignment=_assignment_of(about, about["users"]), slice=slice_of(about))
 
 
 def _sources_of(path: Path, found: object) -> tuple[Source, ...]:
     try:
-        sources = tuple(map(_source_again, found)) if isinstance(found, list) else ()
+        sources = tuple(map(_read_source, found)) if isinstance(found, list) else ()
     except (AttributeError, KeyError, TypeError):
         sources = ()
     if not sources:
@@ -248,11 +249,14 @@ def _sources_of(path: Path, found: object) -> tuple[Source, ...]:
 
 
 def write_log(log: TimingLog, path: Path) -> None:
-    """Write a log that was read, truncated or merged to a new file. Raises `LogError` when there is one already.
+    """Write a log that was read, truncated or merged to a new file. Raises `LogError` if the file exists.
 
-    What could be written only in part is removed: it would look like a log that was damaged.
+    A failure removes the file, which would look like a damaged log.
     """
-    sources = [asdict(source) for source in log.sources]
+    sources = [
+        {"hand" if key == "assignment" else key: value for key, value in asdict(source).items()}
+        for source in log.sources
+    ]
     header = {**log.header, "format": container.VERSION, "epoch_ns": 0, "sources": sources, "damages": log.damages}
     with new_file(path, "timing log") as file:
         file.write(container.encode_head(header))

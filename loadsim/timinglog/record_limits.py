@@ -1,6 +1,6 @@
 """Limits of records, checked for each group when a log is opened.
 
-Figures are made of differences, sums and places in tables. Within these limits, none of them overflows.
+Within these limits, the differences and sums of the analysis do not overflow.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.records import EVENTS, FAILURES, GENERATOR, KINDS, NAMES, NEVER, OUTCOMES, Kind, Records
 
 MOST_US = 1 << 50
-"""The furthest instant from the beginning of its file: 35 years."""
+"""The largest instant of a file, before or after its begin: 35 years."""
 
 LONGEST_LATE_S = float(LONGEST_S)
 """The most lateness of a task by one cause."""
 
 _ENDED = np.isin(OUTCOMES, ("ok", GENERATOR, *FAILURES))
-"""True for the numbers of outcomes of tasks that began and ended."""
+"""True at the numbers of the outcomes of tasks that began and ended."""
 
 
 class WrongRecord(ValueError):
-    """A record that loadsim does not write: field, expected, found."""
+    """A record that loadsim does not write; the text has its field, expected and found."""
 
     def __init__(self, field: str, expected: str, found: object) -> None:
         super().__init__(f"{field}: expected {expected}, found {found}")
@@ -43,7 +43,7 @@ def checked(kind: Kind, payload: memoryview, named: bool, most: dict[str, int]) 
 
 def _tasks(records: Records) -> NDArray[np.int64]:
     _codes("outcome", records["outcome"], OUTCOMES)
-    # Copies: numpy takes several times as long for fields that are not aligned.
+    # Copy: numpy takes several times as long for fields that are not aligned.
     due_us, started_us, ended_us = (records[field].copy() for field in ("scheduled_us", "started_us", "ended_us"))
     never, endless = started_us == NEVER, ended_us == NEVER
     some_never, some_endless = never.any(), endless.any()
@@ -59,7 +59,7 @@ def _tasks(records: Records) -> NDArray[np.int64]:
         place = int(np.argmax(wrong))
         outcome = OUTCOMES[records["outcome"][place]]
         found = f"{_instant(started_us[place])} to {_instant(ended_us[place])} ({outcome})"
-        raise WrongRecord("ended_us", "an end after the start of what came to one", found)
+        raise WrongRecord("ended_us", "an end after the start for a task that ended", found)
     for cause in ("busy", "down", "generator"):
         late_s = records[f"late_{cause}_s"].copy()
         if not (late_s.min() >= 0 and late_s.max() <= LONGEST_LATE_S):  # NaN fails both comparisons
@@ -75,7 +75,7 @@ def _mails(records: Records) -> NDArray[np.int64]:
     at_us: NDArray[np.int64] = records["at_us"].copy()
     _instants("at_us", at_us)
     message = records["message"].copy().view(np.uint8).reshape(len(records), -1)
-    odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # a byte below 0x21 wraps around, and exceeds this, too
+    odd = (message - np.uint8(0x21) > 0x5D) & (message != 0)  # a byte below 0x21 wraps around to a large one
     odd[:, :-1] |= (message[:, :-1] == 0) & (message[:, 1:] != 0)
     if odd.any():
         raise WrongRecord("message", "an id of printable ASCII", f"the byte {message[odd][0]}")

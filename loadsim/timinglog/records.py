@@ -1,8 +1,8 @@
-"""The records of a timing log, as fixed-width numpy types; the one place that defines them.
+"""The records of a timing log as fixed-width numpy types.
 
-Instants are whole microseconds; in a file they count from the log's own epoch, after reading from the common
-start of the run (t = 0; a LOGON lies before it). Names (task, profile, protocol, error, folder, command) are
-indices into the log's string table, whose entry 0 is the empty string. All numbers are little-endian.
+Instants are whole microseconds: in a file from the log's own epoch, after reading from the common start of the run (a
+LOGON lies before it). Names (task, profile, protocol, error, folder, command) are indices into the log's string table,
+whose entry 0 is the empty string. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from loadsim.model.records import WITH_KIND as WITH_KIND
 from loadsim.timinglog import container
 
 Records = NDArray[np.void]
-"""An array of one of the record types below."""
+"""An array of records of one kind."""
 
 NEVER = np.iinfo(np.int64).min
-"""The instant of what did not happen: the start of a skipped task, the end of an unfinished one."""
+"""The start of a skipped task, and the end of an unfinished one."""
 
 OUTCOME = {name: code for code, name in enumerate(OUTCOMES)}
 
@@ -39,7 +39,7 @@ TASK = np.dtype(
         ("ended_us", "<i8"),  # its last answer
         ("late_busy_s", "<f4"),  # from the due time to the start: the user was still busy (server) ...
         ("late_down_s", "<f4"),  # ... the session was down (server) ...
-        ("late_generator_s", "<f4"),  # ... we were late ourselves
+        ("late_generator_s", "<f4"),  # ... the generator was late
         ("user", "<u4"),
         ("sequence", "<u4"),  # counts the records of one engine, in order of completion
         ("bytes", "<u4"),  # sent and received for this task
@@ -50,7 +50,7 @@ TASK = np.dtype(
         ("outcome", "u1"),
     ]
 )
-"""One task of one user: what somebody waited for."""
+"""One task of one user."""
 
 EVENT = {name: code for code, name in enumerate(EVENTS)}
 
@@ -65,7 +65,7 @@ MAIL = np.dtype(
         ("event", "u1"),
     ]
 )
-"""What happened to one message in one mailbox."""
+"""One event of a message in a mailbox."""
 
 COMMAND = np.dtype(
     [
@@ -81,10 +81,10 @@ COMMAND = np.dtype(
 """One protocol command: the sub-timing of a task."""
 
 GIVEN_UP = "given up"
-"""How an engine ended that lived on, and without which the run went on: what it did not do any more is lost."""
+"""The end of an engine that the run went on without: the rest of its users' work is lost."""
 
 MAKERS = ("client", "engine", "run")
-"""Who made a record: the string table has their names. One engine of one run writes one log."""
+"""Fields that identify the maker of a record. Each engine of a run writes one log."""
 
 
 def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
@@ -92,18 +92,18 @@ def _named(record: np.dtype[np.void]) -> np.dtype[np.void]:
 
 
 NAMED_TASK, NAMED_MAIL, NAMED_COMMAND = _named(TASK), _named(MAIL), _named(COMMAND)
-"""The records with who made them: indices into the string table like the other names."""
+"""The records with their makers, which are indices into the string table like the other names."""
 
 INSTANTS = ("scheduled_us", "started_us", "ended_us", "at_us")
 NAMES = ("task", "profile", "protocol", "error", "folder", "command", *MAKERS)
-"""The fields that are instants, and those that are indices of names, in whichever record they occur."""
+"""The fields that are instants, and those that are indices of names, in all records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of record: the number of its blocks, its type as engines write it (`plain`) and as it is read (`named`).
+    """A kind of record: the number of its blocks, and its type in an engine's file (`plain`) and in memory (`named`).
 
-    `window_us` is the instant by which it belongs to a window, and to which the range in a block's head refers.
+    `window_us` is the field that decides whether a record is in a window; the head of a block has its range.
     """
 
     number: int
@@ -113,7 +113,7 @@ class Kind:
 
     @property
     def halves(self) -> np.dtype[np.void]:
-        """A named record as a plain one and its makers."""
+        """Return the type of a named record as two fields, the plain record and its makers."""
         size, whole = self.plain.itemsize, self.named.itemsize
         formats = [f"V{size}", f"V{whole - size}"]
         return np.dtype({"names": ["plain", "makers"], "formats": formats, "offsets": [0, size], "itemsize": whole})
@@ -124,11 +124,11 @@ KINDS: Mapping[str, Kind] = {
     "mails": Kind(container.MAILS, MAIL, NAMED_MAIL, "at_us"),
     "commands": Kind(container.COMMANDS, COMMAND, NAMED_COMMAND, "started_us"),
 }
-"""All kinds of records, by the name that a log has for them."""
+"""All kinds of records by name."""
 
 
 def block_of(kind: Kind, records: Records) -> tuple[bytes, memoryview]:
-    """The head and the payload of a block of these records, of which there is at least one."""
+    """Return the head and the payload of a block of at least one record."""
     number = kind.number | container.NAMED if records.dtype == kind.named else kind.number
     at_us = records[kind.window_us]
     payload = records.view(np.uint8).data
@@ -136,18 +136,18 @@ def block_of(kind: Kind, records: Records) -> tuple[bytes, memoryview]:
 
 
 def chosen(records: Records, which: NDArray[np.bool_] | NDArray[np.intp]) -> Records:
-    """Those of the records that a mask or an array of places says; copied whole, for numpy copies field by field."""
+    """Return the records that a mask or an array of indices selects. Whole: numpy copies field by field otherwise."""
     places = np.flatnonzero(which) if which.dtype == np.bool_ else which
     return opaque(records).take(places).view(records.dtype)
 
 
 def opaque(records: Records) -> Records:
-    """The same records without their fields: so they are copied whole."""
+    """Return a view of records without fields, for numpy to copy them whole."""
     return records.view(np.dtype((np.void, records.dtype.itemsize)))
 
 
 def placed_us(records: Records) -> NDArray[np.int64]:
-    """The instants by which records stand in time order: their start, or when they were due if they never started."""
+    """Return the instants that order records: the start, or the due time of tasks that never started."""
     fields = records.dtype.names or ()
     placed: NDArray[np.int64] = records["at_us" if "at_us" in fields else "started_us"].copy()
     if "scheduled_us" in fields and (never := placed == NEVER).any():

@@ -1,4 +1,4 @@
-"""Runs that several machines made by hand, each a slice of it: whether all slices are there, and of whom a log is."""
+"""Runs that were divided by `--slice`: checks that all slices are present, and the slice of a log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SAME_IN_SLICES = (
     "start_state_digest",
     "duration_s",
 )
-"""Header keys on which the slices of a run must agree, beside those on which all logs must: of them, there is one."""
+"""Header keys that must be equal in all slices of a run, in addition to those of `compatibility`."""
 
 
 def check_slices(logs: Sequence[TimingLog], force: bool) -> None:
-    """Refuse slices that do not make up their runs; those of a single machine, by themselves, are let pass.
+    """Check that slices make up their runs; the logs of one slice alone pass.
 
-    Raises `LogError` for the same slice twice, for slices of different divisions, and, unless `force`, for slices that
-    are missing, or that were told different things about the run.
+    Raises `LogError` for the same slice twice, and for slices of different divisions. Unless `force`, it also raises
+    `LogError` for missing slices, and for slices with different settings (`SAME_IN_SLICES`).
     """
     makers: dict[str, dict[Slice | None, set[str]]] = {}
     for log in logs:
@@ -43,7 +43,7 @@ def check_slices(logs: Sequence[TimingLog], force: bool) -> None:
                 f"merge: run {run!r}: expected all {len(missing) + len(found)} slices,"
                 f" found none of {', '.join(map(str, missing))}"
             )
-    _check_told_the_same(logs)
+    _check_same_settings(logs)
 
 
 def _check_one_division(run: str, slices: Iterable[Slice | None]) -> None:
@@ -53,7 +53,7 @@ def _check_one_division(run: str, slices: Iterable[Slice | None]) -> None:
         raise LogError(f"merge: run {run!r}: expected slices of one division of the users, found {one} and {other}")
 
 
-def _check_told_the_same(logs: Sequence[TimingLog]) -> None:
+def _check_same_settings(logs: Sequence[TimingLog]) -> None:
     first: dict[str, TimingLog] = {}
     for log in logs:
         source = log.sources[0]
@@ -69,12 +69,12 @@ def _check_told_the_same(logs: Sequence[TimingLog]) -> None:
 
 
 def _only_slice(sources: Iterable[Source]) -> Slice | None:
-    """The slice that all of these are of, unless it is the whole of a run; None when there are several, or none."""
+    """Return the slice of all sources if it is one, and only a part of a run, else None."""
     found = {(source.run, source.slice) for source in sources}
     _, only = next(iter(found)) if len(found) == 1 else ("", None)
     return only if only is not None and len(only.weights) > 1 else None
 
 
 def part_of(log: TimingLog) -> Slice | None:
-    """The slice of a run that a log is of, when it is of no more than one; None when it is of a whole run."""
+    """Return the slice of a log of one slice; None for a log of several slices or of a whole run."""
     return _only_slice(log.sources)

@@ -1,4 +1,4 @@
-"""Records of one kind that need not be in memory all at once: where they come from, and in which order."""
+"""Streams: the records of one kind, read part by part, in the order of the file or in slices of time."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ EVER: Span = (-(1 << 63), (1 << 63) - 1)
 """All instants that fit into a record."""
 
 _SMALL_GAP_BYTES = 1 << 16
-"""What stands between the blocks of one kind is read with them, if it is less: that is faster than to leave it out."""
+"""Blocks of a kind are read with smaller gaps between them, which is faster than separate reads."""
 
 _PIECES_AT_ONCE = 512
-"""So many pieces of a file are asked for at once; systems take at least 1,024 (IOV_MAX), gaps included."""
+"""The most pieces of a file per read. Systems accept at least 1,024 (IOV_MAX), gaps included."""
 
 _HELD_GROUPS = 8
-"""At most so many groups, of which one slice of time needed a part, are kept in memory for the next."""
+"""The most groups that stay in memory because the next slice of time needs them, too."""
 
 
 class Stream(Protocol):
-    """Records of one kind, each with who made it; instants at which they are placed are those of `placed_us`.
+    """Records of one kind with their makers. Their place in time is that of `records.placed_us`.
 
-    What reads them raises `LogError` when a file has gone.
+    Reading raises `LogError` if a file has been removed or cut.
     """
 
     @property
     def count(self) -> int:
-        """How many there are, at most."""
+        """Return the most records that the stream can have."""
 
     @property
     def sample_us(self) -> NDArray[np.int64]:
-        """The instants at which one in `SAMPLE_EVERY` is placed, spread evenly."""
+        """Return the instants of one record in `SAMPLE_EVERY`, evenly spaced."""
 
     def pieces(self) -> Iterator[Columns]:
-        """All of them in any order."""
+        """Yield all records in any order."""
 
     def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """Those placed in the span, part after part, in the order of their log."""
+        """Yield the records in a span of time, in the order of their log."""
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """Those placed from each bound to the next, in parts of which each is in time order.
+        """Yield the records from each bound to the next, in parts that are each in time order.
 
-        What shares its instant stays in the order of its log.
+        Records with the same instant keep the order of their log.
         """
 
 
@@ -67,17 +67,17 @@ _Part = TypeVar("_Part")
 
 
 def ahead(parts: Iterator[_Part]) -> Iterator[_Part]:
-    """The same parts, each made in a thread while the caller is at work on the one before."""
-    with ThreadPoolExecutor(1) as beside:
-        coming = beside.submit(next, parts, None)
+    """Yield the parts, and make the next one in a thread while the caller uses one."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, parts, None)
         while (part := coming.result()) is not None:
-            coming = beside.submit(next, parts, None)
+            coming = thread.submit(next, parts, None)
             yield part
 
 
 @dataclass(frozen=True, slots=True)
 class FileStream:
-    """The records of one kind in a file, counted from `origin_us`; plain ones are by `makers` (numbers of names)."""
+    """The records of one kind in a file, counted from `origin_us`; `makers` (numbers of names) made the plain ones."""
 
     path: Path
     kind: Kind
@@ -87,7 +87,7 @@ class FileStream:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of records."""
         return self.index.count
 
     @property
@@ -102,7 +102,7 @@ class FileStream:
                 yield self._columns(file, group)
 
     def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`; a part is a group, and groups without a record in the span are not read."""
+        """See `Stream`; a part is a group. Groups without a record in the span are not read."""
         begin_us, end_us = (bound_us + self.origin_us for bound_us in span)
         with self._opened() as file:
             for group in self.index.groups:
@@ -115,7 +115,7 @@ class FileStream:
                     yield columns
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`; a group that lies in several slices is read once, if all is as usual."""
+        """See `Stream`. A group of several slices is read once, unless more than `_HELD_GROUPS` are kept."""
         groups = self.index.groups
         firsts_us = np.array([group.first_us for group in groups], np.int64) - self.origin_us
         lasts_us = np.array([group.last_us for group in groups], np.int64) - self.origin_us
@@ -144,7 +144,7 @@ class FileStream:
 
 @dataclass(frozen=True, slots=True)
 class _InOrder:
-    """Records and the order of time in which they are, with their instants in that order."""
+    """Records with their time order, and their instants in that order."""
 
     columns: Columns
     order: NDArray[np.intp]
@@ -152,21 +152,21 @@ class _InOrder:
 
     @classmethod
     def of(cls, columns: Columns) -> _InOrder:
-        """In order; what shares its instant stays as it is."""
+        """Sort records; those with the same instant keep their order."""
         placed_us = columns.placed_us
         order = in_order(placed_us)
         return cls(columns, order, placed_us[order])
 
     def between(self, begin_us: int, end_us: int) -> Columns:
-        """Those from one instant to another, in time order."""
+        """Return the records of [begin, end) in time order."""
         begin, end = np.searchsorted(self.placed_us, [begin_us, end_us])
         return self.columns.kept(self.order[begin:end])
 
 
 def in_order(instants_us: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The order of instants, by their place where they are the same.
+    """Return the indices that sort instants stably.
 
-    If they fit, instant and place are sorted as one number: that is twice as fast as any sort by way of an index.
+    If both fit into 62 bits, instant and index are sorted as one number, which is twice as fast as `argsort`.
     """
     bits = len(instants_us).bit_length()
     first_us, last_us = int(instants_us.min()), int(instants_us.max())
@@ -181,7 +181,7 @@ def in_order(instants_us: NDArray[np.int64]) -> NDArray[np.intp]:
 
 
 def _bytes_of(path: Path, file: FileIO, group: Group) -> NDArray[np.uint8]:
-    """The payloads of a group. They were checked when the log was opened."""
+    """Return the payloads of a group, which were checked when the log was opened."""
     found = np.empty(group.length, np.uint8)
     into, filled = found.data, 0
     for extent in _extents(group.pieces):
@@ -201,7 +201,7 @@ def _bytes_of(path: Path, file: FileIO, group: Group) -> NDArray[np.uint8]:
 
 
 def _extents(pieces: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
-    """The pieces (offset and length) of a file in sets that are better read at once, with what stands between them."""
+    """Yield consecutive pieces (offset and length) that one read takes, with the gaps between them."""
     begin = 0
     for number, ((offset, length), following) in enumerate(pairwise(pieces), 1):
         if following[0] - offset - length > _SMALL_GAP_BYTES or number - begin == _PIECES_AT_ONCE:

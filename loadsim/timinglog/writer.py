@@ -1,8 +1,8 @@
-"""What an engine writes while it measures: its timing log, record by record and block by block.
+"""Writing the timing log of an engine, record by record and block by block.
 
-`TimingLogWriter` satisfies `model.ports.Recorder`; adding a record costs about a microsecond and touches no file,
-`flush` writes what has gathered (`gather` and `write`, of which the second may run in a thread). The bytes are
-described in `container`, the records in `records`; `reader` reads the log again.
+`TimingLogWriter` implements `model.ports.Recorder`. Adding a record takes about a microsecond and no I/O. `flush`
+writes the records so far: `gather` makes blocks of them, and `write`, which may run in a thread, writes the blocks.
+`container` describes the bytes, `records` the records; `reader` is the counterpart.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from loadsim.timinglog.log_schema import LONGEST_NAME
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
 
 MOST_NAMES = 65_535
-"""What 16 bits can number, with one to spare."""
+"""The most names of a log: those that 16 bits can number, but one."""
 
 OTHER = "other"
-"""The name that stands for every name that found the string table full."""
+"""The name for all names that a full string table cannot take."""
 
 MOST_ERRORS = 1000
-"""The most kinds of error in a log: a server may choose their names, and the table must have room for others."""
+"""The most kinds of error in a log. A server may choose their names, and other names need room, too."""
 
 _U32 = 0xFFFF_FFFF
 _pack_task = struct.Struct("<qqqfffIIIHHHHB").pack
@@ -37,8 +37,8 @@ _pack_mail = struct.Struct("<q20sIIIHB").pack
 _pack_command = struct.Struct("<qIIIIHB").pack
 
 
-class _NameTable(dict[str, int]):
-    """The numbers of names; a new name is given the next number, and `OTHER`'s when there is none left."""
+class _StringTable(dict[str, int]):
+    """The numbers of names. A new name gets the next number, or that of `OTHER` if none is left."""
 
     def __init__(self) -> None:
         super().__init__({"": 0, OTHER: 1})
@@ -46,7 +46,7 @@ class _NameTable(dict[str, int]):
         self._errors = 0
 
     def error(self, name: str) -> int:
-        """Return the number of a kind of error; above `MOST_ERRORS` kinds, that of `OTHER`."""
+        """Return the number of a kind of error; beyond `MOST_ERRORS` kinds, that of `OTHER`."""
         if name not in self:
             if self._errors >= MOST_ERRORS:
                 return self[OTHER]
@@ -54,7 +54,7 @@ class _NameTable(dict[str, int]):
         return self[name]
 
     def __missing__(self, name: str) -> int:
-        if len(name) > LONGEST_NAME:  # the reader would refuse the log
+        if len(name) > LONGEST_NAME:  # the reader rejects longer names
             return self[name[:LONGEST_NAME]]
         if len(self) >= MOST_NAMES:
             return self[OTHER]
@@ -64,17 +64,17 @@ class _NameTable(dict[str, int]):
 
 
 class TimingLogWriter:
-    """Writes the timing log of one engine. `header` is plain JSON; `epoch_ns` is the instant that the file counts from.
+    """Writes the timing log of one engine. `header` is plain JSON; instants in the file count from `epoch_ns`.
 
-    Raises `OSError` when the file cannot be made; a file that is there already is never overwritten.
+    Raises `OSError` if the file exists or cannot be created.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any], epoch_ns: int) -> None:
         self._file = path.open("xb", buffering=0)
         self._epoch_ns = epoch_ns
         self._sequence = 0
-        self._names = _NameTable()
-        for key in MAKERS:  # the reader needs their names, even when errors have filled the table
+        self._names = _StringTable()
+        for key in MAKERS:  # before errors can fill the table
             self._names[str(header.get(key, ""))]
         self._tasks, self._mails, self._commands = bytearray(), bytearray(), bytearray()
         self._facts: list[dict[str, Any]] = []
@@ -160,14 +160,14 @@ class TimingLogWriter:
         self._health.append(dict(sample))
 
     def flush(self) -> str | None:
-        """Gather, and write; see there."""
+        """Gather and write."""
         self.gather()
         return self.write()
 
     def gather(self) -> None:
-        """Make blocks of the records so far, in the thread that adds them; touches no file."""
+        """Make blocks of the records so far, without I/O. Runs in the thread that adds records."""
         blocks = bytearray()
-        # Names first: a log that is cut anywhere then knows the names of all its records.
+        # Names come first: a log that is cut off anywhere has the names of all its records.
         if self._names.new:
             blocks += container.encode_json(container.STRINGS, self._names.new)
             self._names.new = []
@@ -186,11 +186,10 @@ class TimingLogWriter:
             self._unwritten.append(blocks)
 
     def write(self) -> str | None:
-        """Write the blocks, in any thread. None when all are in the file; otherwise why not (a full disk, say).
+        """Write the blocks; return None, or the failure if some are not written (a full disk, for example).
 
-        What could not be written stays in memory and goes out with the next write, from the very byte where this one
-        stopped: no record is lost and the file stays whole, as long as the process lives. One thread writes at a time,
-        another waits until it has ended.
+        Unwritten bytes stay in memory, and the next call continues with them: as long as the process runs, no record is
+        lost and the file stays whole. Any thread may call it; one writes at a time.
         """
         with self._writing:
             try:
@@ -205,7 +204,7 @@ class TimingLogWriter:
         return None
 
     def close(self) -> None:
-        """Flush, make it durable, and close. Raises `OSError` when something could not be written: that is lost."""
+        """Flush, sync and close the file. Raises `OSError` if records could not be written; they are lost."""
         with self._file:
             if failure := self.flush():
                 raise OSError(f"{self._file.name}: {failure} and lost")

@@ -136,7 +136,7 @@ class Outcome:
 
 
 class Shared:
-    """A client module whose victims reach the server through the fault."""
+    """A driver whose victims reach the server through the fault."""
 
     name = "fake"  # as the scenarios of `virtual_runs` call it
 

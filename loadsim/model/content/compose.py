@@ -1,4 +1,4 @@
-"""Whole messages: headers in front of a content from the pool, and the evidence that makes the message ours."""
+"""Whole messages: headers, the X-LoadSim evidence, and a content from the templates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ KINDS = tuple(templates.KINDS)
 """The eight kinds of new messages."""
 
 ATTACHMENT_KINDS = tuple(name for name, kind in templates.KINDS.items() if kind.attached)
-"""Those that carry an attachment or an object."""
+"""The kinds with an attachment or an object."""
 
 SCHEDULE = "schedule"
-"""The kind that a schedule's evidence names."""
+"""The kind in the evidence of a schedule."""
 
 _ANSWERS = {"reply": ("Re: ", "answer"), "reply_all": ("Re: ", "answer"), "forward": ("Fwd: ", "forward")}
 _ANSWER_TEXT_BYTES = 1024
@@ -33,7 +33,7 @@ _ENCODINGS = frozenset({"7bit", "8bit", "binary", "base64", "quoted-printable"})
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The message that is answered: its Message-ID, its References, its subject; `how`: reply, reply_all, forward."""
+    """An answered message: its Message-ID, References and subject; `how` is reply, reply_all or forward."""
 
     message_id: str
     references: tuple[str, ...]
@@ -43,7 +43,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attachment to be passed on: `encoded` holds the bytes between its header and the boundary, untouched."""
+    """An attachment to be forwarded; `encoded` has the unchanged bytes between its header and the boundary."""
 
     content_type: str
     filename: str | None
@@ -55,7 +55,7 @@ class Attachment:
 
 
 class Contents:
-    """Makes the messages of a run. What it makes depends on the seed and the arguments only."""
+    """Makes the messages of a run, which depend on the seed and the arguments only."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -63,9 +63,9 @@ class Contents:
         self._events = schedule.Events(seed)
 
     def prepare(self) -> None:
-        """Make now what would be made when it is first asked for (about a second of work), so that a run never waits.
+        """Make all texts and attachments now, in about a second, so that a run does not wait for them.
 
-        Not needed for anything else: the same messages come out with and without it.
+        It has no effect on the messages.
         """
         self._pool.prepare({"answer": _ANSWER_TEXTS, "forward": _ANSWER_TEXTS}, _ANSWER_TEXT_BYTES)
         for variant in range(schedule.EVENTS):
@@ -87,11 +87,11 @@ class Contents:
         answers: Answered | None = None,
         attachment: Attachment | None = None,
     ) -> bytes:
-        """A message (RFC 5322, CRLF): a new one of this kind, or an answer.
+        """Return a message (RFC 5322, CRLF): a new one of this kind, or an answer.
 
-        Text and attachment are drawn from (seed, "body", id): the same id has the same body in every run. Answers
-        have a text of 1 KB; a forward carries `attachment` as it was. `kind` then only goes into the evidence.
-        Raises ValueError for what cannot stand in a header, an unknown kind, nobody to send it to.
+        Text and attachment are drawn from (seed, "body", id): the same id has the same body in every run. An answer has
+        a text of 1 KB; a forward has the unchanged `attachment`. The `kind` of an answer is only in its evidence.
+        Raises `ValueError` for values that a header cannot have, for an unknown kind, and for no recipients.
         """
         u = draw(self._seed, 0, "body", id)
         threading = ""
@@ -117,7 +117,7 @@ class Contents:
                 raise ValueError(f"attachment: expected with a forward only, found with {answers.how}")
             else:
                 text = self._pool.text(style, _ANSWER_TEXT_BYTES, variant)
-                content = templates.enclose("multipart/mixed", id, text, _passed_on(attachment))
+                content = templates.enclose("multipart/mixed", id, text, _forwarded(attachment))
         evidence = MessageTag(
             run=run, sender=sender, id=id, kind=headers.dotted("kind", kind), sent_us=sent_us, body=content.digest
         )
@@ -136,9 +136,10 @@ class Contents:
         kind: str,
         domain: str,
     ) -> bytes:
-        """Message `index` (from 0) of a folder of the start state: the same bytes whenever it is made.
+        """Return message `index` (from 0) of a folder of the start state, always with the same bytes.
 
-        Its date lies in November 2025, half an hour or so after that of the message before (up to 1,440 of them).
+        Its date is in November 2025, about half an hour after that of the message before; from index 1,440 on, dates
+        repeat.
         """
         u = draw(self._seed, user, "initial date", f"{folder}/{index}")
         sent_us = _INITIAL_MONTH_US + (index % _INITIAL_STEPS) * _INITIAL_STEP_US + pick(u, _INITIAL_STEP_US)
@@ -165,9 +166,10 @@ class Contents:
         sent_us: int,
         domain: str,
     ) -> bytes:
-        """A user's schedule file as a message of exactly `size_bytes`: one iCalendar part (RFC 5545).
+        """Return a user's schedule file as a message of exactly `size_bytes`: one iCalendar part (RFC 5545).
 
-        From and to the user. Raises ValueError when headers and one appointment do not fit (some 1,500 bytes).
+        It is from the user to themselves. Raises `ValueError` if headers and one appointment do not fit (about 1,500
+        bytes).
         """
         content_header = b"Content-Type: text/calendar; charset=utf-8\r\nContent-Transfer-Encoding: 7bit\r\n\r\n"
 
@@ -188,7 +190,7 @@ def _how(answers: Answered) -> tuple[str, str]:
 
 
 def _head(evidence: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:
-    """The header up to MIME-Version, each line with CRLF."""
+    """Return the header up to MIME-Version, each line with CRLF."""
     name = headers.dotted("id, run and domain", f"{evidence.id}.{evidence.run}@{domain}")
     return (
         f"Date: {headers.date(evidence.sent_us)}\r\n"
@@ -202,8 +204,8 @@ def _head(evidence: MessageTag, domain: str, sender: str, to: Sequence[str], sub
     ).encode("ascii")
 
 
-def _passed_on(attachment: Attachment) -> templates.Entity:
-    """The attachment of a forwarded message with a header of its own."""
+def _forwarded(attachment: Attachment) -> templates.Entity:
+    """Return the attachment of a forwarded message with a header of its own."""
     if not _MEDIA_TYPE.fullmatch(attachment.content_type):
         raise ValueError(f"attachment: expected a media type, found {attachment.content_type!r}")
     if attachment.encoding.lower() not in _ENCODINGS:

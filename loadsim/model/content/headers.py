@@ -1,4 +1,4 @@
-"""The header lines of a message: formatted, folded, and refused where a value would break out of its line."""
+"""Header lines of a message: formatted and folded. Values with line breaks are rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORD_BYTES = 42  # of text in one encoded word, which then has at most 68 of th
 
 
 def dotted(what: str, value: str) -> str:
-    """The value, when it is words of letters, digits, `_+-` with single dots or one @ between; ValueError otherwise."""
+    """Return words of letters, digits, `_+-`, separated by single dots or one @. Raises `ValueError` for others."""
     if not _DOTTED.fullmatch(value):
         raise ValueError(f"{what}: expected letters, digits, _ + - and single dots, found {value!r}")
     return value
@@ -34,21 +34,21 @@ def dotted(what: str, value: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def address(value: str) -> str:
-    """The value, when it is an ASCII `local@domain` that needs no quotes; ValueError otherwise."""
+    """Return an ASCII `local@domain` that needs no quotes. Raises `ValueError` for others."""
     if not _ADDRESS.fullmatch(value):
         raise ValueError(f"address: expected local@domain, found {value!r}")
     return value
 
 
 def message_id(value: str) -> str:
-    """The value, when it is one `<...>` without spaces (RFC 5322 section 3.6.4, read liberally); else ValueError."""
+    """Return one `<...>` without spaces (RFC 5322 section 3.6.4, read liberally). Raises `ValueError` for others."""
     if not _MESSAGE_ID.fullmatch(value):
         raise ValueError(f"message id: expected <...>, found {value!r}")
     return value
 
 
 def date(sent_us: int) -> str:
-    """Microseconds since 1970 as RFC 5322 section 3.3 has it, in UTC."""
+    """Return microseconds since 1970 as a date of RFC 5322 section 3.3, in UTC."""
     return _date(sent_us // 1_000_000)
 
 
@@ -62,7 +62,7 @@ def _date(sent_s: int) -> str:
 
 
 def mailbox(name: str | None, box: str) -> str:
-    """`Name <address>` (RFC 5322 section 3.4), the name quoted or encoded (RFC 2047) where it must be."""
+    """Return `Name <address>` (RFC 5322 section 3.4), with the name quoted or encoded (RFC 2047) if needed."""
     address(box)
     if not name:
         return box
@@ -75,7 +75,7 @@ def mailbox(name: str | None, box: str) -> str:
 
 
 def addresses(boxes: Sequence[str]) -> str:
-    """The value of a To header, one or more addresses, folded where it is long; ValueError when there is none."""
+    """Return the value of a To header of one or more addresses, folded. Raises `ValueError` without any."""
     if not boxes:
         raise ValueError("to: expected at least one address, found none")
     for box in boxes:
@@ -84,12 +84,12 @@ def addresses(boxes: Sequence[str]) -> str:
 
 
 def message_ids(name: str, ids: Sequence[str]) -> str:
-    """The value of an In-Reply-To or References header, folded."""
+    """Return the value of an In-Reply-To or References header, folded."""
     return _fold(name, [message_id(value) for value in ids])
 
 
 def unstructured(name: str, value: str) -> str:
-    """The value of a header such as Subject: folded where it is long, RFC 2047 where it is not plain ASCII."""
+    """Return the value of a header such as Subject, folded, and encoded (RFC 2047) if it is not plain ASCII."""
     if _PLAIN_TEXT.fullmatch(value):
         return value if len(name) + 2 + len(value) <= FOLD_AT else _fold(name, value.split(" "))
     _refuse_breaks(name, value)
@@ -97,14 +97,14 @@ def unstructured(name: str, value: str) -> str:
 
 
 def answer_subject(mark: str, subject: str) -> str:
-    """The subject with one mark ("Re: ", "Fwd: ") in front, whatever marks it had: they never pile up."""
+    """Return the subject with this mark ("Re: ", "Fwd: ") in place of any marks that it has."""
     plain = subject.strip()
     marks = _ANSWER_MARKS.match(plain)
     return mark + (plain[marks.end() :] if marks else plain)
 
 
 def disposition(kind: str, filename: str | None) -> str:
-    """A Content-Disposition line (RFC 2183), the file's name as RFC 2231 has it when it is not plain ASCII."""
+    """Return a Content-Disposition line (RFC 2183), with a file name beyond ASCII encoded by RFC 2231."""
     if filename is None:
         return f"Content-Disposition: {kind}\r\n"
     _refuse_breaks("file name", filename)
@@ -126,7 +126,7 @@ def _quoted(text: str) -> str:
 
 
 def _fold(name: str, words: Sequence[str]) -> str:
-    """Words with a space between, and a line break before it wherever the line would grow beyond FOLD_AT."""
+    """Join words with spaces, and break lines before they exceed `FOLD_AT`."""
     value, used = words[0], len(name) + 2 + len(words[0])
     pieces = [value]
     for word in words[1:]:
@@ -141,7 +141,7 @@ def _fold(name: str, words: Sequence[str]) -> str:
 
 
 def _encoded_words(text: str) -> str:
-    """RFC 2047 section 2: base64 words of whole UTF-8 characters, one to a line."""
+    """Encode text by RFC 2047 section 2: base64 words of whole UTF-8 characters, one on each line."""
     words, start, used = [], 0, 0
     for at, character in enumerate(text):
         size = len(character.encode())

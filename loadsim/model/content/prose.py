@@ -1,7 +1,7 @@
-"""Natural-looking texts and subjects, each a function of its address: (seed, stream, variant).
+"""Natural-looking texts and subjects, each a function of its address (seed, stream, variant).
 
-Words and patterns are chosen by Zipf's law, with sums and comparisons only: no power or logarithm, whose last
-bit differs between machines.
+Words and patterns are chosen by Zipf's law with sums and comparisons only: the last bit of powers and logarithms
+differs between machines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE_BYTES = 74
 _EIGHT = Struct(">8Q")
 _TO_UNIT = 2.0**-53
 _FILING_BYTES = 26  # the shortest filing line that `_filing` can make, with its CRLF
-_FOREIGN_SHARE = 0.3  # of the names in a text that has foreign names at all
+_FOREIGN_SHARE = 0.3  # of the names in a text with foreign names
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 _MONTHS = (
@@ -34,7 +34,7 @@ _MONTHS = (
 
 @cache
 def _zipf(count: int) -> list[float]:
-    """Running sums of 1/1, 1/2, ... 1/count."""
+    """Return the running sums of 1/1, 1/2, ... 1/count."""
     return list(accumulate(1.0 / rank for rank in range(1, count + 1)))
 
 
@@ -44,14 +44,14 @@ def _participle(verb: str) -> str:
 
 @cache
 def _pieces(pattern: str) -> tuple[str, ...]:
-    """A pattern taken apart: literal text at even places, names of slots at odd ones."""
+    """Split a pattern: literal text at even indices, names of slots at odd ones."""
     return tuple(re.split(r"\{(\w+)\}", pattern))
 
 
 class Writer:
-    """Writes one text: takes the numbers of its own address one after the other, and no others.
+    """Writes one text from the sequence of random numbers of its address.
 
-    One keyed hash gives eight numbers: a text takes hundreds.
+    One keyed hash gives eight numbers; a text takes hundreds.
     """
 
     def __init__(self, seed: int, stream: str, variant: int | str, foreign: bool = False) -> None:
@@ -60,7 +60,7 @@ class Writer:
         self._numbers: list[int] = []
 
     def roll(self) -> float:
-        """The next uniform number in [0, 1)."""
+        """Return the next uniform number in [0, 1)."""
         if not self._numbers:
             block = blake2b(f"{self._address}/{self._blocks}".encode()).digest()
             self._numbers = list(_EIGHT.unpack(block))
@@ -68,20 +68,20 @@ class Writer:
         return (self._numbers.pop() >> 11) * _TO_UNIT
 
     def below(self, count: int) -> int:
-        """A whole number in [0, count), each equally likely."""
+        """Return a whole number in [0, count), each equally likely."""
         return pick(self.roll(), count)
 
     def word(self, words: Sequence[str]) -> str:
-        """One of the words, the first ones most often."""
+        """Return one of the words, the first ones most often."""
         sums = _zipf(len(words))
         return words[min(bisect_right(sums, self.roll() * sums[-1]), len(words) - 1)]
 
     def any(self, words: Sequence[str]) -> str:
-        """One of the words, each equally likely."""
+        """Return one of the words, each equally likely."""
         return words[self.below(len(words))]
 
     def sentence(self, pattern: str) -> str:
-        """The pattern with its slots filled. A slot whose name begins with a capital is filled with one."""
+        """Fill the slots of a pattern. A slot whose name begins with a capital is capitalised."""
         pieces = list(_pieces(pattern))
         for at in range(1, len(pieces), 2):
             name = pieces[at]
@@ -91,13 +91,13 @@ class Writer:
         return text[0].upper() + text[1:] if pattern.startswith("{team}") else text
 
     def name(self, native: Sequence[str]) -> str:
-        """A name; in a text with foreign names often one of these."""
+        """Return a name, often a foreign one in a text with foreign names."""
         if self._foreign and self.roll() < _FOREIGN_SHARE:
             return self.any(vocabulary.FOREIGN_NAMES)
         return self.word(native)
 
     def amount(self) -> str:
-        """A sum of money."""
+        """Return a sum of money."""
         whole = self.below(10 ** (2 + self.below(4)))
         return f"{'€' if self._foreign else 'EUR '}{whole:,}.{self.below(20) * 5:02}"
 
@@ -130,23 +130,23 @@ _SLOTS: dict[str, Callable[[Writer], str]] = {
 
 
 def subject(seed: int, message_id: str) -> str:
-    """The subject of a new message: a few words of ASCII, below 70 characters."""
+    """Return the subject of a new message: a few words of ASCII, below 70 characters."""
     writer = Writer(seed, "subject", message_id)
     return writer.sentence(writer.word(vocabulary.SUBJECTS))
 
 
 def event(seed: int, variant: int) -> tuple[str, str, str]:
-    """Summary, place and description of something in a calendar."""
+    """Return summary, place and description of an appointment."""
     writer = Writer(seed, "event", variant)
     description = " ".join(writer.sentence(writer.word(vocabulary.SENTENCES)) for _ in range(1 + writer.below(3)))
     return writer.sentence(writer.any(vocabulary.EVENTS)), writer.sentence("Room {room}, {place}"), description
 
 
 def text(seed: int, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
-    """A letter of exactly `size_bytes` in UTF-8 (ASCII unless `foreign`), CRLF included, lines of at most 74 bytes.
+    """Return a letter of exactly `size_bytes` in UTF-8 (ASCII unless `foreign`), CRLF included.
 
-    `style` is new, answer or forward, which shows in how it begins; or notes, a longer paper without a salutation.
-    No line has spaces at its end, the last line ends with CRLF.
+    `style` is new, answer or forward, which determines the beginning; or notes, a longer paper without a salutation.
+    Lines have at most 74 bytes and no spaces at their end; the last line ends with CRLF.
     """
     writer = Writer(seed, f"text/{style}/{size_bytes}", variant, foreign)
     lines = list(_opening(writer, style))
@@ -170,7 +170,7 @@ def _size(lines: Sequence[str]) -> int:
 
 
 def _wrap(sentences: str) -> Iterator[str]:
-    """Break at spaces into lines of at most LINE_BYTES."""
+    """Break a text at spaces into lines of at most `LINE_BYTES`."""
     line, used = "", 0
     for word in sentences.split(" "):
         size = len(word.encode())
@@ -194,7 +194,7 @@ def _opening(writer: Writer, style: str) -> Iterator[str]:
 
 
 def _block(writer: Writer, left: int) -> Iterator[str]:
-    """An empty line and a paragraph, a list or an odd line, of at most `left` bytes; nothing when none fits."""
+    """Return an empty line and a paragraph, list or odd line of at most `left` bytes; nothing if none fits."""
     chance = writer.roll()
     if chance < 0.08:
         block = ["", *(f"* {writer.sentence(writer.word(vocabulary.ITEMS))}" for _ in range(2 + writer.below(4)))]
@@ -214,7 +214,7 @@ def _block(writer: Writer, left: int) -> Iterator[str]:
 
 
 def _filing(writer: Writer, size: int) -> Iterator[str]:
-    """Lines of exactly `size` bytes (26 at least) that say where a message is filed: words, and a number to fit."""
+    """Return lines of exactly `size` bytes (at least 26) about the filing of a message: words, and a fitting number."""
     while size - 2 > LINE_BYTES:
         line = "Filed under: " + writer.word(vocabulary.HEADS)
         while len(line) < LINE_BYTES - 18 and size - len(line) - 2 > _FILING_BYTES + 18:

@@ -1,4 +1,4 @@
-"""Schedule files: an iCalendar object (RFC 5545) of a wanted size, full of a user's appointments."""
+"""Schedule files: iCalendar objects (RFC 5545) of a given size with a user's appointments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadsim.model.content import prose, vocabulary
 from loadsim.model.draws import draw, pick
 
 EVENTS = 256
-"""How many different appointments there are to choose from (a power of two: see `calendar`)."""
+"""The number of different appointments, a power of two (see `calendar`)."""
 
 _FOLD_OCTETS = 75  # RFC 5545 section 3.1, without the line break
 _COMMENT = "COMMENT:"
@@ -25,7 +25,7 @@ _REPEATS = ("", "", "", "RRULE:FREQ=WEEKLY;COUNT=8\r\n", "RRULE:FREQ=DAILY;COUNT
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What an appointment is about (folded content lines), and its time of day as iCalendar writes it."""
+    """An appointment: its folded content lines, and its time of day in the notation of iCalendar."""
 
     lines: str
     begin: str
@@ -33,7 +33,7 @@ class Event:
 
 
 class Events:
-    """The appointments of one seed. Made when first asked for, and kept."""
+    """The appointments of one seed, made at their first use and kept."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -55,17 +55,16 @@ class Events:
 
 
 def calendar(events: Events, seed: int, user: int, mark: str, at_us: int, uid_suffix: str, size_bytes: int) -> bytes:
-    """A calendar of exactly `size_bytes` with one appointment or more; ASCII, CRLF.
+    """Return a calendar of exactly `size_bytes` with one appointment or more; ASCII, CRLF.
 
-    Which appointments, on which days: drawn from (seed, user, mark). There is no METHOD: it is a stored calendar
-    and asks nobody for anything (RFC 5546 is about those that do). What is missing to the size is COMMENT lines
-    in the last appointment. Raises ValueError when not even one appointment fits.
+    The appointments and their days are drawn from (seed, user, mark). There is no METHOD: it is a stored calendar, no
+    request (RFC 5546). COMMENT lines in the last appointment fill the size. Raises `ValueError` if no appointment fits.
     """
     written = datetime.fromtimestamp(at_us // 1_000_000, UTC)
     stamp = f"DTSTAMP:{written:%Y%m%dT%H%M%SZ}\r\n"
     days = _days(written.date())
     start = pick(draw(seed, user, "schedule", mark), EVENTS * EVENTS // 2)
-    # An odd step through a power of two meets every appointment before it meets one again.
+    # Odd steps through a power of two visit every appointment before they repeat one.
     step, at = 2 * (start // EVENTS) + 1, start % EVENTS
     pieces = [_OPEN]
     left = size_bytes - len(_OPEN) - len(_CLOSE)
@@ -99,7 +98,7 @@ def _days(first: date) -> list[str]:
 
 
 def comments(size: int) -> str:
-    """COMMENT lines of exactly `size` bytes (11 at least), CRLF included."""
+    """Return COMMENT lines of exactly `size` bytes (at least 11), including CRLF."""
     lines = []
     while size:
         line = min(size, _FOLD_OCTETS + 2)
@@ -112,12 +111,12 @@ def comments(size: int) -> str:
 
 
 def escape(text: str) -> str:
-    """RFC 5545 section 3.3.11."""
+    """Escape text by RFC 5545 section 3.3.11."""
     return text.replace("\\", "\\\\").replace(";", "\\;").replace(",", "\\,")
 
 
 def fold(line: str) -> str:
-    """RFC 5545 section 3.1: an ASCII content line in pieces of at most 75 octets, with its line breaks."""
+    """Fold an ASCII content line by RFC 5545 section 3.1: lines of at most 75 octets, with their line breaks."""
     if len(line) <= _FOLD_OCTETS:
         return line + "\r\n"
     pieces = [line[:_FOLD_OCTETS]]

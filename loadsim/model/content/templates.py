@@ -1,4 +1,4 @@
-"""The pool of message contents: texts and attachments, each made and encoded once and shared by all messages."""
+"""Templates of message contents: texts and attachments, each made and encoded once, and shared by all messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadsim.model.draws import pick
 from loadsim.model.message_tag import body_digest
 
 TEXTS = {1024: 256, 2048: 128, 4096: 128}
-"""How many different texts there are of each size in bytes."""
+"""The number of different texts by size in bytes."""
 
 _FOREIGN_EVERY = 8  # every eighth text has names and signs beyond ASCII, as quoted-printable UTF-8
 _DATA = resources.files("loadsim.model.content") / "data"
@@ -22,10 +22,10 @@ _DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.docu
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """What a kind of message carries besides its text: one of `variants` files, and how MIME says so.
+    """The file of a kind of message, in one of `variants`, and its MIME fields.
 
-    `filename` has a place for the variant's number (from 1). Made by `prose` when `made_bytes` says how large,
-    otherwise shipped in `data/`. `within` is the Content-Type of the multipart around text and file.
+    `filename` has a placeholder for the variant's number (from 1). Files of `made_bytes` are made by `prose`; if it is
+    0, they are shipped in `data/`. `within` is the Content-Type of the multipart around text and file.
     """
 
     filename: str
@@ -38,7 +38,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The size of a kind's text in bytes, and what it carries."""
+    """A kind of message: the size of its text in bytes, and its file."""
 
     text_bytes: int
     attached: Attached | None = None
@@ -53,15 +53,15 @@ KINDS = {
     "upsBMobj": Kind(1024, Attached("chart-{}.bmp", "image/bmp", 4, "inline", 'multipart/related; type="text/plain"')),
     "upsWDatt": Kind(1024, Attached("paper-{}.docx", _DOCUMENT, 4)),
     "upsXLatt": Kind(1024, Attached("sheet-{}.xlsx", _SHEET, 4)),
-    # no mail client shows a sheet inside a text: inline says where it stood, mixed keeps it reachable
+    # no mail client shows a sheet in a text: inline marks its place, mixed keeps it accessible
     "upsXLobj": Kind(1024, Attached("object-{}.xlsx", _SHEET, 4, "inline")),
 }
-"""LoadSim's message files, by their names."""
+"""LoadSim's message files by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A MIME entity: its header's lines, each with CRLF, and its body as encoded."""
+    """A MIME entity: its header lines, each with CRLF, and its encoded body."""
 
     header: bytes
     body: bytes | bytearray
@@ -69,7 +69,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What stands in a message from its Content-Type on: header lines, the pieces of the body, the body's digest."""
+    """A message from its Content-Type on: header lines, the pieces of the body, and the body's digest."""
 
     header: bytes
     pieces: tuple[bytes | bytearray, ...]
@@ -77,7 +77,7 @@ class Content:
 
 
 class Pool:
-    """Texts and attachments of one seed. Everything is made when it is first asked for, and kept."""
+    """Texts and attachments of one seed, made at their first use and kept."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -87,7 +87,7 @@ class Pool:
         self._plain: dict[tuple[str, int, int], Content] = {}
 
     def prepare(self, answers: dict[str, int], answer_bytes: int) -> None:
-        """Make every text and file; `answers` says how many texts there are of each style other than new."""
+        """Make every text and file; `answers` has the number of texts of each style other than new."""
         for size_bytes, texts in TEXTS.items():
             for variant in range(texts):
                 self.plain("new", size_bytes, variant)
@@ -99,7 +99,7 @@ class Pool:
                 self.file(name, variant)
 
     def new(self, kind: str, u: float) -> Content:
-        """The content of a new message; `u` in [0, 1) chooses the text and the attachment."""
+        """Return the content of a new message; `u` in [0, 1) chooses the text and the attachment."""
         spec = KINDS[kind]
         texts = TEXTS[spec.text_bytes]
         if spec.attached is None:
@@ -114,7 +114,7 @@ class Pool:
         return content
 
     def plain(self, style: str, size_bytes: int, variant: int) -> Content:
-        """The content of a message that is a text and nothing else."""
+        """Return the content of a message with a text only."""
         content = self._plain.get((style, size_bytes, variant))
         if content is None:
             text = self.text(style, size_bytes, variant)
@@ -123,7 +123,7 @@ class Pool:
         return content
 
     def text(self, style: str, size_bytes: int, variant: int) -> Entity:
-        """A text of exactly that size when decoded, line ends (CRLF) included; style as in `prose.text`."""
+        """Return a text of exactly this decoded size, including CRLF; style as in `prose.text`."""
         entity = self._texts.get((style, size_bytes, variant))
         if entity is None:
             foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
@@ -137,11 +137,11 @@ class Pool:
         return entity
 
     def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
-        """What stands in a text, as in `prose.text`."""
+        """See `prose.text`."""
         return prose.text(self._seed, style, variant, size_bytes, foreign)
 
     def file(self, kind: str, variant: int) -> Entity:
-        """The attachment or object of a kind that has one, in base64."""
+        """Return the attachment or object of a kind, in base64."""
         entity = self._files.get((kind, variant))
         if entity is None:
             spec = KINDS[kind].attached
@@ -159,9 +159,9 @@ class Pool:
 
 
 def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | None = None) -> Content:
-    """A text and a file in a multipart (RFC 2046 section 5.1). `mark` makes the boundary; digest when it is known.
+    """Return a multipart of a text and a file (RFC 2046 section 5.1), with `mark` in the boundary.
 
-    The boundary has "=_" in it, which neither base64 nor quoted-printable can hold.
+    The boundary contains "=_", which neither base64 nor quoted-printable can. `digest` is that of the body, if known.
     """
     boundary = f"=_loadsim_{mark}"
     delimiter = f"\r\n--{boundary}".encode()
@@ -177,13 +177,13 @@ def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | No
 
 
 def base64_lines(content: bytes) -> bytes:
-    """RFC 2045 section 6.8: lines of 76 characters, CRLF between them and none after the last."""
+    """Encode by RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last."""
     encoded = b64encode(content)
     return b"\r\n".join(encoded[at : at + 76] for at in range(0, len(encoded), 76))
 
 
 def quoted_printable(text: bytes) -> bytes:
-    """RFC 2045 section 6.7: lines of at most 76 characters; no line of `text` ends in a space or tab."""
+    """Encode by RFC 2045 section 6.7: lines of at most 76 characters. No line of `text` may end in a space or tab."""
     lines = []
     for line in text.split(b"\r\n"):
         pieces, used = [], 0

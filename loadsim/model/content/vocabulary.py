@@ -1,8 +1,8 @@
-"""The words and sentences that message texts are made of: office mail in plain English, and a few other names.
+"""Words and sentences for message texts: office mail in plain English, and a few other names.
 
-Lists stand in the order of how common their words are: the first is chosen most often (Zipf's law), so that
-search indexes and compression meet the term frequencies of real text. In a pattern, `{slot}` is filled from
-the list of that name, or made up (dates, amounts, numbers; see `prose`).
+Lists are in the order of frequency: the first word is chosen most often (Zipf's law), so that search indexes and
+compression get the term frequencies of real text. In a pattern, `{slot}` is filled from the list of that name, or
+generated (dates, amounts, numbers; see `prose`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The client module `aioimaplib`: IMAP through the library of that name, its requests kept inside what it survives.
+"""The driver `aioimaplib`: IMAP through the library of that name, with requests within the library's limits.
 
-It is the second opinion beside the module `imap`, with the same behaviour towards tasks. What the library cannot do,
-and what it costs, is told in docs/reference/client-modules.md; the limits in `mailbox` follow from it.
+It is an alternative to the driver `imap`, with the same behaviour for tasks. docs/reference/drivers.md has the
+library's defects and costs; the limits in `mailbox` follow from them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from loadsim.protocols.tls import tls_context
 
 
 def open_driver(services: Services) -> Driver:
-    """The client module for these services. Raises `ConfigError` for STARTTLS, which the library does not speak."""
+    """Return a new driver (entry point `aioimaplib`). Raises `ConfigError` for STARTTLS, which the library lacks."""
     if services.imap.tls == "starttls":
         raise ConfigError("server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls")
-    # At its lower levels the library logs every line of the conversation, mail and all.
+    # At its lower levels the library logs each line of the conversation, including mail.
     library.log.setLevel(logging.WARNING)
     return AioimaplibDriver(services)
 
 
 class AioimaplibDriver:
-    """The driver; implements `ports.Driver`."""
+    """Composes the session of each user (`ports.Driver`). All users share the TLS contexts."""
 
     name = "aioimaplib"
     supported_tasks = ALL_TASKS
@@ -39,7 +39,7 @@ class AioimaplibDriver:
         self._smtp_tls = tls_context(services.smtp)
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """The drivers of one user; nothing is connected yet."""
+        """Return a new session of one user; nothing is connected yet."""
         services = self._services
         mailbox = AioimaplibMailbox(services.imap, account, observer, services.command_limit_s, self._imap_tls)
         submission = open_submission(services, account, observer, self._smtp_tls)

@@ -1,8 +1,8 @@
-"""One connection through aioimaplib: commands within a limit, an end that is noticed at once, and no traces after it.
+"""One connection through aioimaplib: commands within a limit, losses detected at once, and no tasks left after it.
 
-The library is not patched. A reader in front of it bounds its input (`framing`). Each call is raced against a time
-limit and the loss of the connection, on which the library's callers would wait for ever. Announcements that the
-library loses are read before it gets them, and the tasks that it leaves behind are cancelled.
+The library is not patched. A reader in front of it limits its input (`framing`). Each call ends at a time limit or at
+the loss of the connection, after which the library's callers would wait for ever. Announcements that the library loses
+are read before it gets them, and the tasks that it leaves are cancelled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loadsim.protocols.imap.codes import REGISTERED
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")
 _LIBRARY_ERRORS = (library.AioImapException, RecursionError, LookupError, TypeError, ValueError, AttributeError)
-"""What the library raises of itself when a server says what it does not expect."""
+"""Exceptions that the library raises for answers that it does not expect."""
 
 T = TypeVar("T")
 
@@ -42,17 +42,17 @@ class _FetchCommand(library.FetchCommand):
 
 
 class _Protocol(library.IMAP4ClientProtocol):
-    """The library's protocol; it counts bytes, lets us hear what nobody asked for, and breaks off when it breaks."""
+    """The library's protocol. It also counts bytes, passes untagged lines on, and ends the connection on an error."""
 
     transport: Any
 
-    def __init__(self, broke: Callable[[Exception | None], None], heard: Callable[[bytes], None]) -> None:
-        super().__init__(asyncio.get_running_loop(), broke)
+    def __init__(self, on_lost: Callable[[Exception | None], None], on_line: Callable[[bytes], None]) -> None:
+        super().__init__(asyncio.get_running_loop(), on_lost)
         self.sent_bytes = self.received_bytes = 0
         self.failure: TaskFailed | None = None
         self._framing = Framing()
         self._greeted = False
-        self._heard = heard
+        self._on_line = on_line
 
     def data_received(self, data: bytes) -> None:
         if self.failure is not None:
@@ -76,7 +76,7 @@ class _Protocol(library.IMAP4ClientProtocol):
     async def welcome(self, command: bytes) -> None:
         with self._breaking_off():
             if _BYE.match(command):
-                self._heard(command)
+                self._on_line(command)
                 self.transport.abort()
             else:
                 await super().welcome(command)
@@ -93,7 +93,7 @@ class _Protocol(library.IMAP4ClientProtocol):
     def _untagged_response(self, line: bytes) -> library.Command:
         # The library loses EXISTS and EXPUNGE while it waits for the answer to a FETCH.
         try:
-            self._heard(line)
+            self._on_line(line)
         except TaskFailed:
             raise
         except Exception as error:  # noqa: BLE001  the observer is ours, not the library's
@@ -148,7 +148,7 @@ class _Client(library.IMAP4):
 
 
 class Connection:
-    """One connection through the library: commands within a limit, an end that is noticed, and no traces after it."""
+    """One connection through the library."""
 
     def __init__(
         self,
@@ -158,13 +158,13 @@ class Connection:
         limit_s: float,
         observer: Observer,
         clean: Callable[[str], str],
-        heard: Callable[[bytes], None],
+        on_line: Callable[[bytes], None],
     ) -> None:
-        """Begins to connect. `heard` gets every untagged line, `clean` takes the password out of a text."""
+        """Begin to connect. `on_line` gets each untagged line; `clean` removes the password from a text."""
         self._limit_s = limit_s
         self._observer = observer
         self._clean = clean
-        self._heard = heard
+        self._on_line = on_line
         self._lost: asyncio.Future[TaskFailed] = asyncio.get_running_loop().create_future()
         self._waiting = False
         self._bye: str | None = None
@@ -174,23 +174,23 @@ class Connection:
 
     @property
     def capabilities(self) -> set[str]:
-        """What the server offers."""
+        """The server's capabilities."""
         return self.protocol.capabilities
 
     @property
     def has_idle(self) -> bool:
-        """Whether the server offers IDLE."""
+        """True if the server offers IDLE."""
         return "IDLE" in self.capabilities
 
     def check(self) -> None:
-        """Raise what ended the connection, if it is over."""
+        """Raise the failure that ended the connection, if it is over."""
         if self._lost.done():
             raise again(self._lost.result())
 
     async def run(self, name: str, command: Awaitable[T], more_bytes: int = 0) -> T:
-        """Await one command of the library; report it, and raise what a port may raise. Returns its response.
+        """Await one command of the library, report it, and return its response. Raises `TaskFailed`.
 
-        `more_bytes` is what it sends beside its line. After anything but an answer the connection is closed.
+        `more_bytes` are sent in addition to its line. Without an answer the connection is closed.
         """
         observer, protocol = self._observer, self.protocol
         since, sent, received = observer.now(), protocol.sent_bytes, protocol.received_bytes
@@ -213,12 +213,12 @@ class Connection:
         raise failure
 
     async def idle(self) -> None:
-        """IDLE (RFC 2177), which the server must offer; returns when it has agreed."""
-        # The library's own timer ends nothing but the wait for a queue that nobody reads here.
+        """Begin IDLE (RFC 2177), which the server must offer, and wait for its "+"."""
+        # The library's own timer only ends the wait for a queue, which this driver does not read.
         self._idling = await self.run("IDLE", self.client.idle_start())
 
     async def done(self) -> None:
-        """End IDLE; returns when the server has said so."""
+        """End IDLE, and wait for its tagged answer."""
         idling, self._idling = self._idling, None
         if idling is None or idling.done():
             return
@@ -227,11 +227,11 @@ class Connection:
 
     @property
     def lost(self) -> bool:
-        """Whether it is no more: whoever waited was told, or else the observer."""
+        """True if the connection is over. The waiting caller, or else the observer, has got the failure."""
         return self._lost.done()
 
     def close(self) -> None:
-        """Close at once. The library's tasks and timers go too: they would wait for ever."""
+        """Close at once, and cancel the library's tasks and timers, which would wait for ever."""
         client, protocol = self.client, self.protocol
         if not self._lost.done():
             self._lost.set_result(ServerLost("closed"))
@@ -243,7 +243,7 @@ class Connection:
             client._idle_waiter.cancel()
 
     async def _answer(self, name: str, command: Awaitable[T]) -> T:
-        """The command's result, or the loss of the connection, or the limit: whichever comes first."""
+        """Wait for the command's result, the loss of the connection, or the time limit."""
         task: asyncio.Future[T] = asyncio.ensure_future(command)
         either: set[asyncio.Future[Any]] = {task, self._lost}
         self._waiting = True
@@ -259,7 +259,7 @@ class Connection:
                 self.close()
                 task.cancel()
                 await asyncio.wait({task})
-            error = None if task.cancelled() else task.exception()  # looked at, or asyncio complains
+            error = None if task.cancelled() else task.exception()  # retrieved, or asyncio complains
         if task.cancelled():
             self.check()
             raise ServerLost("connection lost")
@@ -272,7 +272,7 @@ class Connection:
         return task.result()
 
     def _refusal(self, name: str, response: object) -> ServerRefused | None:
-        """NO and BAD, as a failure."""
+        """Return the failure for NO and BAD; None for OK."""
         if not isinstance(response, library.Response) or response.result == "OK":
             return None
         text = self._clean(bytes(response.lines[-1]).decode("utf-8", "replace") if response.lines else "")
@@ -304,4 +304,4 @@ class Connection:
     def _untagged(self, line: bytes) -> None:
         if match := _BYE.match(line):
             self._bye = self._clean(match[1].decode("utf-8", "replace"))
-        self._heard(line)
+        self._on_line(line)

@@ -1,7 +1,7 @@
 """The server's stream of bytes cut into whole responses for aioimaplib, within limits. No I/O.
 
-By itself the library copies its buffer at each packet, recurses over lines, and accepts any size of a literal. So it
-gets one whole response at a time from here.
+By itself the library copies its buffer at each packet, recurses over lines, and accepts any size of a literal. So this
+module passes it one whole response at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A mailbox over aioimaplib, with requests small enough for it."""
+"""A mailbox over aioimaplib, with requests within the library's limits."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched,
 from loadsim.protocols.tls import remember
 
 MESSAGES_PER_COMMAND = 25
-"""Keeps an answer far below the limits of `framing`. Another number would be another load on the server."""
+"""Keeps an answer far below the limits of `framing`. Another number would change the load on the server."""
 
 PIECE_BYTES = 128 * 1024
-"""The most of a part that one FETCH asks for: the library holds and copies a reply as a whole."""
+"""The most bytes of a part that one FETCH requests: the library holds and copies a reply as a whole."""
 
 POLL_S = 30.0
-"""How often to ask for news where the server does not know IDLE."""
+"""The interval of NOOP on servers without IDLE."""
 
 IDLE_AGAIN_S = 28 * 60.0
-"""When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
+"""The interval of IDLE: "at least every 29 minutes" (RFC 2177 section 3)."""
 
 LARGEST_PART_BYTES = 64 * 1024 * 1024
 """The largest part of a message that is fetched."""
@@ -47,7 +47,7 @@ _SIZE_CHANGE = re.compile(rb"\* (\d+) (EXISTS|EXPUNGE)\b", re.IGNORECASE)
 
 
 class AioimaplibMailbox:
-    """One user's mailbox; implements `ports.Mailbox`. References are those of the module `imap`."""
+    """One user's mailbox; implements `ports.Mailbox`. References are those of the driver `imap`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class AioimaplibMailbox:
         poll_s: float = POLL_S,
         idle_again_s: float = IDLE_AGAIN_S,
     ) -> None:
-        """Nothing is connected yet. `limit_s` is the time limit of each command."""
+        """`limit_s` is the time limit of each command. Nothing is connected yet."""
         self._endpoint = endpoint
         self._account = account
         self._observer = observer
@@ -72,9 +72,9 @@ class AioimaplibMailbox:
         self._count = 0  # messages in it
         self._validity: dict[str, int] = {}  # kept over sessions
         self._arrivals = NewMailAnnouncements()
-        self._unlisted: int | None = None  # at most so many of the open Inbox were not listed; None: not known
+        self._unlisted: int | None = None  # at most this many of the open Inbox were not listed; None: unknown
         self._watch: asyncio.TimerHandle | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     # --- the session ---
 
@@ -82,7 +82,13 @@ class AioimaplibMailbox:
         """Connect (greeting and CAPABILITY are part of it), LOGIN, CAPABILITY (RFC 9051 section 6.2.3)."""
         self.abandon()
         connection = self._connection = Connection(
-            self._endpoint, self._account.number, self._context, self._limit_s, self._observer, self._clean, self._heard
+            self._endpoint,
+            self._account.number,
+            self._context,
+            self._limit_s,
+            self._observer,
+            self._clean,
+            self._on_line,
         )
         client, account = connection.client, self._account
         await connection.run("CONNECT", client.hello())
@@ -103,9 +109,9 @@ class AioimaplibMailbox:
     def abandon(self) -> None:
         """Close at once."""
         self._stop_watching()
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        if self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -124,7 +130,7 @@ class AioimaplibMailbox:
         ]
 
     async def open(self, folder: str) -> None:
-        """SELECT (RFC 9051 section 6.3.2), unless it is open. An Inbox that has grown meanwhile is announced."""
+        """SELECT (RFC 9051 section 6.3.2), unless it is open. Announces the mail that arrived meanwhile."""
         await self._select(_canonical(folder))
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
@@ -133,7 +139,7 @@ class AioimaplibMailbox:
         await self._refresh(folder)
         last = self._count
         first = max(1, last - newest + 1) if newest is not None else 1
-        self._unlisted = 0  # what comes from now on is counted
+        self._unlisted = 0  # `_on_line` counts later mail
         begins = range(first, last + 1, MESSAGES_PER_COMMAND)
         sets = (f"{begin}:{min(last, begin + MESSAGES_PER_COMMAND - 1)}" for begin in begins)
         found = await self._headers(folder, sets, by_uid=False)
@@ -156,12 +162,12 @@ class AioimaplibMailbox:
         return self._listed(INBOX, [each for each in found if each[0] >= first])
 
     async def watch(self) -> None:
-        """IDLE (RFC 2177), or else NOOP now and then; both go on by themselves until the next call."""
+        """IDLE (RFC 2177), or NOOP in intervals; a timer renews both until the next call."""
         await self._select(INBOX)
         connection = await self._ready()
         if connection.has_idle:
             await connection.idle()
-        self._watch_on(connection)
+        self._keep_watching(connection)
 
     async def structure(self, ref: MessageRef) -> Structure:
         """UID FETCH of BODYSTRUCTURE (RFC 9051 section 6.4.5)."""
@@ -172,7 +178,7 @@ class AioimaplibMailbox:
         raise ServerRefused("FETCH without data", f"no BODYSTRUCTURE of UID {uids[0]} in {folder}")
 
     async def part(self, ref: MessageRef, part: Part) -> bytes:
-        """UID FETCH of BODY.PEEK[...], in pieces where it is large (RFC 9051 section 6.4.5, partial)."""
+        """UID FETCH of BODY.PEEK[...], in pieces if it is large (RFC 9051 section 6.4.5, partial)."""
         folder, uids = await self._opened_for([ref])
         whole = bytearray()
         while True:
@@ -197,7 +203,7 @@ class AioimaplibMailbox:
             await self._store(uids, f"{'+' if on else '-'}FLAGS.SILENT", flag.value)
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """UID MOVE (RFC 6851), or else COPY, STORE and EXPUNGE of just these (RFC 6851 section 3.3)."""
+        """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
         if not refs:
             return
         _, uids = await self._opened_for(refs)
@@ -240,20 +246,20 @@ class AioimaplibMailbox:
     # --- the open folder ---
 
     async def _select(self, folder: str, announce: bool = True) -> bool:
-        """Open the folder unless it is open; whether that was needed."""
+        """Open the folder unless it is open. Return whether a SELECT was sent."""
         connection = await self._ready()
         if self._folder == folder:
             return False
         self._leave()
         self._count = 0
         answer = await connection.run("SELECT", connection.client.select(_argument(folder)))
-        told = {
+        found = {
             response.code.name: response.code.arguments
             for response in self._read(answer.lines[:-1])
             if isinstance(response, Condition) and response.code is not None
         }
-        validity = self._number(told["UIDVALIDITY"]) if "UIDVALIDITY" in told else 0
-        uid_next = self._number(told["UIDNEXT"]) if "UIDNEXT" in told else None
+        validity = self._number(found["UIDVALIDITY"]) if "UIDVALIDITY" in found else 0
+        uid_next = self._number(found["UIDNEXT"]) if "UIDNEXT" in found else None
         known, self._validity[folder] = self._validity.get(folder), validity
         self._folder = folder
         if folder == INBOX:
@@ -269,19 +275,19 @@ class AioimaplibMailbox:
         return True
 
     async def _refresh(self, folder: str) -> None:
-        """Open the folder, to list it: what came meanwhile will be in the list, and is not announced."""
+        """Open the folder to list it. The list has the new mail, which is not announced."""
         if not await self._select(folder, announce=False) and not self._count:
             connection = await self._ready()
             await connection.run("NOOP", connection.client.noop())
 
     def _leave(self) -> None:
-        """No folder is open from here on."""
+        """Note that no folder is open any more."""
         if self._folder == INBOX:
             self._arrivals.left(self._count)
         self._folder = None
 
-    def _heard(self, line: bytes) -> None:
-        """Keeps count of the open folder, and announces what comes to the Inbox."""
+    def _on_line(self, line: bytes) -> None:
+        """Count the open folder's messages, and announce new mail in the Inbox."""
         match = _SIZE_CHANGE.match(line)
         if match is None:
             return
@@ -305,11 +311,11 @@ class AioimaplibMailbox:
     # --- between calls ---
 
     async def _ready(self) -> Connection:
-        """The connection, with the watch ended if it was under way."""
+        """End the watch, if there is one. Return the connection."""
         self._stop_watching()
-        if self._looking is not None:
-            await asyncio.wait({self._looking})
-            self._looking = None
+        if self._renewing is not None:
+            await asyncio.wait({self._renewing})
+            self._renewing = None
             self._stop_watching()
         connection = self._connection
         if connection is None:
@@ -323,17 +329,17 @@ class AioimaplibMailbox:
             self._watch.cancel()
             self._watch = None
 
-    def _watch_on(self, connection: Connection) -> None:
+    def _keep_watching(self, connection: Connection) -> None:
         wait_s = self._idle_again_s if connection.has_idle else self._poll_s
-        self._watch = asyncio.get_running_loop().call_later(wait_s, self._look_again, connection)
+        self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch, connection)
 
-    def _look_again(self, connection: Connection) -> None:
-        self._looking = asyncio.get_running_loop().create_task(self._look(connection))
+    def _renew_watch(self, connection: Connection) -> None:
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(connection))
 
-    async def _look(self, connection: Connection) -> None:
-        """Renew IDLE, or ask for news. Nobody waits for it, so its failure goes to the observer."""
+    async def _renew(self, connection: Connection) -> None:
+        """Renew IDLE, or send NOOP. No caller waits, so the observer gets the failure."""
         if connection.lost:
-            return  # which was told when it was lost
+            return  # the observer has got the failure
         try:
             if connection.has_idle:
                 await connection.done()
@@ -346,12 +352,12 @@ class AioimaplibMailbox:
             connection.close()
             self._observer.lost(internal(error))
         else:
-            self._watch_on(connection)
+            self._keep_watching(connection)
 
     # --- pieces of commands ---
 
     async def _opened_for(self, refs: Sequence[MessageRef]) -> tuple[str, list[int]]:
-        """Open the folder in which these messages are; its name and their UIDs."""
+        """Open the folder of these messages. Return its name and their UIDs."""
         known = [ref for ref in refs if isinstance(ref, Ref)]
         folder = known[0].folder
         assert len(known) == len(refs), "references of another driver"
@@ -389,7 +395,7 @@ class AioimaplibMailbox:
     async def _search(self, criteria: str) -> list[int]:
         connection = await self._ready()
         answer = await connection.run("UID SEARCH", connection.client.uid_search(criteria, charset=None))
-        if len(answer.lines) < 2:  # what is found decides whether EXPUNGE may be used
+        if len(answer.lines) < 2:  # the result decides whether EXPUNGE may be used
             raise ServerRefused("UID SEARCH without data", criteria)
         found = [each for each in self._read(answer.lines[:-1], b"* SEARCH ") if isinstance(each, Search)]
         return [number for each in found for number in each.numbers]
@@ -400,7 +406,7 @@ class AioimaplibMailbox:
             await connection.run("UID STORE", connection.client.uid("store", each, how, f"({mark})"))
 
     async def _transfer(self, name: str, uids: Sequence[int], folder: str) -> None:
-        """UID COPY or UID MOVE. OK alone is no proof that the messages were there (RFC 9051 section 6.4.9)."""
+        """UID COPY or UID MOVE. Raises `ServerRefused` unless all were copied: OK is no proof (RFC 9051 6.4.9)."""
         connection = await self._ready()
         codes: list[Code | None] = []
         gone = 0
@@ -408,20 +414,20 @@ class AioimaplibMailbox:
             command = connection.client.uid(name.removeprefix("UID "), each, _argument(_canonical(folder)))
             answer = await connection.run(name, command)
             codes.append(self._code(answer))
-            if name == "UID MOVE":  # it tells in an untagged OK; the library keeps what came besides only for this one
+            if name == "UID MOVE":  # COPYUID is in an untagged OK; only for MOVE the library keeps untagged lines
                 news = list(self._read(answer.lines[:-1]))
                 codes += [response.code for response in news if isinstance(response, Condition)]
                 gone += sum(isinstance(response, Expunged) for response in news)
-        told = [code.arguments.split(" ", 3) for code in codes if code is not None and code.name == "COPYUID"]
-        copied = [_ranges(words[1]) for words in told if len(words) == 3]
+        found = [code.arguments.split(" ", 3) for code in codes if code is not None and code.name == "COPYUID"]
+        copied = [_ranges(words[1]) for words in found if len(words) == 3]
         evident = gone >= len(uids) if name == "UID MOVE" else "UIDPLUS" not in connection.capabilities
-        if told:
+        if found:
             evident = all(any(low <= uid <= high for ranges in copied for low, high in ranges) for uid in uids)
         if not evident:
             raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
 
     async def _check_expungeable(self, uids: Sequence[int]) -> None:
-        """Without UIDPLUS only a plain EXPUNGE is left, which would take others' deleted messages with it."""
+        """Raise `ServerRefused` if a plain EXPUNGE, the only one without UIDPLUS, would delete others' messages."""
         connection = await self._ready()
         if "UIDPLUS" in connection.capabilities:
             return
@@ -430,7 +436,7 @@ class AioimaplibMailbox:
             raise ServerRefused("EXPUNGE would delete others", f"{len(others)} messages marked by others")
 
     async def _expunge(self, uids: Sequence[int]) -> None:
-        """Mark and expunge a few at a time: each message that goes is a line of the reply."""
+        """Mark and expunge a few at a time: the reply has a line for each expunged message."""
         connection = await self._ready()
         for each in _sets(uids):
             await connection.run("UID STORE", connection.client.uid("store", each, "+FLAGS.SILENT", "(\\Deleted)"))
@@ -440,7 +446,7 @@ class AioimaplibMailbox:
                 await connection.run("EXPUNGE", connection.client.expunge())
 
     def _read(self, lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> list[Response]:
-        """The responses in the library's lines; what does not parse ends the session."""
+        """Parse the library's lines. A malformed response ends the session."""
         try:
             return list(parsed(lines, prefix))
         except ProtocolError as error:
@@ -468,12 +474,12 @@ class AioimaplibMailbox:
             self._connection.close()
 
     def _code(self, answer: library.Response) -> Code | None:
-        """The response code at the end of a command."""
+        """Return the response code at the end of a command."""
         ending = self._read(answer.lines[-1:], b"A OK ")
         return ending[0].code if ending and isinstance(ending[0], Tagged) else None
 
     def _clean(self, text: str) -> str:
-        """A server's text on one line, without the password should the server have echoed it."""
+        """Return a server's text on one line, without the password."""
         password = self._account.password
         line = " ".join(text.split())
         for secret in (library.quoted(password)[1:-1], password):
@@ -483,12 +489,12 @@ class AioimaplibMailbox:
 
 
 def _canonical(folder: str) -> str:
-    """INBOX is the one name without case (RFC 9051 section 5.1)."""
+    """Return the folder's name; INBOX alone is case-insensitive (RFC 9051 section 5.1)."""
     return INBOX if folder.upper() == INBOX else folder
 
 
 def _argument(folder: str) -> str:
-    """A folder's name as an argument; the library quotes nothing."""
+    """Return a folder's name as an argument; the library quotes nothing."""
     return quoted_name(folder).decode()
 
 
@@ -499,7 +505,7 @@ def _ranges(numbers: str) -> list[tuple[int, int]]:
 
 
 def _sets(uids: Iterable[int]) -> Iterator[str]:
-    """Sets for commands whose replies may have a line, or a few, for each message."""
+    """Yield sets for commands whose replies may have a line, or a few, for each message."""
     ordered = sorted(set(uids))
     for begin in range(0, len(ordered), MESSAGES_PER_COMMAND):
         for numbers in number_sets(ordered[begin : begin + MESSAGES_PER_COMMAND]):

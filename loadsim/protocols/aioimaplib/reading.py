@@ -1,4 +1,4 @@
-"""What aioimaplib hands out, put together again and read as the module `imap` reads it."""
+"""The library's output reassembled into responses, and parsed with the parser of the driver `imap`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from loadsim.protocols.imap.reading import text_of
 from loadsim.protocols.imap.responses import Fetched, Response
 
 HEADER_FIELDS = f"HEADER.FIELDS (FROM TO SUBJECT MESSAGE-ID {HEADER.upper()})"
-"""Asked for instead of ENVELOPE, whose quoted strings the library alters: what a literal holds it leaves alone."""
+"""Fetched in place of ENVELOPE, whose quoted strings the library alters; it does not alter literals."""
 
 LONGEST_FIELD_BYTES = 8192
-"""FROM and TO are read up to here: Python takes a tenth of a second for 64 KB of odd addresses."""
+"""The parsed length of FROM and TO: Python takes a tenth of a second for 64 KB of unusual addresses."""
 
 _LITERAL_FOLLOWS = re.compile(rb"\{\d+\+?\}\Z")
 _USED = re.compile(rb"\* (?:\d|OK\b|NO\b|BAD\b)", re.IGNORECASE)
@@ -24,12 +24,13 @@ _FOLD = re.compile(rb"\r?\n(?=[ \t])")
 
 
 def parsed(lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> Iterator[Response]:
-    """The responses in what the library calls lines. Raises `ProtocolError` for what does not parse.
+    """Yield the responses in the library's lines. Raises `ProtocolError` for malformed ones.
 
-    Without a name in `prefix`, only status responses and numbered responses are parsed: the rest was not asked for.
+    Without a name in `prefix`, only status responses and numbered responses are parsed; others are not part of the
+    answer.
 
-    The library gives a line without its "* " (mostly) and, where `prefix` must say it, without the response's name;
-    a literal is a bytearray of its own, behind the line that announced it.
+    The library mostly removes "* " from a line, and for some commands the response's name, which `prefix` restores. A
+    literal is a bytearray of its own, behind the line that announced it.
     """
     raw = b""
     for line in lines:
@@ -45,9 +46,9 @@ def parsed(lines: Iterable[bytes | bytearray], prefix: bytes = b"* ") -> Iterato
 
 
 def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
-    """The header of one message, from FLAGS, RFC822.SIZE and the fields as they stand in it; None for other news.
+    """Return the header of one message, from FLAGS, RFC822.SIZE and its header fields; None for other data of it.
 
-    Evidence that was copied to somebody else's message, or is of another domain, is left out.
+    Evidence that was copied into another message, or is of another domain, is left out.
     """
     block = next((block for name, block in fetched.sections.items() if name.startswith("HEADER.FIELDS")), None)
     if block is None:
@@ -69,7 +70,7 @@ def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
 
 
 def _fields(block: bytes | bytearray) -> Iterator[tuple[str, bytes]]:
-    """Names in lower case, and unfolded values (RFC 5322 section 2.2.3); of several, the first comes last."""
+    """Yield names in lower case, and unfolded values (RFC 5322 section 2.2.3), from the last field to the first."""
     for line in reversed(_FOLD.sub(b"", block).splitlines()):
         name, colon, value = line.partition(b":")
         if colon:

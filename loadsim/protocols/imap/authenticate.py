@@ -1,4 +1,4 @@
-"""From an endpoint and an account to an authenticated connection: greeting, TLS, authentication, capabilities."""
+"""The log-on of an account: connection, greeting, TLS, authentication, capabilities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadsim.protocols.imap.responses import Capability, Code, Response
 from loadsim.protocols.sasl import plain
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
-"""What a server has that speaks nothing but IMAP4rev2 (RFC 9051, appendix E)."""
+"""Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
 
 
 async def log_on(
@@ -24,15 +24,15 @@ async def log_on(
     account: Account,
     observer: Observer,
     limit_s: float,
-    heard: Callable[[Response], None],
-    broken: Callable[[TaskFailed], None],
+    on_response: Callable[[Response], None],
+    on_lost: Callable[[TaskFailed], None],
 ) -> tuple[Connection, frozenset[str]]:
-    """Connect, secure, authenticate; the connection and what the server offers this user.
+    """Connect, secure, authenticate. Return the connection, and the capabilities for this user.
 
-    A refused log-on is `ServerRefused` with the kind "NO AUTHENTICATE" or "NO LOGIN"; nothing of an account's
-    password is ever part of an error, even if the server repeats it.
+    A refused log-on is `ServerRefused` with the kind "NO AUTHENTICATE" or "NO LOGIN". Errors never contain the
+    password, even if the server repeats it.
     """
-    connection, greeting = await Connection.connect(endpoint, context, account, observer, limit_s, heard, broken)
+    connection, greeting = await Connection.connect(endpoint, context, account, observer, limit_s, on_response, on_lost)
     try:
         offered = _named_in(greeting.code)
         if endpoint.tls == "starttls":
@@ -42,7 +42,7 @@ async def log_on(
             if "STARTTLS" not in (offered or await _capabilities(connection)):
                 raise ServerRefused("STARTTLS not offered")
             await connection.start_tls(context, endpoint.host)
-            offered = None  # what was said in the clear does not count (RFC 9051 section 6.2.1)
+            offered = None  # discard what was sent in the clear (RFC 9051 section 6.2.1)
         if greeting.status != "PREAUTH":
             await _authenticate(connection, account, offered or await _capabilities(connection))
         offered = await _capabilities(connection)
@@ -53,7 +53,7 @@ async def log_on(
 
 
 async def _capabilities(connection: Connection) -> frozenset[str]:
-    """CAPABILITY (RFC 9051 section 6.1.1); also tells the connection what literals it may send."""
+    """Send CAPABILITY (RFC 9051 section 6.1.1), and set the literals that the connection may send."""
     answer = await connection.send("CAPABILITY")
     names = [response.names for response in answer.data if isinstance(response, Capability)]
     offered = names[-1] if names else frozenset()
@@ -68,7 +68,7 @@ def _named_in(code: Code | None) -> frozenset[str] | None:
 
 
 async def _authenticate(connection: Connection, account: Account, offered: frozenset[str]) -> None:
-    """AUTHENTICATE PLAIN (RFC 9051 section 6.2.2, RFC 4616; in one step with SASL-IR, RFC 4959), or else LOGIN."""
+    """Send AUTHENTICATE PLAIN (RFC 9051 section 6.2.2, RFC 4616; with SASL-IR of RFC 4959), or otherwise LOGIN."""
     if "AUTH=PLAIN" in offered:
         if "SASL-IR" in offered:
             await connection.send("AUTHENTICATE", b"PLAIN", plain(account))

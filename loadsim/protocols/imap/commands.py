@@ -10,7 +10,7 @@ from typing import NamedTuple
 from loadsim.protocols.imap.names import encode_name
 
 LONGEST_SET_BYTES = 4000
-"""Of one set of numbers: RFC 7162 section 4 asks clients to keep a command line below 8192 octets."""
+"""The longest set of numbers: RFC 7162 section 4 asks clients to keep a command line below 8192 octets."""
 
 _ATOM = re.compile(rb'[^\x00-\x20\x7f-\xff(){%*"\\\]]+')
 _QUOTABLE = re.compile(rb"[^\x00\r\n\x80-\xff]*")
@@ -26,7 +26,7 @@ Argument = bytes | Literal
 
 
 def astring(text: str) -> Argument:
-    """A string as the shortest of atom, quoted string and literal (RFC 9051 section 9, astring)."""
+    """Return a string as the shortest of atom, quoted string and literal (RFC 9051 section 9, astring)."""
     raw = text.encode()
     if _ATOM.fullmatch(raw) and raw.upper() != b"NIL":
         return raw
@@ -37,14 +37,14 @@ def astring(text: str) -> Argument:
 
 @lru_cache(maxsize=1024)
 def mailbox(name: str) -> bytes:
-    """A mailbox's name: modified UTF-7 is ASCII, so that no literal is needed."""
+    """Return a mailbox's name in modified UTF-7, which is ASCII and needs no literal."""
     argument = astring(encode_name(name).decode())
     assert isinstance(argument, bytes)
     return argument
 
 
 def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:
-    """Sets that name these numbers, neighbours as ranges, each short enough for one command."""
+    """Yield sets of these numbers, neighbours as ranges, each short enough for one command."""
     pieces: list[bytes] = []
     length = 0
     for first, last in _runs(numbers):
@@ -68,9 +68,9 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def encode(tag: bytes, name: bytes, arguments: Iterable[Argument], free_literal_bytes: int) -> list[bytes]:
-    """A command as the pieces to write: after each but the last, a continuation must be awaited.
+    """Return a command as pieces to write; each but the last must wait for a continuation.
 
-    Literals of up to `free_literal_bytes` need no waiting (RFC 7888: without bound for LITERAL+, 4096 for LITERAL-).
+    Literals of up to `free_literal_bytes` need no wait (RFC 7888: no bound for LITERAL+, 4096 for LITERAL-).
     """
     pieces: list[bytes] = []
     line = [tag, b" ", name]

@@ -1,4 +1,4 @@
-"""One IMAP connection on asyncio: it sends each command in one write, and gives each answer to its caller.
+"""One IMAP connection on asyncio: it sends each command in one write, and returns each answer to its caller.
 
 Commands may be sent while others are under way. Untagged data goes to each command under way that may have asked for
 data of its kind: the protocol does not state which command it answers (RFC 9051 section 5.5). The caller picks its
@@ -7,10 +7,9 @@ own data; other data is not kept. A command waits only behind a literal or an ID
 Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while an answer is read ends
 the connection, and with it each command under way.
 
-A long answer is taken in bit by bit, with the loop's other work in between: what one user gets does not delay another.
+A long answer is read in portions, with the loop's other work in between: one user's answer does not delay others.
 
-There is one timer per connection at most. It is not moved when commands come and go: when it fires, it looks
-whether any command is overdue.
+There is at most one timer per connection. Commands do not move it; when it fires, it checks for overdue commands.
 """
 
 from __future__ import annotations
@@ -37,46 +36,44 @@ from loadsim.protocols.sasl import without_password
 from loadsim.protocols.tls import handshakes_of, remember
 
 RESPONSES_A_TURN = 32
-"""How many responses of one connection are taken in before the loop's other work has its turn; about a millisecond."""
+"""The most responses of one connection that are read in one turn of the loop; they take about a millisecond."""
 
 SHORT_BYTES = 4096
-"""What arrives in pieces of up to this holds no more responses than can be taken in at once."""
+"""All responses in pieces of up to this size are read in one turn."""
 
 FULL_BYTES = 65536
-"""With a piece of this and more, the transport may have the next one ready in the same turn."""
+"""After a piece of this size or more, the transport may have the next one ready in the same turn."""
 
 LARGEST_ANSWER_BYTES = 192 << 20
 """The most that may arrive while one command is under way, by weight: three of the largest literals, or 50,000 headers
 with evidence. Above it the session ends: a server can send 933 MB within eight seconds."""
 
 LINE_WEIGHT = 4
-"""The weight of a byte outside of literals: flags, addresses and parts take ten times their size, text its size."""
+"""The weight of a byte outside literals: flags, addresses and parts take ten times their size, text its size."""
 
 RESPONSE_BYTES = 256
-"""The weight of a response besides its bytes: a short response takes more memory than its size."""
+"""The weight of a response in addition to its bytes: a short response takes more memory than its size."""
 
 _LARGE_ANSWERS = LargeAnswers()
-"""Those of all connections of this process."""
+"""The large answers of all connections of this process."""
 
 
 class Connection(asyncio.Protocol):
     """A connection from its greeting to its end. Make one with `connect`.
 
-    `failure` says why it is over; None as long as it is not.
+    `failure` is the reason of its end; None before.
     """
 
     __slots__ = (
         "_account",
         "_arrived",
         "_awaiting",
-        "_broken",
         "_bye",
         "_closed",
         "_counted_bytes",
         "_gone",
         "_greeting",
         "_guard",
-        "_heard",
         "_held_back",
         "_idling",
         "_last_tag",
@@ -84,6 +81,8 @@ class Connection(asyncio.Protocol):
         "_limit_s",
         "_loop",
         "_observer",
+        "_on_lost",
+        "_on_response",
         "_rest",
         "_sealed",
         "_taken",
@@ -100,40 +99,40 @@ class Connection(asyncio.Protocol):
         account: Account,
         observer: Observer,
         limit_s: float,
-        heard: Callable[[Response], None],
-        broken: Callable[[TaskFailed], None],
+        on_response: Callable[[Response], None],
+        on_lost: Callable[[TaskFailed], None],
     ) -> None:
-        """`heard` gets each untagged response in its order, at once; `broken` is told of an end nobody asked for.
+        """`on_response` gets each untagged response at once, in order; `on_lost` gets the failure of the connection.
 
-        The account is here to be kept secret: its password is blotted out of all that becomes part of an error.
+        `close` and `abort` do not call `on_lost`. The account's password is removed from all errors.
         """
         self.failure: TaskFailed | None = None
         self.free_literal_bytes = -1  # literals up to this length need no waiting (RFC 7888)
         self._loop = asyncio.get_running_loop()
         self._observer = observer
         self._limit_s = limit_s
-        self._heard = heard
-        self._broken = broken
+        self._on_response = on_response
+        self._on_lost = on_lost
         self._account = account
         self._wire = Wire()
         self._guard = _Guard(self._fail)
         self._greeting: asyncio.Future[Condition] | None = self._loop.create_future()
-        self._gone = False  # the socket is closed ...
-        self._closed: asyncio.Future[None] | None = None  # ... or else this is for whoever waits for it
+        self._gone = False  # the socket is closed
+        self._closed: asyncio.Future[None] | None = None  # is set when the socket is closed
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: dict[str, Command] = {}
         self._held_back: list[Command] = []
-        self._awaiting: Command | None = None  # the one that may go on after "+"
-        self._idling: Command | None = None  # an IDLE for which "+" has come
+        self._awaiting: Command | None = None  # the command that waits for "+"
+        self._idling: Command | None = None  # an IDLE after its "+"
         self._last_tag = 0
-        self._counted_bytes = 0  # of what arrived: those that a command was charged with
+        self._counted_bytes = 0  # received bytes that were counted for a command
         self._bye: str | None = None
         self._leaving = False
         self._taken = 0  # untagged responses so far
-        self._arrived: deque[bytes] = deque()  # what the wire has not been fed
-        self._rest: Iterator[Response] | None = None  # what has arrived and waits for its turn
-        self._sealed = False  # the server agreed to STARTTLS: it must not say more in the clear
+        self._arrived: deque[bytes] = deque()  # pieces that the wire has not got yet
+        self._rest: Iterator[Response] | None = None  # received responses that wait for the next turn
+        self._sealed = False  # the server agreed to STARTTLS: it must send no more in the clear
 
     @classmethod
     async def connect(
@@ -143,11 +142,11 @@ class Connection(asyncio.Protocol):
         account: Account,
         observer: Observer,
         limit_s: float,
-        heard: Callable[[Response], None],
-        broken: Callable[[TaskFailed], None],
+        on_response: Callable[[Response], None],
+        on_lost: Callable[[TaskFailed], None],
     ) -> tuple[Connection, Condition]:
-        """Connect, with implicit TLS if the endpoint says so (RFC 8314), and wait for the greeting."""
-        connection = cls(account, observer, limit_s, heard, broken)
+        """Connect, with implicit TLS if the endpoint states it (RFC 8314), and wait for the greeting."""
+        connection = cls(account, observer, limit_s, on_response, on_lost)
         implicit = context if endpoint.tls == "implicit" else None
         assert connection._greeting is not None
         since, outcome = observer.now(), "lost"
@@ -162,7 +161,7 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             if connection._greeting.done() and not connection._greeting.cancelled():
-                connection._greeting.exception()  # nobody may be left to look at it
+                connection._greeting.exception()  # retrieved, or asyncio complains
             connection._greeting = None
             observer.command("IMAP CONNECT", since, outcome, 0, connection._wire.taken_bytes)
             connection._counted_bytes = connection._wire.taken_bytes
@@ -171,10 +170,10 @@ class Connection(asyncio.Protocol):
         return connection, greeting
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """STARTTLS and the handshake (RFC 9051 section 6.2.1).
+        """Send STARTTLS and make the handshake (RFC 9051 section 6.2.1).
 
-        Whatever the server sends in the clear behind its OK is refused, as somebody may have put it there
-        (CVE-2011-0411); what the network still holds is read as part of the handshake, and fails it.
+        Data in the clear behind the server's OK is an error, since an attacker may have injected it (CVE-2011-0411).
+        Such data that arrives later is read as part of the handshake, which then fails.
         """
         await self.send("STARTTLS")
         assert self._transport is not None
@@ -205,45 +204,46 @@ class Connection(asyncio.Protocol):
         then: Callable[[Answer], None] | None = None,
         resets: bool = False,
     ) -> asyncio.Future[Answer]:
-        """Send a command at once, or as soon as it may be; the future brings the answer, or a `TaskFailed`.
+        """Send a command at once, or behind the one that waits for "+". The future gets the answer, or a `TaskFailed`.
 
-        `after` is a line that goes out when the server said "+" (SASL). `then` is called at the very moment of
-        success, before any response that follows is looked at. `resets` says that what came before the end of
-        this command cannot belong to a later one (SELECT). Raises `ServerLost` when the connection is over.
+        `after` is a line to send after the server's "+" (SASL). `then` is called on success, before any later response
+        is read. `resets` means that data before the end of this command (SELECT) cannot belong to a later one. Raises
+        `ServerLost` if the connection is over.
         """
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._submit(name, arguments, future, after, then, resets)
         return future
 
     def send_quietly(self, name: str) -> None:
-        """Send a command that nobody waits for; if it is refused, the connection is over."""
+        """Send a command without a waiting caller; if it is refused, the connection ends."""
         if self.failure is None and self._bye is None:
             self._submit(name, (), None)
 
     async def idle(self) -> None:
-        """Begin IDLE (RFC 2177); returns when the server has said that it listens. The next command ends it."""
+        """Begin IDLE (RFC 2177), and wait for the server's "+". The next command ends it."""
         await self.send("IDLE")
 
     def remember_tls(self) -> None:
-        """This TLS session, if it is one, may be resumed by the user's next connection."""
+        """Keep the TLS session, if there is one, for the user's next connection."""
         remember(self._account.number, self._transport)
 
     def close(self) -> None:
-        """Close politely; no error is told to anybody who does not wait.
+        """Close with TLS's close_notify; `on_lost` is not called.
 
-        A server may have closed first: asyncio's transport of a TLS connection that is closed twice cannot be aborted.
+        A transport that the server has closed already is left: asyncio cannot abort a TLS transport that is closed
+        twice.
         """
         self._leaving = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once. What is under way fails."""
+        """Close at once. Commands under way fail."""
         self._leaving = True
         self._fail(ServerLost("closed"))
 
     async def wait_closed(self) -> None:
-        """Wait until the socket is closed, by force when a command's time limit has passed."""
+        """Wait until the socket is closed; abort it after a command's time limit."""
         if self._transport is None or self._gone:
             return
         self._closed = self._closed or self._loop.create_future()
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
         command.since_ns = since_ns = self._observer.now()
         command.deadline_s = self._loop.time() + self._limit_s
         command.sent_bytes = len(line)
-        command.since_burden = self._burden
+        command.since_weight = self._weight
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
         if self._idling is not None:
@@ -299,30 +299,30 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._transport.write(line)
         if self._timer is None:
-            self._timer = self._loop.call_at(command.deadline_s, self._look_at_the_clock)
+            self._timer = self._loop.call_at(command.deadline_s, self._check_deadlines)
 
-    def _go_on(self) -> None:
-        """Send what was held back, as far as it may be."""
+    def _send_held_back(self) -> None:
+        """Send the commands that were held back, up to the next that waits for "+"."""
         while self._held_back and self._awaiting is None and self.failure is None:
             command = self._held_back.pop(0)
             if command.future is None or not command.future.cancelled():
                 self._begin(command)
 
-    def _look_at_the_clock(self) -> None:
+    def _check_deadlines(self) -> None:
         self._timer = None
         due_s = min((command.deadline_s for command in self._under_way.values()), default=math.inf)
         if due_s <= self._loop.time():
             late = next(command for command in self._under_way.values() if command.deadline_s == due_s)
             self._fail(ServerSilent(f"no answer to {late.name}"))
         elif due_s < math.inf:
-            self._timer = self._loop.call_at(due_s, self._look_at_the_clock)
+            self._timer = self._loop.call_at(due_s, self._check_deadlines)
 
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio; small packets must not wait for each other."""
+        """Called by asyncio; switches Nagle's algorithm off, for small packets."""
         self._transport = cast(asyncio.Transport, transport)
-        if self.failure is not None:  # given up before it was made
+        if self.failure is not None:  # aborted before it was made
             self._transport.abort()
             return
         sock = transport.get_extra_info("socket")
@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
                 self._arrived.append(data)
                 if self._rest is None:  # else a paused transport still had data
                     self._take_some(self._responses(), full=len(data) >= FULL_BYTES)
-            self._check_burden()
+            self._check_weight()
 
     def _responses(self) -> Iterator[Response]:
         """Yield the responses in `_arrived`, also those that arrive meanwhile."""
@@ -353,28 +353,28 @@ class Connection(asyncio.Protocol):
             yield from self._wire.feed(self._arrived.popleft())
 
     @property
-    def _burden(self) -> int:
-        """The weight of all that has arrived, an estimate of the memory that it takes."""
+    def _weight(self) -> int:
+        """The weight of all received data, an estimate of the memory that it takes."""
         literal_bytes = self._wire.taken_literal_bytes
         line_bytes = self._wire.taken_bytes - literal_bytes
         return literal_bytes + line_bytes * LINE_WEIGHT + self._taken * RESPONSE_BYTES
 
-    def _check_burden(self) -> None:
-        """Hold the answer to the command that was sent first, which has seen the most, against the limits."""
+    def _check_weight(self) -> None:
+        """Check the limits for the oldest command under way, which has the largest answer."""
         first = next(iter(self._under_way.values()), None)
-        taken_bytes = 0 if first is None else self._burden - first.since_burden
+        taken_bytes = 0 if first is None else self._weight - first.since_weight
         if taken_bytes > LARGEST_ANSWER_BYTES:
             raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
         _LARGE_ANSWERS.weigh(self, taken_bytes)
 
     def give_up(self, failure: ProtocolError) -> None:
-        """End the session, because the answers of all sessions together are too large."""
+        """End the session: the answers of all sessions together are too large."""
         self._fail(failure)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
-        """Take in so many of the responses; go on in the loop's next turn if there are more, or may be.
+        """Read `RESPONSES_A_TURN` responses; continue in the loop's next turn if there are or may be more.
 
-        Nothing is read meanwhile, and after STARTTLS nothing before its handshake.
+        Reading from the socket pauses until then, and after STARTTLS until its handshake.
         """
         assert self._transport is not None
         left = RESPONSES_A_TURN
@@ -383,7 +383,7 @@ class Connection(asyncio.Protocol):
             if self.failure is not None:
                 return
             left -= 1
-            if left <= 0 and not self._sealed:  # what follows STARTTLS is judged before anybody acts upon its end
+            if left <= 0 and not self._sealed:  # data behind STARTTLS is checked before its caller resumes
                 break
         else:
             if self._sealed:
@@ -393,27 +393,27 @@ class Connection(asyncio.Protocol):
                 if paused and not self._transport.is_closing():
                     self._transport.resume_reading()
                 return
-            responses = self._responses()  # this one is used up; more may arrive before the next turn
+            responses = self._responses()  # this iterator is exhausted; more may arrive before the next turn
         self._rest = responses
         if not paused:
             self._transport.pause_reading()
-        self._loop.call_soon(self._go_on_taking)
+        self._loop.call_soon(self._resume_taking)
 
-    def _go_on_taking(self) -> None:
+    def _resume_taking(self) -> None:
         rest, self._rest = self._rest, None
         if rest is not None and self.failure is None:
             with self._guard:
                 self._take_some(rest, paused=True)
-                self._check_burden()
+                self._check_weight()
 
     def _unseal(self) -> None:
-        """The server has said OK to STARTTLS; behind that it said nothing."""
+        """Accept the OK to STARTTLS. Raises `ProtocolError` for data behind it."""
         if self._wire.held_bytes:
             raise _injected()
         self._sealed = False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by asyncio; everything under way fails at once."""
+        """Called by asyncio; commands under way fail at once."""
         self._gone = True
         self._take_rest()
         if self._closed is not None and not self._closed.done():
@@ -426,7 +426,7 @@ class Connection(asyncio.Protocol):
             self._fail(own_failure(error) or ServerLost("connection lost"))
 
     def _take_rest(self) -> None:
-        """What came before the end of the connection is taken in before it."""
+        """Read the responses that arrived before the end of the connection."""
         rest, self._rest = self._rest, None
         with self._guard:
             while rest is not None and self.failure is None and (response := next(rest, None)) is not None:
@@ -449,11 +449,11 @@ class Connection(asyncio.Protocol):
                     command.data.append(response)
             if kind is Condition and cast(Condition, response).status == "BYE":
                 self._take_bye(cast(Condition, response))
-            self._heard(response)
+            self._on_response(response)
 
     def _take_bye(self, response: Condition) -> None:
         """End the session, unless commands are under way: a server may send BYE and not close."""
-        self._bye = self._blot(response.text)
+        self._bye = self._clean(response.text)
         if all(command is self._idling for command in self._under_way.values()):
             self._fail(ServerLost("BYE", self._bye))
 
@@ -462,17 +462,17 @@ class Connection(asyncio.Protocol):
         if not isinstance(response, Condition) or response.status not in ("OK", "PREAUTH", "BYE"):
             raise ProtocolError("IMAP greeting", "expected OK, PREAUTH or BYE")
         if response.status == "BYE":
-            self._fail(ServerLost("BYE", self._blot(response.text)))
+            self._fail(ServerLost("BYE", self._clean(response.text)))
         else:
             self._greeting.set_result(response)
 
     def _end(self, tagged: Tagged) -> None:
-        """End a command. It stays under way until its whole answer is found to be well formed."""
+        """End a command. It stays under way until its whole answer is parsed."""
         command = self._under_way.get(tagged.tag)
         if command is None:
             raise ProtocolError("IMAP tag", "an answer to no command under way")
         if command is self._idling:
-            raise ProtocolError("IMAP IDLE", "the server ended it by itself")
+            raise ProtocolError("IMAP IDLE", "the server ended it before DONE")
         done = tagged.status == "OK"
         if command is self._awaiting:
             if done:
@@ -486,7 +486,7 @@ class Connection(asyncio.Protocol):
         if command.resets:
             for later in self._under_way.values():
                 later.data.clear()
-                later.since_burden = self._burden
+                later.since_weight = self._weight
         if done and command.name == "STARTTLS":
             self._sealed = True
             assert self._transport is not None
@@ -503,12 +503,12 @@ class Connection(asyncio.Protocol):
         elif self._bye is not None and not self._under_way and command.name != "LOGOUT":
             self._fail(ServerLost("BYE", self._bye))
         elif self._held_back:
-            self._go_on()
+            self._send_held_back()
 
     def _continue(self) -> None:
         command = self._awaiting
         if command is None:
-            raise ProtocolError("IMAP continuation", "nothing waits for it")
+            raise ProtocolError("IMAP continuation", "no command waits for it")
         if command.name == "IDLE":
             self._awaiting = None
             self._report(command, "ok")
@@ -522,7 +522,7 @@ class Connection(asyncio.Protocol):
                 self._awaiting = None
             assert self._transport is not None
             self._transport.write(line)
-        self._go_on()
+        self._send_held_back()
 
     # --- ends ---
 
@@ -535,14 +535,14 @@ class Connection(asyncio.Protocol):
         code = f"[{tagged.code.name}] " if tagged.code else ""
         return ServerRefused(
             f"{tagged.status} {registered(tagged.code)}{command.name}",
-            self._blot(f"{tagged.status} {code}{tagged.text}"),
+            self._clean(f"{tagged.status} {code}{tagged.text}"),
         )
 
-    def _blot(self, said: str) -> str:
-        return without_password(said, self._account)
+    def _clean(self, text: str) -> str:
+        return without_password(text, self._account)
 
     def _fail(self, failure: TaskFailed) -> None:
-        """End the connection: what is under way fails, the rest is never sent."""
+        """End the connection: commands under way fail, others are never sent."""
         if self.failure is not None:
             return
         self.failure = failure
@@ -566,7 +566,7 @@ class Connection(asyncio.Protocol):
             if command is not idling:
                 self._report(command, failure.outcome)
         if not self._leaving:
-            self._broken(failure)
+            self._on_lost(failure)
 
 
 class _Guard:

@@ -1,8 +1,8 @@
 """One whole server response, literals included, into a typed value (RFC 9051 sections 7 and 9).
 
-Tokens are found by compiled expressions whose repetitions never give back what they took, so that each byte is
-looked at once; a literal is skipped by its length. What does not parse is a `ProtocolError` and nothing else. Its
-text says where and what was expected, never what stood there: that may be somebody's mail.
+Tokens are found by compiled expressions with possessive repetitions, so that each byte is read once; a literal is
+skipped by its length. Malformed input raises `ProtocolError` only. Its text has the place and what was expected, but
+never the input, which may be mail.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LARGEST_NUMBER = 2**32 - 1
 """The largest message number, UID and UIDVALIDITY (RFC 9051 section 9, nz-number)."""
 
 MOST_MESSAGES = 10_000_000
-"""The most messages in a folder: no simulated user has as many. A higher EXISTS is a protocol error."""
+"""The most messages in a folder, above those of any simulated user. A higher EXISTS is a protocol error."""
 
 MOST_RANGES = 100_000
 """The most ranges in one set; loadsim's commands name a few hundred (`commands.LONGEST_SET_BYTES`)."""
@@ -52,7 +52,7 @@ LONGEST_WORDS_BYTES = 16384
 """The longest CAPABILITY, LIST, STATUS and FLAGS. Dovecot's longest mailbox name has 4096 bytes."""
 
 LONGEST_KNOWN_BYTES = 200
-"""Of an answer to LIST that is remembered, with some hundred others, to be recognised for the next user."""
+"""The longest LIST answer in the cache of some hundred answers, which users with equal folders share."""
 
 _QUOTED = rb'"([^"\\\r\n]*+(?:\\[^\r\n][^"\\\r\n]*+)*+)"'
 _LITERAL = rb"~?\{(\d{1,15})\+?\}\r\n"
@@ -81,7 +81,7 @@ _ON_QUOTED, _ON_LITERAL, _ON_NIL, _ON_OPEN, _ON_CLOSE = 1, 2, 3, 4, 5
 
 
 def parse(raw: bytes) -> Response | None:
-    """The response that `raw` holds (without its last CRLF); None for an untagged one that we have no use for."""
+    """Parse a response without its last CRLF. Return None for an untagged one that loadsim does not use."""
     first = raw[:1]
     if first == b"*":
         section = _ONE_SECTION.match(raw)
@@ -147,9 +147,9 @@ def _untagged(raw: bytes) -> Response | None:
 
 
 def _response_text(raw: bytes, at: int) -> tuple[Code | None, str]:
-    """The code of a resp-text, if there is one, and what people read (RFC 9051 section 9, resp-text)."""
+    """Return the code of a resp-text, None if absent, and the text for people (RFC 9051 section 9, resp-text)."""
     match = _RESPONSE_TEXT.match(raw, at)
-    assert match is not None, "it matches whatever there is"
+    assert match is not None, "it matches any text"
     name, arguments, text = match.groups(b"")
     return Code(decoded(name).upper(), decoded(arguments)) if name else None, decoded(text)
 
@@ -171,12 +171,12 @@ def _check_words(raw: bytes, where: str) -> None:
 
 @lru_cache(maxsize=8)
 def _names(raw: bytes) -> frozenset[str]:
-    """Capabilities; thousands of sessions with one server share one set of them."""
+    """Return a set of capabilities, which the sessions with one server share."""
     return frozenset(decoded(raw).upper().split())
 
 
 def _list(raw: bytes, at: int) -> ListEntry:
-    """Thousands of users have folders of the same names: they are looked up, unless a name is unusually long."""
+    """Parse a LIST answer, cached unless it is unusually long: thousands of users have folders of equal names."""
     return _known_entry(raw, at) if len(raw) <= LONGEST_KNOWN_BYTES else _entry(raw, at)
 
 
@@ -212,7 +212,7 @@ def _status(raw: bytes, at: int) -> MailboxStatus:
 
 
 def _search(raw: bytes, at: int) -> Search:
-    # RFC 7162 lets "(MODSEQ n)" follow; it is no result.
+    # RFC 7162 lets "(MODSEQ n)" follow, which is no result.
     words = raw[at:].partition(b"(")[0].split()
     if not all(word.isdigit() and len(word) <= 10 for word in words):
         raise malformed("SEARCH", "numbers", at)
@@ -231,7 +231,7 @@ def _esearch(raw: bytes, at: int) -> Search:
 
 
 def _fetch(raw: bytes, at: int, number: int) -> Fetched:
-    """`* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
+    """Parse `* n FETCH (name value name value ...)` (RFC 9051 section 7.5.2)."""
     _within(number, 1, LARGEST_NUMBER, "FETCH")
     uid = size_bytes = flags = envelope = structure = None
     sections: dict[str, bytes | bytearray | None] = {}
@@ -273,7 +273,7 @@ def _fetch(raw: bytes, at: int, number: int) -> Fetched:
 
 
 def _one_section(raw: bytes, match: re.Match[bytes]) -> Fetched | None:
-    """One section as a literal, and perhaps a UID before or behind it: what opening a message brings. Else None."""
+    """Parse a FETCH of one section as a literal, with or without a UID. Return None for all others."""
     if type(raw) is not bytes:
         return None
     number, before, name, length = match.groups()
@@ -296,7 +296,7 @@ def _number(raw: bytes, at: int, least: int, most: int) -> tuple[int, int]:
 
 
 def _string(raw: bytes, at: int) -> tuple[bytes | bytearray | None, int]:
-    """A quoted string, a literal, or NIL (RFC 9051 section 9, nstring and literal8)."""
+    """Parse a quoted string, a literal, or NIL (RFC 9051 section 9, nstring and literal8)."""
     match = _STRING.match(raw, at)
     if match is None:
         raise malformed("FETCH", "a string or NIL", at)
@@ -310,8 +310,8 @@ def _string(raw: bytes, at: int) -> tuple[bytes | bytearray | None, int]:
 
 def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes | bytearray, int]:
     begin = match.end()
-    if isinstance(raw, Cut) and begin in raw.beside:
-        return raw.beside[begin], begin
+    if isinstance(raw, Cut) and begin in raw.large:
+        return raw.large[begin], begin
     end = begin + int(match[_ON_LITERAL])
     if end > len(raw):
         raise malformed("a literal", "all of its bytes", begin)
@@ -323,9 +323,9 @@ def _unescaped(quoted: bytes) -> bytes:
 
 
 def _value(raw: bytes, at: int) -> tuple[Value, int]:
-    """One value, with all that is inside its parentheses. Atoms are bytes; NIL is None.
+    """Parse one value, with the lists in its parentheses. Atoms are bytes; NIL is None.
 
-    Without recursion, as the depth is the server's choice.
+    It does not recurse, since the server chooses the depth.
     """
     inner: list[Value] | None = None
     outer: list[list[Value]] = []
@@ -357,7 +357,7 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
             value, inner = inner, outer.pop()
         elif kind == _ON_LITERAL:
             literal, at = _literal(raw, match)
-            value = bytes(literal)  # of an envelope, say: never large but by ill will
+            value = bytes(literal)  # as in an envelope: only a hostile server sends a large one
         else:
             value = match[6]
         if inner is None:
@@ -367,9 +367,9 @@ def _value(raw: bytes, at: int) -> tuple[Value, int]:
 
 
 def _plain_envelope(match: re.Match[bytes]) -> Envelope:
-    """An envelope without escapes and literals, as nearly all are: several times as fast as `envelope_of`.
+    """Parse an envelope without escapes and literals, several times as fast as `envelope_of`; nearly all are such.
 
-    From, Sender and Reply-To are mostly the same, and are then read once.
+    From, Sender and Reply-To are mostly equal, and are then parsed once.
     """
     read: dict[bytes, tuple[Address, ...]] = {b"NIL": ()}
     lists: list[tuple[Address, ...]] = []

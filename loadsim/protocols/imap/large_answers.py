@@ -1,7 +1,7 @@
 """A limit on all large answers that arrive in a process at the same time.
 
-Each answer has a limit of its own. A server that floods thousands of users at once must not take all memory either:
-the session with the largest answer ends then.
+Each answer has a limit of its own. A server that floods thousands of users at once must not take all memory either.
+Above the common limit, the session with the largest answer ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Receiver(Protocol):
 
 
 class LargeAnswers:
-    """The connections on which large answers arrive, and the bytes of memory that these take."""
+    """The connections on which large answers arrive, and the bytes that these take."""
 
     def __init__(self) -> None:
         self._taken_bytes: dict[Receiver, int] = {}

@@ -1,4 +1,4 @@
-"""One user's mailbox over IMAP: the port's words into commands, answers into the port's values."""
+"""One user's mailbox over IMAP: calls of the port into commands, answers into the port's values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from loadsim.protocols.imap.under_way import Answer
 APPENDS_UNDER_WAY = 16
 FOLDERS_UNDER_WAY = 4
 BATCH_BYTES = 1 << 20
-"""Messages of one MULTIAPPEND, together; and of all APPENDs that are under way at a time."""
+"""The most bytes of one MULTIAPPEND, and of all APPENDs that are under way together."""
 
 
 class Ref(NamedTuple):
@@ -65,12 +65,12 @@ class FolderStatus(NamedTuple):
 
 
 class ImapMailbox:
-    """Implements `ports.Mailbox`, and what `initialise` needs besides: the methods behind `abandon`."""
+    """Implements `ports.Provisioning`, which includes `ports.Mailbox`."""
 
     __slots__ = ("session",)
 
     def __init__(self, session: ImapSession) -> None:
-        """The session is this mailbox's own."""
+        """Take a session that no other mailbox uses."""
         self.session = session
 
     async def log_on(self) -> None:
@@ -140,12 +140,12 @@ class ImapMailbox:
         return list(found.values())
 
     async def watch(self) -> None:
-        """IDLE (RFC 2177), or else NOOP now and then; both go on by themselves until the next call."""
+        """IDLE (RFC 2177), or NOOP in intervals; the session renews both until the next call."""
         with self.session as connection:
             await self.session.select(connection, INBOX)
             if "IDLE" in self.session.offered:
                 await connection.idle()
-        self.session.watch_on()
+        self.session.keep_watching()
 
     async def structure(self, ref: Hashable) -> Structure:
         """UID FETCH of BODYSTRUCTURE (RFC 9051 section 6.4.5)."""
@@ -177,7 +177,7 @@ class ImapMailbox:
             await self._store(connection, refs, b"+" if on else b"-", [flag])
 
     async def move(self, refs: Sequence[Hashable], folder: str) -> None:
-        """UID MOVE (RFC 6851), or else COPY, STORE and EXPUNGE of just these (RFC 6851 section 3.3)."""
+        """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
         if not refs:
             return
         target = mailbox(_canonical(folder))
@@ -226,7 +226,7 @@ class ImapMailbox:
             await connection.send("CREATE", mailbox(folder))
 
     async def delete(self, folder: str) -> None:
-        """DELETE (RFC 9051 section 6.3.5), from the Inbox: servers differ about deleting the open folder."""
+        """DELETE (RFC 9051 section 6.3.5), with the Inbox open: servers differ about deleting the open folder."""
         with self.session as connection:
             if self.session.open == folder:
                 await self.session.select(connection, INBOX)
@@ -256,7 +256,7 @@ class ImapMailbox:
         raise ServerRefused("STATUS without data", folder)
 
     async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
-        """Many messages with MULTIAPPEND (RFC 3502), or with many APPENDs under way; references as in `append`."""
+        """MULTIAPPEND (RFC 3502), or many APPENDs under way together; references as in `append`."""
         folder = _canonical(folder)
         together = "MULTIAPPEND" in self.session.offered
         refs: list[Ref | None] = []
@@ -274,7 +274,7 @@ class ImapMailbox:
         return refs
 
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Listed]]:
-        """All messages of these folders, each with its flags and evidence; several folders under way at a time."""
+        """SELECT and FETCH of flags and evidence, for several folders under way together."""
         wanted = list(dict.fromkeys(map(_canonical, folders)))
         found: dict[str, list[Listed]] = {}
         with self.session as connection:
@@ -295,14 +295,14 @@ class ImapMailbox:
         return found
 
     async def set_flags(self, refs: Sequence[Hashable], flags: Sequence[Flag]) -> None:
-        """UID STORE of exactly these flags, in place of all that were set."""
+        """UID STORE of these flags in place of all others."""
         with self.session as connection:
             await self._store(connection, refs, b"", flags)
 
     # --- pieces of commands ---
 
     async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
-        """The headers by their UIDs, which ascend."""
+        """Fetch headers. Return them by their UIDs, in ascending order."""
         answer = await connection.send(command, numbers, HEADER_ITEMS)
         validity, domain = self.session.validity[folder], self.session.domain
         found: dict[int, Header] = {}
@@ -333,7 +333,7 @@ class ImapMailbox:
         return listed
 
     async def _opened_for(self, connection: Connection, refs: Sequence[Hashable]) -> tuple[str, list[int]]:
-        """Open the folder in which these messages are; its name and their UIDs."""
+        """Open the folder of these messages. Return its name and their UIDs."""
         if len(refs) == 1:
             (ref,) = refs
             assert isinstance(ref, Ref), "a reference of another driver"
@@ -361,15 +361,15 @@ class ImapMailbox:
     async def _over_sets(
         self, connection: Connection, name: str, uids: Sequence[int], *arguments: Argument
     ) -> list[Answer]:
-        """A command on messages, as often as their numbers need to fit into a line; all under way at once."""
+        """Send a command for each set of the messages' numbers that fits into a line, all under way together."""
         if len(uids) == 1:
             return [await connection.send(name, b"%d" % uids[0], *arguments)]
         return await _all([connection.send(name, each, *arguments) for each in number_sets(uids)])
 
     def _check_copied(self, name: str, answers: Sequence[Answer], uids: Sequence[int], evident: bool) -> None:
-        """OK alone is no proof: it is also the answer for messages that are not there (RFC 9051 section 6.4.9).
+        """Raise `ServerRefused` unless all were copied: OK is also the answer for missing messages (RFC 9051 6.4.9).
 
-        COPYUID tells what was copied (RFC 4315; MOVE says it in an untagged OK). Without it, `evident` decides.
+        COPYUID has the copied messages (RFC 4315; for MOVE in an untagged OK). Without it, `evident` decides.
         """
         copied: list[NumberSet] = []
         for answer in answers:
@@ -384,7 +384,7 @@ class ImapMailbox:
             raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
 
     async def _check_expungeable(self, connection: Connection, uids: Sequence[int]) -> None:
-        """Without UIDPLUS only a plain EXPUNGE is left, which would take others' deleted messages with it."""
+        """Raise `ServerRefused` if a plain EXPUNGE, the only one without UIDPLUS, would delete others' messages."""
         if "UIDPLUS" in self.session.offered:
             return
         answer = await connection.send("UID SEARCH", b"DELETED")
@@ -404,7 +404,7 @@ class ImapMailbox:
 
 
 def _portions(data: list[Response]) -> Iterator[list[Response]]:
-    """An answer's responses, in their order, a turn of the loop's worth at a time.
+    """Yield an answer's responses in their order, in portions for one turn of the loop each.
 
     The list is used up by it: to let go of a hundred thousand responses at once would take long, too.
     """
@@ -416,7 +416,7 @@ def _portions(data: list[Response]) -> Iterator[list[Response]]:
 
 
 async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:
-    """The answers of commands that are under way together; the first failure when all of them have ended."""
+    """Wait for commands that are under way together. Return their answers, or raise the first failure at the end."""
     if len(futures) == 1:
         return [await futures[0]]
     answers = await asyncio.gather(*futures, return_exceptions=True)
@@ -427,7 +427,7 @@ async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:
 
 
 def _canonical(folder: str) -> str:
-    """INBOX is the one name without case (RFC 9051 section 5.1)."""
+    """Return the folder's name; INBOX alone is case-insensitive (RFC 9051 section 5.1)."""
     return INBOX if folder.upper() == INBOX else folder
 
 
@@ -453,7 +453,7 @@ def _batches(messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Iterator[list[
 
 
 def _appended(folder: str, answer: Answer, messages: int) -> Sequence[Ref | None]:
-    """The references from APPENDUID, "validity uids" (RFC 4315 section 3); None when it does not name them all."""
+    """Return the references from APPENDUID (RFC 4315 section 3); None for each if it does not name them all."""
     code = answer.tagged.code
     if code is not None and code.name == "APPENDUID":
         validity, _, uids = code.arguments.partition(" ")

@@ -10,12 +10,12 @@ _NOT_DIRECT = re.compile(r"&|[^\x20-\x7e]+")
 
 
 def encode_name(name: str) -> bytes:
-    """The name as it goes over the wire: printable ASCII stands for itself, "&" is "&-", the rest is shifted."""
+    """Encode a name: printable ASCII stays, "&" becomes "&-", other characters are shifted."""
     return _NOT_DIRECT.sub(_shifted, name).encode("ascii")
 
 
 def decode_name(name: str) -> str:
-    """The name as people read it; a name that is no modified UTF-7 is left as it came."""
+    """Decode a name; malformed modified UTF-7 is returned unchanged."""
     try:
         return _ENCODED.sub(_unshifted, name)
     except ValueError:  # bad base64, or no UTF-16

@@ -1,24 +1,23 @@
-"""What of the Inbox is new to this user: counted while it is open, found out when it is opened again."""
+"""Counts of new mail in a user's Inbox, while it is open and when it is opened again."""
 
 from __future__ import annotations
 
 
 class NewMailAnnouncements:
-    """Keeps, over folders and sessions, from where to look for new mail, and what was announced already."""
+    """The first UID that was not listed, and the mail that was announced, over folders and sessions."""
 
     __slots__ = ("_count", "_expected", "next_uid")
 
     def __init__(self) -> None:
-        self.next_uid = 1  # below it every message has been listed
-        self._expected: int | None = None  # below it every UID has been announced or listed; None: never looked
+        self.next_uid = 1  # all messages below it were listed
+        self._expected: int | None = None  # all UIDs below it were announced or listed; None: never opened
         self._count = 0  # messages when the Inbox was last left
 
     def opened(self, count: int, uid_next: int | None) -> int:
-        """The Inbox was opened and holds `count` messages; how many of them came since it was left.
+        """Take the number of messages of the Inbox, just opened. Return the number that arrived since it was left.
 
-        Both numbers know half of it: UIDNEXT grows by more than what came if UIDs have gaps, the count by less if
-        others removed messages. The smaller is right but for the rare both at once; then it is one, so that
-        somebody looks.
+        UIDNEXT grows by more than the arrivals if UIDs have gaps, the count by less if messages were removed. So the
+        smaller growth is taken. If UIDNEXT grew but the count did not, it is 1, so that the user lists the Inbox.
         """
         new, grown = 0, count - self._count
         if self._expected is not None:
@@ -30,20 +29,20 @@ class NewMailAnnouncements:
         return new
 
     def grew(self, new: int) -> None:
-        """So many messages were announced while the Inbox was open; each took a UID at least."""
+        """Take the number of messages that the server announced in the open Inbox; each has a UID."""
         if self._expected is not None:
             self._expected += new
 
     def left(self, count: int) -> None:
-        """The Inbox is no longer open; it held `count` messages."""
+        """Take the number of messages in the Inbox when it is left."""
         self._count = count
 
     def listed(self, uid: int) -> None:
-        """All messages up to this one have been listed."""
+        """Take the last UID that was listed."""
         self.next_uid = max(self.next_uid, uid + 1)
         self._expected = max(self._expected or 1, self.next_uid)
 
     def renumbered(self, uid_next: int | None) -> None:
-        """The server gave all messages new UIDs (RFC 9051 section 2.3.1.1): begin again, behind what lies there."""
+        """Begin again at the end of the Inbox: all messages have got new UIDs (RFC 9051 section 2.3.1.1)."""
         self.next_uid = uid_next or 1
         self._expected = self.next_uid

@@ -1,4 +1,4 @@
-"""What FETCH brought, in the words of mail: headers, structures, evidence."""
+"""Answers to FETCH as values of mail: headers, structures, evidence."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _ENCODED_WORD = re.compile(rb"=\?([!->@-~]{1,40}+)\?([bBqQ])\?([^?]*+)\?=")
 
 
 def header_of(fetched: Fetched, ref: Hashable, domain: str) -> Header | None:
-    """The header of one message; None when this is some other news of it, such as a changed flag.
+    """Return the header of one message; None for other data of it, such as a changed flag.
 
-    Evidence that was copied to somebody else's message, or is of another domain, is left out.
+    Evidence that was copied into another message, or is of another domain, is left out.
     """
     envelope = fetched.envelope
     if envelope is None:
@@ -61,7 +61,7 @@ def origin_of(fetched: Fetched) -> tuple[str, str]:
 
 
 def evidence_of(fetched: Fetched) -> MessageTag | None:
-    """What the message's X-LoadSim header says; None when it has none, or somebody else's."""
+    """Return the tag in the message's X-LoadSim header; None if it is missing or malformed."""
     for name, section in fetched.sections.items():
         if section and name.startswith("HEADER.FIELDS"):
             if len(section) > LONGEST_TEXT_BYTES:
@@ -72,15 +72,15 @@ def evidence_of(fetched: Fetched) -> MessageTag | None:
 
 
 def has_evidence_section(fetched: Fetched) -> bool:
-    """Whether this answers a question for the X-LoadSim header, also if the message has none."""
+    """Return whether this answers a FETCH of the X-LoadSim header, even if the message has none."""
     return any(name.startswith("HEADER.FIELDS") for name in fetched.sections)
 
 
 def structure_of(body: Leaf | Multipart) -> Structure:
-    """What to show and what is attached.
+    """Return the text to show, and the attachments.
 
     The text is the first text/plain part that is no attachment, else the first text/html. Everything else is
-    attached or embedded, but for the other forms of the text in a multipart/alternative.
+    attached or embedded, except the other forms of the text in a multipart/alternative.
     """
     leaves = list(_leaves(body))
     shown = next(
@@ -133,7 +133,7 @@ def text_of(raw: bytes | None) -> str:
 
 
 def _addresses(addresses: tuple[Address, ...]) -> Iterator[str]:
-    """The addresses; each is held once, however many users remember a message with it."""
+    """Yield the addresses. All users share one string for each address."""
     for address in addresses:
         if address.host is not None and address.mailbox is not None:  # else it opens or closes a group
             yield intern(f"{address.mailbox.decode('utf-8', 'replace')}@{address.host.decode('utf-8', 'replace')}")
@@ -163,7 +163,7 @@ def _part(name: str, leaf: Leaf) -> Part:
 
 
 def _parameter(parameters: Mapping[str, bytes], name: str) -> str | None:
-    """A parameter's value: plain, with encoded words, or extended and in pieces (RFC 2231 sections 3 and 4)."""
+    """Return a parameter's value: plain, with encoded words, or extended and in pieces (RFC 2231 sections 3 and 4)."""
     if name in parameters:
         return text_of(parameters[name])
     if f"{name}*" in parameters:
@@ -200,7 +200,7 @@ def _decoded(raw: bytes, charset: bytes) -> str:
     raw = raw[:LONGEST_TEXT_BYTES]
     try:
         text = raw.decode(_codec(charset) or "utf-8", "replace")
-    except (LookupError, ValueError):  # the codec is none of text, or has no error handler "replace"
+    except (LookupError, ValueError):  # the codec is not a text codec, or has no error handler "replace"
         text = raw.decode("utf-8", "replace")
     return text.encode("utf-8", "replace").decode()  # UTF-7 makes lone surrogates
 

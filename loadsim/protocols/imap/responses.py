@@ -1,7 +1,7 @@
-"""What an IMAP server can say, as immutable values (RFC 9051 section 7, RFC 3501 section 7).
+"""An IMAP server's responses as immutable values (RFC 9051 section 7, RFC 3501 section 7).
 
-Tuples with names, because a busy engine makes thousands of them in a second. Text that people wrote stays
-bytes here; who shows it decodes it.
+They are named tuples, because a busy engine makes thousands of them each second. Text that people wrote stays bytes
+here; `reading` decodes it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from loadsim.protocols.imap.sets import NumberSet
 
 
 class Cut(bytes):
-    """A response as it came, but for its largest literals, which are in `beside`, by the place where each would begin.
+    """A response without its largest literals. `large` has these by the offset at which each would begin.
 
-    So nobody ever copies them.
+    So they are never copied.
     """
 
-    beside: Mapping[int, bytearray]
+    large: Mapping[int, bytearray]
 
 
 class Code(NamedTuple):
-    """A response code in brackets (RFC 9051 section 7.1): its name in capitals, and what follows it as it came."""
+    """A response code in brackets (RFC 9051 section 7.1): its name in capitals, and the unparsed rest."""
 
     name: str
     arguments: str
@@ -52,7 +52,7 @@ class Continuation(NamedTuple):
 
 
 class Capability(NamedTuple):
-    """What the server offers, in capitals (RFC 9051 section 7.2.2)."""
+    """The server's capabilities, in capitals (RFC 9051 section 7.2.2)."""
 
     names: frozenset[str]
 
@@ -66,20 +66,20 @@ class ListEntry(NamedTuple):
 
 
 class MailboxStatus(NamedTuple):
-    """The numbers that STATUS asked for, by their names in capitals (RFC 9051 section 7.3.4)."""
+    """The numbers in the answer to STATUS, by their names in capitals (RFC 9051 section 7.3.4)."""
 
     name: str
     items: Mapping[str, int]
 
 
 class Search(NamedTuple):
-    """What SEARCH found, from a SEARCH or an ESEARCH response (RFC 3501 7.2.5, RFC 9051 section 7.3.3)."""
+    """The result of SEARCH, from a SEARCH or an ESEARCH response (RFC 3501 7.2.5, RFC 9051 section 7.3.3)."""
 
     numbers: NumberSet
 
 
 class Exists(NamedTuple):
-    """How many messages the open mailbox holds now (RFC 9051 section 7.4.1)."""
+    """The present number of messages in the open mailbox (RFC 9051 section 7.4.1)."""
 
     messages: int
 
@@ -136,10 +136,10 @@ class Multipart(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Data of one message; what was not sent is None (RFC 9051 section 7.5.2).
+    """Data of one message; values that were not sent are None (RFC 9051 section 7.5.2).
 
-    `flags` keep the server's spelling. `sections` holds what BODY[...] brought, by the section's name in
-    capitals; a value is None when the server said NIL, and a bytearray when it is very large.
+    `flags` keep the server's spelling. `sections` has the data of BODY[...] by the section's name in capitals; None
+    stands for NIL, and very large data is a bytearray.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""One user's session: log-on to log-off, the open folder and its news, calls and the watch between them."""
+"""One user's session from log-on to log-off: the open folder, its new mail, calls, and the watch between calls."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Respon
 from loadsim.protocols.imap.under_way import Answer
 
 POLL_S = 30.0
-"""How often to ask for news where the server does not know IDLE."""
+"""The interval of NOOP on servers without IDLE."""
 
 IDLE_AGAIN_S = 28 * 60.0
-"""When to begin IDLE anew: "at least every 29 minutes" (RFC 2177 section 3)."""
+"""The interval of IDLE: "at least every 29 minutes" (RFC 2177 section 3)."""
 
 
 class ImapSession:
-    """What one user has with the server, over lost and re-established connections.
+    """One user's session with the server, over lost and re-established connections.
 
-    `with session as connection:` is around each call of the port: it ends the watch. A session that breaks meanwhile
-    fails the call, or else is reported as lost.
+    `with session as connection:` surrounds each call of the port, and ends the watch. If the connection breaks, the
+    call fails; without a call, the observer gets the loss.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class ImapSession:
         poll_s: float = POLL_S,
         idle_again_s: float = IDLE_AGAIN_S,
     ) -> None:
-        """Nothing is connected yet. `limit_s` is the time limit of each command."""
+        """`limit_s` is the time limit of each command. Nothing is connected yet."""
         self._endpoint = endpoint
         self._context = context
         self._account = account
@@ -73,13 +73,13 @@ class ImapSession:
         self.connection: Connection | None = None
         self.offered: frozenset[str] = frozenset()
         self.arrivals = NewMailAnnouncements()
-        self.validity: dict[str, int] = {}  # of the folders that were ever opened; kept over connections
+        self.validity: dict[str, int] = {}  # UIDVALIDITY of the folders that were opened; kept over connections
         self.open: str | None = None
         self.count = 0  # messages in the open folder
         self.in_call = False
         self._watch: asyncio.TimerHandle | None = None
-        self._selects = 0  # how many were sent
-        self._renumbered: str | None = None  # a folder whose UIDs have just lost their meaning
+        self._selects = 0  # sent so far
+        self._renumbered: str | None = None  # a folder whose UIDs have just become invalid
 
     @property
     def domain(self) -> str:
@@ -97,15 +97,15 @@ class ImapSession:
                 self._account,
                 self._observer,
                 self._limit_s,
-                self._heard,
-                self._broken,
+                self._on_response,
+                self._on_lost,
             )
             self.connection.remember_tls()
         finally:
             self.in_call = False
 
     async def log_off(self) -> None:
-        """LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed."""
+        """Send LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed."""
         with self as connection:
             self.leave()
             self.connection = None
@@ -114,7 +114,7 @@ class ImapSession:
                 connection.close()
                 await connection.wait_closed()
             except ServerLost as lost:
-                if lost.kind != "BYE":  # some close without the tagged OK: said is said
+                if lost.kind != "BYE":  # some servers close after BYE without the tagged OK
                     raise
             finally:
                 connection.abort()
@@ -130,7 +130,7 @@ class ImapSession:
     # --- calls and the watch between them ---
 
     def __enter__(self) -> Connection:
-        """Raises `ServerLost` when there is no connection, and what ended it when it is over."""
+        """End the watch. Raises `ServerLost` without a connection, and the failure of a broken one."""
         if self._watch is not None:
             self._stop_watching()
         connection = self.connection
@@ -148,7 +148,7 @@ class ImapSession:
             return
         if error is None:
             if connection.failure is not None:
-                # It broke behind the last answer: this call does not care, but the next must not wait in vain.
+                # It broke after the last answer. This call has succeeded; the observer starts a new session.
                 self._observer.lost(connection.failure)
         elif isinstance(error, ProtocolError):
             connection.abort()
@@ -158,21 +158,21 @@ class ImapSession:
             self._watch.cancel()
             self._watch = None
 
-    def watch_on(self) -> None:
-        """Keep up a watch that has begun: IDLE anew, or NOOP, until the next call."""
+    def keep_watching(self) -> None:
+        """Renew a watch until the next call: IDLE again, or NOOP."""
         if self.connection is not None and self.connection.failure is None:
             wait_s = self._idle_again_s if "IDLE" in self.offered else self._poll_s
-            self._watch = asyncio.get_running_loop().call_later(wait_s, self._look_again)
+            self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch)
 
-    def _look_again(self) -> None:
+    def _renew_watch(self) -> None:
         assert self.connection is not None
         self.connection.send_quietly("IDLE" if "IDLE" in self.offered else "NOOP")
-        self.watch_on()
+        self.keep_watching()
 
     # --- the open folder ---
 
     async def select(self, connection: Connection, folder: str, announce: bool = True) -> bool:
-        """Open the folder unless it is open; whether that was needed."""
+        """Open the folder unless it is open. Return whether a SELECT was sent."""
         if self.open == folder:
             return False
         self.leave()
@@ -181,19 +181,19 @@ class ImapSession:
         return True
 
     async def refresh(self, connection: Connection, folder: str) -> None:
-        """Open the folder to list it: what came meanwhile will be in the list, and is not announced."""
+        """Open the folder to list it. The list has the new mail, which is not announced."""
         if not await self.select(connection, folder, announce=False) and not self.count:
             await connection.send("NOOP")
 
     def selecting(self, folder: str, announce: bool) -> Callable[[Answer], None]:
-        """What to do when a SELECT that is now sent succeeds."""
+        """Return the callback for the success of a SELECT that is sent now."""
         self._selects += 1
         return partial(self._selected, self._selects, folder, announce)
 
     def _selected(self, select: int, folder: str, announce: bool, answer: Answer) -> None:
-        """A SELECT has succeeded: take over what it said, before anything that follows it is looked at.
+        """Take the data of a successful SELECT, before any later response is read.
 
-        If another was sent behind it, what comes from now on is about that one's folder already.
+        If another SELECT was sent after it, later data belongs to that one's folder.
         """
         count, validity, uid_next = 0, 0, None
         for response in answer.data:
@@ -219,19 +219,19 @@ class ImapSession:
                 self._observer.arrived(new)
 
     def raise_if_renumbered(self) -> None:
-        """Tell, once, that a folder's messages have other UIDs than before."""
+        """Raise `ServerRefused` once if a folder's messages have got new UIDs."""
         folder, self._renumbered = self._renumbered, None
         if folder is not None:
             raise ServerRefused("UIDVALIDITY changed", folder)
 
     def leave(self) -> None:
-        """No folder is open from here on."""
+        """Note that no folder is open any more."""
         if self.open == INBOX:
             self.arrivals.left(self.count)
         self.open = None
 
-    def _heard(self, response: Response) -> None:
-        """Untagged news, in any command's answer or in none (RFC 9051 section 5.2)."""
+    def _on_response(self, response: Response) -> None:
+        """Take an untagged response, in or outside a command's answer (RFC 9051 section 5.2)."""
         if self.open is None:
             return
         if isinstance(response, Exists):
@@ -242,7 +242,7 @@ class ImapSession:
         elif isinstance(response, Expunged):
             self.count = max(0, self.count - 1)
 
-    def _broken(self, failure: TaskFailed) -> None:
+    def _on_lost(self, failure: TaskFailed) -> None:
         self._stop_watching()
         self.leave()
         if not self.in_call:

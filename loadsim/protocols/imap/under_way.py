@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class Command:
-    """A command under way, or waiting to be sent."""
+    """A command that is under way, or waits to be sent."""
 
     __slots__ = (
         "data",
@@ -51,8 +51,8 @@ class Command:
         "pieces",
         "resets",
         "sent_bytes",
-        "since_burden",
         "since_ns",
+        "since_weight",
         "tag",
         "then",
         "wanted",
@@ -75,7 +75,7 @@ class Command:
         self.resets = resets
         self.wanted = WANTED.get(name, ())
         self.data: list[Response] = []
-        self.since_burden = 0  # the connection's weight when it was sent (`Connection._burden`)
+        self.since_weight = 0  # `Connection._weight` when it was sent
         self.deadline_s = 0.0
         self.since_ns = 0
         self.sent_bytes = 0

@@ -10,7 +10,7 @@ from loadsim.errors import ProtocolError
 from loadsim.protocols.imap.responses import Address, Envelope, Leaf, Multipart
 
 Value: TypeAlias = "bytes | list[Value] | None"
-"""What stands in a response: a string or an atom, NIL, or a list in parentheses."""
+"""A value in a response: a string or an atom, NIL, or a list in parentheses."""
 
 DEEPEST = 200
 """The most lists within lists. Dovecot reads 100 levels of parts."""
@@ -24,17 +24,17 @@ _MESSAGES = frozenset({"message/rfc822", "message/global"})
 
 
 def decoded(raw: bytes) -> str:
-    """The protocol's own words as text; a byte that is none becomes a replacement character."""
+    """Return the protocol's own words as text; invalid bytes become replacement characters."""
     return raw.decode("utf-8", "replace")
 
 
 def malformed(where: str, expected: str, at: int) -> ProtocolError:
-    """The one error of this parser; it does not say what stood there."""
+    """Return the error of this parser. It does not quote the response."""
     return ProtocolError("IMAP syntax", f"{where}: expected {expected} at byte {at}")
 
 
 def envelope_of(value: Value, at: int) -> Envelope:
-    """An ENVELOPE that ended at byte `at`."""
+    """Return the ENVELOPE that ends at byte `at`."""
     if not isinstance(value, list) or len(value) != 10:
         raise malformed("ENVELOPE", "ten fields", at)
     return Envelope._make(
@@ -61,7 +61,7 @@ def _addresses(value: Value, at: int) -> tuple[Address, ...]:
     for each in value:
         if not isinstance(each, list) or len(each) != 4:
             raise malformed("ENVELOPE", "an address of four fields", at)
-        # An empty string says as little as NIL, and is not told apart from it.
+        # An empty string counts as NIL.
         found.append(Address(*[_nstring(field, at) or None for field in each]))
     return tuple(found)
 
@@ -105,7 +105,7 @@ def body_of(value: Value, at: int, within: int = 0) -> Leaf | Multipart:
 
 
 def _disposition(value: Value, at: int) -> tuple[str | None, Mapping[str, bytes]]:
-    """body-fld-dsp: the type and the parameters; pymap sends the header field itself, as one string."""
+    """Return type and parameters of a body-fld-dsp; pymap sends the header field itself, as one string."""
     if not value:
         return None, {}
     if isinstance(value, list):

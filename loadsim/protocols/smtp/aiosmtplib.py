@@ -2,7 +2,7 @@
 
 `LibrarySubmission._run` turns the library's exceptions into those of the port, applies the time limit of a command, and
 reports the command to the observer. `_Protocol` passes the library whole replies of bounded size, one for each command
-and none before its command. By itself the library drops surplus replies, or takes them for later ones.
+and none before its command. By itself the library drops surplus replies, or assigns them to later commands.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from loadsim.protocols.smtp.wire import Reply, Wire
 from loadsim.protocols.tls import handshakes_of, remember
 from loadsim.protocols.tls import tls_context as context_of
 
-FAREWELL_LIMIT_S = 10.0
-"""How long a server may take to answer QUIT before its connection is dropped."""
+QUIT_LIMIT_S = 10.0
+"""The time limit of an answer to QUIT, after which the connection is dropped."""
 
 PLACEHOLDER_NAME = "[127.0.0.1]"
-"""Keeps aiosmtplib from looking up this machine's name, in a thread; EHLO says the connection's own address."""
+"""Keeps aiosmtplib from resolving this machine's name in a thread; EHLO has the connection's own address."""
 
 
 class LibrarySubmission:
     """Sends the messages of one user, one at a time; implements `ports.Submission`.
 
-    With `connection: per-message` each message has a connection of its own. Its QUIT runs beside whatever the
-    user does next, for `FAREWELL_LIMIT_S` at most; `close` waits for it, so that no socket outlives the user.
+    With `connection: per-message` each message has a connection of its own. Its QUIT runs concurrently with the
+    user's next tasks, for at most `QUIT_LIMIT_S`; `close` waits for it, so that no socket outlives the user.
 
-    With `connection: kept` a connection serves many messages. The server may end it between two of them, with
-    421 or without a word; that shows at the next MAIL, before anything is sent, and the message takes a new one.
+    With `connection: kept` a connection serves many messages. The server may end it between two of them, with or
+    without a 421. The next MAIL then fails, before any part of the message is sent, and a new connection takes it.
     """
 
-    __slots__ = ("_account", "_endpoint", "_farewells", "_kept", "_limit_s", "_observer", "_tls")
+    __slots__ = ("_account", "_endpoint", "_kept", "_limit_s", "_observer", "_quitting", "_tls")
 
     def __init__(
         self,
@@ -54,20 +54,20 @@ class LibrarySubmission:
         limit_s: float,
         tls_context: ssl.SSLContext | None = None,
     ) -> None:
-        """`limit_s` bounds every command. Pass a shared `tls_context`: the one made here otherwise is costly."""
+        """`limit_s` is the time limit of each command. Pass a shared `tls_context`: making one here is slow."""
         self._endpoint = endpoint
         self._account = account
         self._observer = observer
         self._limit_s = limit_s
         self._tls = tls_context or context_of(endpoint)
         self._kept: _Client | None = None  # set only between two messages
-        self._farewells: list[asyncio.Task[None]] = []
+        self._quitting: list[asyncio.Task[None]] = []
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Submit one message (RFC 5322, CRLF); returns when it is accepted for every recipient.
+        """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
 
-        Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. After the
-        first refused recipient the transaction is given up: nobody gets the message.
+        Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. The first refused
+        recipient ends the transaction: no recipient gets the message.
         """
         kept, self._kept = self._kept, None
         client = kept if kept is not None and kept.is_connected else await self._connect()
@@ -85,35 +85,35 @@ class LibrarySubmission:
         except ServerRefused:
             await self._give_up(client)
             raise
-        self._rest(client)
+        self._release(client)
 
     async def check(self) -> None:
-        """Connect, secure and authenticate as for a message, and leave; raises as `send` does."""
+        """Connect, secure and authenticate as for a message, then QUIT. Raises as `send` does."""
         self._leave(await self._connect())
         await self.close()
 
     async def close(self) -> None:
-        """QUIT a kept connection, and wait until it and those of earlier messages are gone."""
+        """QUIT a kept connection, and wait until it and those of earlier messages are closed."""
         if self._kept is not None:
             self._leave(self._kept)
             self._kept = None
-        if self._farewells:
-            await asyncio.wait(self._farewells)
+        if self._quitting:
+            await asyncio.wait(self._quitting)
 
     async def _connect(self) -> _Client:
-        """Connect, secure and authenticate as the endpoint says."""
+        """Connect, secure and authenticate as the endpoint states."""
         client = _Client(
             hostname=self._endpoint.host,
             local_hostname=PLACEHOLDER_NAME,
-            timeout=None,  # the limit is ours, see _run
-            start_tls=False,  # not behind our back: it is timed
+            timeout=None,  # `_run` has the limit
+            start_tls=False,  # sent below, with its own time
             tls_context=self._tls,
         )
         await self._run(client, "CONNECT", self._open(client))
         try:
             await self._greet(client)
             if self._endpoint.tls == "starttls":
-                # RFC 3207 section 4.2: what the server said in the clear does not count afterwards
+                # RFC 3207 section 4.2: discard what the server sent in the clear.
                 with handshakes_of(self._account.number):
                     await self._run(client, "STARTTLS", client.starttls())
                 await self._greet(client)
@@ -142,14 +142,14 @@ class LibrarySubmission:
         await self._run(client, "EHLO", client.ehlo(hostname=_address_literal(client)))
 
     async def _authenticate(self, client: _Client) -> None:
-        """AUTH (RFC 4954): PLAIN, one round trip, where it is offered; else what the library finds."""
+        """AUTH (RFC 4954): PLAIN, one round trip, if it is offered; otherwise the library's choice."""
         login, password = self._account.login, self._account.password
         one_step = "plain" in client.server_auth_methods
         command = client.auth_plain(login, password) if one_step else client.login(login, password)
         await self._run(client, "AUTH", command)
 
     async def _mail(self, client: _Client, sender: str, message: bytes) -> None:
-        """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) where they are offered and apply."""
+        """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) if they are offered and apply."""
         options = []
         if client.supports_extension("size"):
             options.append(f"SIZE={len(message)}")
@@ -158,9 +158,9 @@ class LibrarySubmission:
         await self._run(client, "MAIL", client.mail(sender, options=options))
 
     async def _run(self, client: _Client, verb: str, command: Coroutine[Any, Any, SMTPResponse]) -> None:
-        """Await one command of the library, within the limit; report it, and raise what a port may raise.
+        """Await one command of the library within the limit, report it, and raise its failure as a `TaskFailed`.
 
-        After anything but an answer the connection is dropped. Bytes are those of the protocol, without TLS.
+        Without an answer the connection is dropped. Byte counts are those of the protocol, without TLS.
         """
         guard = client.guard
         since, sent, received = self._observer.now(), guard.sent_bytes, guard.received_bytes
@@ -178,7 +178,7 @@ class LibrarySubmission:
         outcome = "ok" if failure is None else failure.outcome
         self._observer.command(f"SMTP {verb}", since, outcome, guard.sent_bytes - sent, guard.received_bytes - received)
         if failure is not None:
-            raise failure  # and not the library's own: its text may quote what it sent
+            raise failure  # not the library's exception, whose text may quote the command
 
     def _broken(self, verb: str, failure: TaskFailed) -> TaskFailed:
         """Return the failure of a command by what ended the connection."""
@@ -186,7 +186,7 @@ class LibrarySubmission:
         return type(failure)(kind, self._clean(failure.line))
 
     def _failure(self, verb: str, error: Exception) -> TaskFailed:
-        """What an exception of the library, of TLS or of the socket is called here. The order matters: they overlap."""
+        """Map an exception of the library, TLS or the socket. The order matters: the classes overlap."""
         if own := shortage(error) or shortage(error.__cause__):
             return own
         match error:
@@ -210,18 +210,18 @@ class LibrarySubmission:
                 return ServerLost(f"lost at {verb}", self._clean(why))
             case OSError():
                 return ServerLost(f"lost at {verb}", self._clean(str(error)))
-            case aiosmtplib.SMTPException():  # STARTTLS, or every method of AUTH that we know, is not offered
+            case aiosmtplib.SMTPException():  # the server offers no STARTTLS, or no known method of AUTH
                 return ServerRefused(f"no {verb}", self._clean(str(error)).rstrip("."))
             case _:
                 return internal(error)
 
     def _clean(self, text: str) -> str:
-        """A server's text on one line, without the password should the server have echoed it."""
+        """Return a server's text on one line, without the password."""
         line = " ".join(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())
         return without_password(line, self._account)
 
     async def _give_up(self, client: _Client) -> None:
-        """End the transaction that was refused. QUIT does so too (RFC 5321 section 4.1.1.10), RSET costs an answer."""
+        """End a refused transaction by RSET on a kept connection, else by QUIT (RFC 5321 section 4.1.1.10)."""
         if not client.is_connected:
             return
         if self._endpoint.connection == "kept":
@@ -230,20 +230,20 @@ class LibrarySubmission:
             except TaskFailed:
                 client.close()
                 return
-        self._rest(client)
+        self._release(client)
 
-    def _rest(self, client: _Client) -> None:
-        """A message is done: keep its connection or take leave, as the endpoint says."""
+    def _release(self, client: _Client) -> None:
+        """Keep the connection of a finished message, or QUIT, as the endpoint states."""
         if self._endpoint.connection == "kept":
             self._kept = client
         else:
             self._leave(client)
 
     def _leave(self, client: _Client) -> None:
-        """Say QUIT without waiting for it; the task is held until it is done, and never raises."""
-        farewell = asyncio.get_running_loop().create_task(_quit(client))
-        self._farewells.append(farewell)
-        farewell.add_done_callback(self._farewells.remove)
+        """Send QUIT without waiting for its answer; the task is kept until it is done, and never raises."""
+        quitting = asyncio.get_running_loop().create_task(_quit(client))
+        self._quitting.append(quitting)
+        quitting.add_done_callback(self._quitting.remove)
 
 
 class _Protocol(SMTPProtocol):
@@ -301,7 +301,7 @@ class _Protocol(SMTPProtocol):
                 raise ServerLost(str(SERVICE_CLOSING), reply.text)
             raise ProtocolError("unasked reply", reply.text)
         if reply.code < 400 and self.unsent:
-            raise ProtocolError("no such answer", reply.text)  # the message's final dot is not sent yet
+            raise ProtocolError("no such answer", reply.text)  # it precedes the message's final dot
         self._waiting = False
         self._replies += 1
         self.received_bytes += reply.size_bytes
@@ -310,7 +310,7 @@ class _Protocol(SMTPProtocol):
         super().data_received(b"".join([*lines, b"%d %b\r\n" % (reply.code, last)]))
 
     def _break_off(self, failure: TaskFailed) -> None:
-        line = self._wire.stumbled_over.decode("utf-8", "replace")
+        line = self._wire.rejected.decode("utf-8", "replace")
         self.failure = type(failure)(failure.kind, f"{failure.line}: {line}" if line else failure.line)
         if self.transport is not None:
             self.transport.abort()
@@ -335,10 +335,10 @@ class _Client(aiosmtplib.SMTP):
 
 
 async def _quit(client: _Client) -> None:
-    """QUIT, as politely as the server lets us; afterwards the connection is gone in any case."""
+    """QUIT, and close the connection after the answer or the time limit."""
     try:
         with suppress(Exception):
-            async with asyncio.timeout(FAREWELL_LIMIT_S):
+            async with asyncio.timeout(QUIT_LIMIT_S):
                 await client.quit()
     finally:
         client.close()
@@ -346,7 +346,7 @@ async def _quit(client: _Client) -> None:
 
 
 def _address_literal(client: _Client) -> str:
-    """This end of the connection, as EHLO names it; the placeholder if the connection is gone already."""
+    """Return the client's address in the form of EHLO; the placeholder if the connection is already closed."""
     with suppress(aiosmtplib.SMTPException):
         host = str(client.get_transport_info("sockname")[0]).partition("%")[0]
         return f"[IPv6:{host}]" if ":" in host else f"[{host}]"

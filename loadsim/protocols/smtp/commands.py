@@ -1,4 +1,4 @@
-"""Commands, and messages as they travel (RFC 5321 sections 4.1.1 and 4.5.2)."""
+"""Commands and messages into bytes (RFC 5321 sections 4.1.1 and 4.5.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadsim.model.ports import Account
 from loadsim.protocols.sasl import plain
 
 _LONG_BYTES = 8192
-"""From here on, numpy looks through a message several times as fast as the methods of `bytes` do."""
+"""From this size on, numpy searches a message several times as fast as the methods of `bytes` do."""
 
 _CR, _LF, _DOT = b"\r\n."
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -30,7 +30,7 @@ class Command(NamedTuple):
 
 
 GREETING = Command("CONNECT", b"")
-"""Nothing is sent: the server speaks first (RFC 5321 section 3.1)."""
+"""Nothing is sent: the server begins (RFC 5321 section 3.1)."""
 
 STARTTLS = Command("STARTTLS", b"STARTTLS\r\n")
 RESET = Command("RSET", b"RSET\r\n")
@@ -38,17 +38,17 @@ QUIT = b"QUIT\r\n"
 
 
 def ehlo(host: str) -> Command:
-    """EHLO with an address literal for a name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
+    """Return EHLO with an address literal for a name (RFC 5321 sections 4.1.1.1 and 4.1.3)."""
     name = f"IPv6:{host.partition('%')[0]}" if ":" in host else host
     return Command("EHLO", b"EHLO [%b]\r\n" % name.encode())
 
 
 @lru_cache(maxsize=16)
 def extensions(lines: tuple[bytes, ...]) -> Mapping[str, str]:
-    """What the reply to EHLO offers: keywords in capitals, with their parameters (RFC 5321 section 4.1.1.1).
+    """Parse the reply to EHLO: keywords in capitals, with their parameters (RFC 5321 section 4.1.1.1).
 
-    "AUTH=PLAIN", as servers wrote it before RFC 4954, counts as "AUTH PLAIN". A server says the same to everybody, and
-    all connections share what it says.
+    "AUTH=PLAIN", as servers wrote it before RFC 4954, counts as "AUTH PLAIN". A server offers all users the same; the
+    cache lets all connections share one mapping.
     """
     offered: dict[str, str] = {}
     for line in lines[1:]:
@@ -58,18 +58,18 @@ def extensions(lines: tuple[bytes, ...]) -> Mapping[str, str]:
 
 
 def auth_plain(account: Account) -> Command:
-    """AUTH PLAIN with an initial response (RFC 4954 section 4, RFC 4616)."""
+    """Return AUTH PLAIN with an initial response (RFC 4954 section 4, RFC 4616)."""
     return Command("AUTH", b"AUTH PLAIN %b\r\n" % plain(account))
 
 
 def auth_login(account: Account) -> Command:
-    """AUTH LOGIN, which no standard describes and some servers have nothing but: name and password on request."""
+    """Return AUTH LOGIN: name and password on request. No standard describes it; some servers offer nothing else."""
     login, password = (b64encode(text.encode()) + b"\r\n" for text in (account.login, account.password))
     return Command("AUTH", b"AUTH LOGIN\r\n", ((login,), (password,)))
 
 
 def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> Command:
-    """MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) where they are offered and apply."""
+    """Return MAIL FROM, with SIZE (RFC 1870) and 8BITMIME (RFC 6152) if they are offered and apply."""
     line = f"MAIL FROM:<{sender}>"
     if "SIZE" in offered:
         line += f" SIZE={len(message)}"
@@ -79,20 +79,20 @@ def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> Command:
 
 
 def rcpt(recipient: str) -> Command:
-    """RCPT TO."""
+    """Return RCPT TO."""
     return Command("RCPT", b"RCPT TO:<%b>\r\n" % recipient.encode())
 
 
 def data(message: bytes) -> Command:
-    """DATA, with the message to be sent at the go-ahead."""
-    return Command("DATA", b"DATA\r\n", (travelling(message),))
+    """Return DATA, and the message to send after the server's 354."""
+    return Command("DATA", b"DATA\r\n", (wire_format(message),))
 
 
-def travelling(message: bytes) -> tuple[bytes, bytes]:
-    """The message with its lines ended by CRLF and its leading dots doubled, and its end; no copy if it is so already.
+def wire_format(message: bytes) -> tuple[bytes, bytes]:
+    """Return the message with CRLF line ends and doubled leading dots, not copied if it has both, and its final dot.
 
-    RFC 5321 sections 2.3.8 and 4.5.2. A lone CR or LF becomes CRLF: between servers that see line ends differently it
-    could end the message early.
+    RFC 5321 sections 2.3.8 and 4.5.2. A lone CR or LF becomes CRLF: servers that read line ends differently could end
+    the message early.
     """
     if not _has_whole_line_ends(message):
         message = _LINE_END.sub(b"\r\n", message)
@@ -104,7 +104,7 @@ def travelling(message: bytes) -> tuple[bytes, bytes]:
 
 
 def _has_whole_line_ends(message: bytes) -> bool:
-    """Whether each CR is followed by a LF, and each LF follows a CR."""
+    """Return whether each CR is followed by a LF, and each LF follows a CR."""
     if len(message) < _LONG_BYTES:
         return message.count(b"\r") == message.count(b"\r\n") == message.count(b"\n")
     octets = np.frombuffer(message, np.uint8)
@@ -116,9 +116,9 @@ def _has_whole_line_ends(message: bytes) -> bool:
 
 
 def _has_leading_dots(message: bytes) -> bool:
-    """Whether a line other than the first begins with a dot; lines end with CRLF.
+    """Return whether a line other than the first begins with a dot; lines end with CRLF.
 
-    Most of a long message is Base64, which has no dots: the last one is found from the end, in no time.
+    Most of a long message is Base64, which has no dots, so the search ends at the last one.
     """
     stop = message.rfind(b".") + 1
     if stop < _LONG_BYTES:

@@ -1,14 +1,13 @@
 """One SMTP connection on asyncio: packets of commands out, replies in, one future for a whole conversation.
 
-A conversation is an iterator of packets: commands that are written together (RFC 2920). The next packet is asked for
-when all commands of the last one have succeeded; what the server offers is known by then. The caller is resumed once,
-at the end of the conversation.
+A conversation is an iterator of packets: commands that are written together (RFC 2920). The iterator advances when all
+commands of a packet have succeeded; it may use the server's extensions by then. The caller is resumed once, at the end
+of the conversation.
 
 A reply belongs to a command that was written before the reply arrived. An early or surplus reply ends the connection:
-otherwise each later reply would be taken for that of the next command.
+otherwise each later reply would be assigned to the next command.
 
-There is one timer per connection. It is not moved when commands come and go: when it fires, it looks whether anything
-is overdue.
+There is one timer per connection. Commands do not move it; when it fires, it checks for overdue commands.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from loadsim.protocols.smtp.commands import QUIT, STARTTLS, Command, extensions
 from loadsim.protocols.smtp.wire import Reply, Wire
 from loadsim.protocols.tls import handshakes_of, remember
 
-FAREWELL_LIMIT_S = 10.0
-"""How long a server may take to close after QUIT before its connection is dropped."""
+QUIT_LIMIT_S = 10.0
+"""The time limit of the server's close after QUIT, after which the connection is dropped."""
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-"""What is offered before EHLO."""
+"""The extensions before EHLO."""
 
 Conversation = Iterator[Sequence[Command]]
 
@@ -44,7 +43,7 @@ OVER: Conversation = iter(())
 
 
 class _Pending:
-    """A command that was sent and is not answered."""
+    """A command that was sent and not yet answered."""
 
     __slots__ = ("further", "received_bytes", "sent_bytes", "since_ns", "verb")
 
@@ -57,10 +56,10 @@ class _Pending:
 
 
 class Connection(asyncio.Protocol):
-    """A connection from before its beginning to its end; `failure` says why it is over, None as long as it is not.
+    """A connection, also before it is made and after its end; `failure` is the reason of its end, None before.
 
-    `offered` has the extensions by their keywords, from the last EHLO. `succeeded` counts the commands of the present
-    or last conversation that did.
+    `offered` has the extensions of the last EHLO by their keywords. `succeeded` counts the successful commands of the
+    present or last conversation.
     """
 
     __slots__ = (
@@ -90,7 +89,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self, account: Account, observer: Observer, limit_s: float, open_connections: list[Connection]
     ) -> None:
-        """`open_connections` holds this one for as long as it has a socket. The account is here to be kept secret."""
+        """`open_connections` holds this one while it has a socket. The account's password is removed from errors."""
         self.failure: TaskFailed | None = None
         self.offered: Mapping[str, str] = NOTHING
         self.succeeded = 0
@@ -106,17 +105,17 @@ class Connection(asyncio.Protocol):
         self._closed: asyncio.Future[None] | None = None
         self._conversation: Conversation = OVER
         self._end: asyncio.Future[None] | None = None  # of the conversation under way
-        self._due: Callable[[], None] | None = None  # sends the next packet, once all that has arrived is read
+        self._due: Callable[[], None] | None = None  # sends the next packet after all received data is read
         self._pending: list[_Pending] = []
         self._refusal: ServerRefused | None = None  # the first one of the present packet
         self._last = False  # the connection ends with this conversation
-        self._leaving = False  # nothing that the server says is of interest any more
-        self._sealed = False  # the server agreed to STARTTLS: it must not say more in the clear
+        self._leaving = False  # further replies are ignored
+        self._sealed = False  # the server agreed to STARTTLS: it must send no more in the clear
 
     async def connect(
         self, endpoint: Endpoint, context: ssl.SSLContext | None, conversation: Conversation, *, last: bool
     ) -> None:
-        """Connect, with implicit TLS if the endpoint says so (RFC 8314), and `converse`, of the `GREETING` first."""
+        """Connect, with implicit TLS if the endpoint states it (RFC 8314), and `converse`, with `GREETING` first."""
         implicit = context if endpoint.tls == "implicit" else None
         end = self._begin(conversation, last)
         try:
@@ -132,18 +131,18 @@ class Connection(asyncio.Protocol):
         await self._over(end)
 
     async def converse(self, conversation: Conversation, *, last: bool) -> None:
-        """Hold a conversation; if it is the `last` one, take leave at its end, however it ends.
+        """Run a conversation; after the `last` one, also if it fails, QUIT.
 
-        Raises what went wrong. After `ServerRefused` the connection lives, unless `failure` says otherwise: when the
-        server is closing, or when nothing else keeps it from delivering to some of the recipients only.
+        Raises `TaskFailed`. After `ServerRefused` the connection stays open unless `failure` is set: if the server is
+        closing, or if only closing keeps it from delivering to some of the recipients.
         """
         await self._over(self._begin(conversation, last))
 
     async def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """The handshake of TLS, after the server has agreed to STARTTLS (RFC 3207). `SMTP STARTTLS` includes it.
+        """Make the TLS handshake after the server has agreed to STARTTLS (RFC 3207). `SMTP STARTTLS` includes it.
 
-        Whatever the server sent in the clear behind its agreement is refused, as somebody may have put it there
-        (CVE-2011-0411); what the network still holds is read as part of the handshake, and fails it.
+        Data in the clear behind the server's agreement is an error, since an attacker may have injected it
+        (CVE-2011-0411). Such data that arrives later is read as part of the handshake, which then fails.
         """
         if self.failure is not None:
             raise again(self.failure)
@@ -160,37 +159,37 @@ class Connection(asyncio.Protocol):
                 raise ServerLost("lost at STARTTLS") if self.failure is None else again(self.failure)
         except BaseException as error:
             self._fail(error if isinstance(error, TaskFailed) else ServerLost("closed"))
-            self._gone()  # asyncio does not say so when it lost the connection in the handshake
+            self._end_socket()  # asyncio does not report a connection that is lost in the handshake
             raise
         self._transport = transport
         self._sealed = False
-        self.offered = NOTHING  # what was said in the clear does not count (RFC 3207 section 4.2)
+        self.offered = NOTHING  # discard what was sent in the clear (RFC 3207 section 4.2)
         self._pending.clear()
         self._report(agreed, "ok")
 
     @property
     def own_address(self) -> str:
-        """This end's, as a server sees it."""
+        """The client's address."""
         assert self._transport is not None
         return str(self._transport.get_extra_info("sockname")[0])
 
     def remember_tls(self) -> None:
-        """This TLS session, if it is one, may be resumed by the user's next connection."""
+        """Keep the TLS session, if there is one, for the user's next connection."""
         remember(self._account.number, self._transport)
 
     def leave(self) -> None:
-        """Send QUIT (RFC 5321 section 4.1.1.10); the server closes, or we do when its time is up."""
+        """Send QUIT (RFC 5321 section 4.1.1.10); the server closes the connection, or we do after the time limit."""
         if self.failure is not None or self._leaving:
             return
         self._leaving = True
         assert self._transport is not None
         self._transport.write(QUIT)
-        self._deadline_s = self._loop.time() + FAREWELL_LIMIT_S
+        self._deadline_s = self._loop.time() + QUIT_LIMIT_S
         if self._timer is None:
             self._set_timer()
 
     def abort(self) -> None:
-        """Close at once. What is under way fails."""
+        """Close at once. Commands under way fail."""
         self._fail(ServerLost("closed"))
 
     async def wait_closed(self) -> None:
@@ -218,7 +217,7 @@ class Connection(asyncio.Protocol):
         return end
 
     async def _over(self, end: asyncio.Future[None]) -> None:
-        """Wait for the end of a conversation; who is no longer waited for closes."""
+        """Wait for the end of a conversation; if the wait is cancelled, close."""
         try:
             await end
         except asyncio.CancelledError:
@@ -226,7 +225,7 @@ class Connection(asyncio.Protocol):
             raise
 
     def _go_on(self) -> None:
-        """Plan to send the next packet; without one, end the conversation."""
+        """Schedule the next packet; without one, end the conversation."""
         try:
             packet = next(self._conversation, None)
         except ServerRefused as refusal:
@@ -246,7 +245,7 @@ class Connection(asyncio.Protocol):
         now = self._observer.now()
         for command in packet:
             self._pending.append(_Pending(command, now))
-        if self._transport is not None:  # before there is one, nothing is said but the greeting
+        if self._transport is not None:  # GREETING comes before there is one, and sends nothing
             self._transport.write(packet[0].line if len(packet) == 1 else b"".join([each.line for each in packet]))
         self._wait()
 
@@ -264,7 +263,7 @@ class Connection(asyncio.Protocol):
         self._wait()
 
     def _wait(self) -> None:
-        """The server has its whole time for what it was asked, or for what comes next."""
+        """Restart the time limit for the next reply."""
         self._deadline_s = self._loop.time() + self._limit_s
         if self._timer is None:
             self._set_timer()
@@ -275,11 +274,11 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _set_timer(self) -> None:
-        """Look in time for the deadline as it is now, and for that of a farewell which may come before it."""
-        at_s = min(self._deadline_s, self._loop.time() + FAREWELL_LIMIT_S)
-        self._timer = self._loop.call_at(at_s, self._look_at_the_clock)
+        """Set the timer to the present deadline, or to that of a QUIT if it comes first."""
+        at_s = min(self._deadline_s, self._loop.time() + QUIT_LIMIT_S)
+        self._timer = self._loop.call_at(at_s, self._check_deadline)
 
-    def _look_at_the_clock(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer = None
         if self._deadline_s > self._loop.time():
             if self._deadline_s < math.inf:
@@ -292,10 +291,10 @@ class Connection(asyncio.Protocol):
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio, which has seen to it that small packets do not wait for each other."""
+        """Called by asyncio, which has switched Nagle's algorithm off."""
         self._transport = cast(asyncio.Transport, transport)
         self._open.append(self)
-        if self.failure is not None:  # given up before it was made
+        if self.failure is not None:  # aborted before it was made
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -313,32 +312,32 @@ class Connection(asyncio.Protocol):
                 raise _injected() if self._sealed else ProtocolError("unasked reply")
             self._send_due()
         except ProtocolError as error:
-            line = self._wire.stumbled_over.decode("utf-8", "replace")
-            said = f"{error.line}: {line}" if line else error.line
-            self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(said, self._account)))
+            line = self._wire.rejected.decode("utf-8", "replace")
+            text = f"{error.line}: {line}" if line else error.line
+            self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(text, self._account)))
         except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
             self._fail(internal(error))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by asyncio; what is under way fails at once."""
+        """Called by asyncio; commands under way fail at once."""
         if not self._leaving:
             why = error.strerror if isinstance(error, OSError) and error.strerror else ""
             self._fail(own_failure(error) or ServerLost(f"lost at {self._at}", why))
-        self._gone()
+        self._end_socket()
 
     def _take(self, reply: Reply) -> None:
         if self._sealed:
             raise _injected()
         if self._due is not None or not self._pending:
             if reply.code != SERVICE_CLOSING:
-                raise ProtocolError("unasked reply", self._said(reply))
-            self._fail(ServerLost(str(SERVICE_CLOSING), self._said(reply)))
+                raise ProtocolError("unasked reply", self._text_of(reply))
+            self._fail(ServerLost(str(SERVICE_CLOSING), self._text_of(reply)))
             return
         pending = self._pending[0]
         pending.received_bytes += reply.size_bytes
         kind = reply.code // 100
         if kind >= 4:
-            refusal = ServerRefused(kind_of(reply.code, pending.verb), self._said(reply))
+            refusal = ServerRefused(kind_of(reply.code, pending.verb), self._text_of(reply))
             if self._refusal is None:
                 self._refusal = refusal
             if reply.code == SERVICE_CLOSING or self._unsent(pending):
@@ -347,8 +346,8 @@ class Connection(asyncio.Protocol):
             self._report(self._pending.pop(0), "refused")
         elif kind == 3 and pending.further:
             if self._refusal is not None:
-                # Some recipients were accepted, not all. An empty message would reach them (RFC 2920 section 3.1), the
-                # real one as well; the end of the connection reaches nobody.
+                # Some recipients were accepted, others refused. The accepted ones would get the message, or an empty
+                # one (RFC 2920 section 3.1); only closing the connection prevents both.
                 self._fail(self._refusal)
             else:
                 self._due = partial(self._send_more, pending)
@@ -357,7 +356,7 @@ class Connection(asyncio.Protocol):
             self.succeeded += 1
             self._accepted(reply)
         else:
-            raise ProtocolError("no such answer", self._said(reply))
+            raise ProtocolError("no such answer", self._text_of(reply))
         if self._sealed:
             self._finish(None)
         elif self._pending:
@@ -391,7 +390,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _at(self) -> str:
-        """What is waited for, as errors name it."""
+        """The name in errors of the awaited reply."""
         return self._pending[0].verb if self._pending else "QUIT" if self._leaving else "rest"
 
     def _report(self, pending: _Pending, outcome: str) -> None:
@@ -399,11 +398,11 @@ class Connection(asyncio.Protocol):
             f"SMTP {pending.verb}", pending.since_ns, outcome, pending.sent_bytes, pending.received_bytes
         )
 
-    def _said(self, reply: Reply) -> str:
+    def _text_of(self, reply: Reply) -> str:
         return " ".join(without_password(reply.text, self._account).split())
 
     def _finish(self, refusal: ServerRefused | None) -> None:
-        """The conversation is over, with or without what it was for."""
+        """End the conversation, with success or with a refusal."""
         end, self._end = self._end, None
         self._conversation = OVER
         self._deadline_s = math.inf
@@ -416,7 +415,7 @@ class Connection(asyncio.Protocol):
             self.leave()
 
     def _fail(self, failure: TaskFailed) -> None:
-        """End the connection: what is under way fails, the rest is never sent."""
+        """End the connection: commands under way fail, others are never sent."""
         if self.failure is not None:
             return
         self.failure = failure
@@ -431,7 +430,7 @@ class Connection(asyncio.Protocol):
         if end is not None and not end.done():
             end.set_exception(again(failure))
 
-    def _gone(self) -> None:
+    def _end_socket(self) -> None:
         self._stop_timer()
         if self in self._open:
             self._open.remove(self)

@@ -17,8 +17,8 @@ from loadsim.protocols.tls import tls_context as context_of
 class PipeliningSubmission:
     """Sends the messages of one user, one at a time; implements `ports.Submission`.
 
-    Where the server does not offer PIPELINING it is one command at a time. Connections are made, kept and left as by
-    `LibrarySubmission`, and sub-timings have the same names; each of a packet's commands counts from its write.
+    Without PIPELINING it sends one command at a time. It makes, keeps and ends connections as `LibrarySubmission` does,
+    and sub-timings have the same names; each of a packet's commands counts from its write.
     """
 
     __slots__ = ("_account", "_endpoint", "_kept", "_limit_s", "_observer", "_open", "_tls")
@@ -31,7 +31,7 @@ class PipeliningSubmission:
         limit_s: float,
         tls_context: ssl.SSLContext | None = None,
     ) -> None:
-        """`limit_s` bounds every command. Pass a shared `tls_context`: the one made here otherwise is costly."""
+        """`limit_s` is the time limit of each command. Pass a shared `tls_context`: making one here is slow."""
         self._endpoint = endpoint
         self._account = account
         self._observer = observer
@@ -41,10 +41,10 @@ class PipeliningSubmission:
         self._open: list[Connection] = []
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Submit one message (RFC 5322, CRLF); returns when it is accepted for every recipient.
+        """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
 
-        Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. After a refused
-        recipient the transaction is given up: nobody gets the message.
+        Raises `ServerRefused` (kind "550 RCPT": code and command), `ServerLost` or `ServerSilent`. A refused recipient
+        ends the transaction: no recipient gets the message.
         """
         kept, self._kept = self._kept, None
         if kept is not None and kept.failure is None:
@@ -55,14 +55,14 @@ class PipeliningSubmission:
                     await self._reset(kept)
                     raise
                 if kept.succeeded:
-                    raise  # otherwise it had ended since the last message, and nobody has seen anything of this one
+                    raise  # without success, the connection had ended before this message
             else:
                 self._kept = kept
                 return
-        await self._send_anew(sender, recipients, message)
+        await self._send_over_new(sender, recipients, message)
 
     async def check(self) -> None:
-        """Connect, secure and authenticate as for a message, and leave; raises as `send` does."""
+        """Connect, secure and authenticate as for a message, then QUIT. Raises as `send` does."""
         connection = self._connection()
         try:
             await self._connect(connection, iter(()), last=True)
@@ -70,15 +70,15 @@ class PipeliningSubmission:
             await self.close()
 
     async def close(self) -> None:
-        """QUIT a kept connection, and wait until it and those of earlier messages are gone."""
+        """QUIT a kept connection, and wait until it and those of earlier messages are closed."""
         if self._kept is not None:
             self._kept.leave()
             self._kept = None
         for connection in list(self._open):
             await connection.wait_closed()
 
-    async def _send_anew(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """Send over a new connection, and keep it or leave it as the endpoint says."""
+    async def _send_over_new(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
+        """Send over a new connection, and keep it or QUIT as the endpoint states."""
         connection = self._connection()
         transaction = _transaction(connection, sender, recipients, message)
         if self._endpoint.connection != "kept":
@@ -94,7 +94,7 @@ class PipeliningSubmission:
         self._kept = connection
 
     async def _reset(self, connection: Connection) -> None:
-        """End a transaction that was refused, so that the connection serves the next message."""
+        """End a refused transaction, so that the connection can serve the next message."""
         try:
             await connection.converse(iter([[commands.RESET]]), last=False)
         except TaskFailed:
@@ -106,7 +106,7 @@ class PipeliningSubmission:
         return Connection(self._account, self._observer, self._limit_s, self._open)
 
     async def _connect(self, connection: Connection, then: Conversation, *, last: bool) -> None:
-        """Connect, secure and authenticate as the endpoint says, then go on with a conversation; refused, leave."""
+        """Connect, secure and authenticate as the endpoint states, then run a conversation. After a refusal, QUIT."""
         endpoint, context = self._endpoint, self._tls
         try:
             if endpoint.tls != "starttls":
@@ -126,7 +126,7 @@ class PipeliningSubmission:
         yield from self._introduction(connection)
 
     def _introduction(self, connection: Connection) -> Iterator[Sequence[Command]]:
-        """EHLO, and AUTH where it is offered (RFC 4954): PLAIN, one round trip, else LOGIN."""
+        """Yield EHLO, and AUTH if it is offered (RFC 4954): PLAIN, one round trip, otherwise LOGIN."""
         yield [commands.ehlo(connection.own_address)]
         if not self._endpoint.auth or "AUTH" not in connection.offered:
             return
@@ -150,7 +150,7 @@ def _until_tls(connection: Connection) -> Iterator[Sequence[Command]]:
 def _transaction(
     connection: Connection, sender: str, recipients: Sequence[str], message: bytes
 ) -> Iterator[Sequence[Command]]:
-    """One message: in one packet where the server takes it so (RFC 2920 section 3.1), else step by step."""
+    """Yield the commands of one message: in one packet with PIPELINING (RFC 2920 section 3.1), otherwise one by one."""
     steps = [
         commands.mail(sender, message, connection.offered),
         *map(commands.rcpt, recipients),

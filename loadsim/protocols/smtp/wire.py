@@ -1,4 +1,4 @@
-"""The server's stream of bytes into whole replies, however the network cuts it (RFC 5321 section 4.2). No I/O."""
+"""The server's stream of bytes into whole replies, in pieces of any size (RFC 5321 section 4.2). No I/O."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 from loadsim.errors import ProtocolError
 
 LONGEST_LINE_BYTES = 4096
-"""Of one line of a reply. RFC 5321 section 4.5.3.1.5 wants 512 to be enough; not every server's text is."""
+"""The longest line of a reply. RFC 5321 section 4.5.3.1.5 has 512; some servers send more."""
 
 LONGEST_REPLY_BYTES = 1 << 16
-"""All lines of one reply together; EHLO's are a few dozen."""
+"""The most bytes of all lines of one reply; those to EHLO have a few dozen lines."""
 
 _CODES = {b"%d" % code: code for code in range(200, 600)}
 _CR, _SPACE, _HYPHEN = b"\r -"
@@ -26,30 +26,30 @@ class Reply(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The reply's lines as one, with its code once: "550 5.1.1 unknown user"."""
+        """The reply's lines joined, with its code once: "550 5.1.1 unknown user"."""
         return f"{self.code} {b' '.join(self.lines).decode('utf-8', 'replace')}"
 
 
 class Wire:
-    """Takes what arrived, gives the replies that it completed. After a `ProtocolError` it is of no more use.
+    """Turns pieces of the stream into whole replies. After a `ProtocolError` it must not be used again.
 
-    A line may end with LF alone: many a server has been forgiven that, and no reply gets another meaning by it.
+    A line may end with LF alone, as some servers send it; this changes no reply's meaning.
     """
 
-    __slots__ = ("_begun", "_code", "_held", "_size_bytes", "held_bytes", "stumbled_over")
+    __slots__ = ("_begun", "_code", "_held", "_size_bytes", "held_bytes", "rejected")
 
     def __init__(self) -> None:
         self.held_bytes = 0  # behind the last reply that was yielded
-        self.stumbled_over = b""  # the line that made it raise; it may hold what was sent before
-        self._held = b""  # the beginning of a line
-        self._begun: list[bytes] = []  # the lines of a reply that goes on ...
-        self._code = 0  # ... with this code ...
-        self._size_bytes = 0  # ... and so many bytes
+        self.rejected = b""  # the line that made it raise; it may repeat a command, and so the password
+        self._held = b""  # an incomplete line
+        self._begun: list[bytes] = []  # the lines of an incomplete reply
+        self._code = 0  # its code
+        self._size_bytes = 0  # its size so far
 
     def feed(self, data: bytes) -> Iterator[Reply]:
-        """Take what arrived; yield the replies that it completed, each before what follows it is looked at.
+        """Take a piece of the stream; yield each reply that it completes before parsing the next.
 
-        Exhaust it before feeding again. Raises `ProtocolError` for what is no reply, or too long.
+        Exhaust it before feeding again. Raises `ProtocolError` for malformed and overlong replies.
         """
         stream = self._held + data if self._held else data
         begin = 0
@@ -77,7 +77,7 @@ class Wire:
             raise self._refuse(self._held, f"a line of more than {LONGEST_LINE_BYTES} bytes")
 
     def _add(self, code: int, line: bytes, size_bytes: int) -> None:
-        """One line of a reply that has several."""
+        """Add one line to a reply of several lines."""
         if self._begun and code != self._code:
             raise self._refuse(line, "different codes in one reply")
         self._code = code
@@ -93,5 +93,5 @@ class Wire:
         return reply
 
     def _refuse(self, line: bytes, found: str) -> ProtocolError:
-        self.stumbled_over = line.removesuffix(b"\r")
+        self.rejected = line.removesuffix(b"\r")
         return ProtocolError("no SMTP", found)
