@@ -28,7 +28,7 @@ PACKAGES = {  # the column, and what the package has
     "provisioning": (0, "mailboxes, start state"),
     "engine": (1, "one process of users"),
     "report": (3, "text, HTML, JSON"),
-    "protocols": (0.2, "drivers behind ports"),
+    "protocols": (0.5, "drivers behind ports"),
     "analysis": (2.5, "logs to summary"),
     "users": (1, "tasks and activities"),
     "timinglog": (2, "the file format"),
