@@ -53,8 +53,11 @@ check-types: $(VENV)/.installed-dev ## mypy --strict
 check-layers: $(VENV)/.installed-dev ## import-linter
 	$(BIN)/lint-imports
 
+# Not --quiet: it hides warnings from --strict, too.
 docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broken link or a page without entry fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir $(SITE)
+	@! grep -rnoE '<(script|link|img|iframe)[^>]*(src|href)="?(https?:)?//[^" >]*' --include='*.html' $(SITE) \
+	  || { echo "the site loads something from elsewhere"; exit 1; }
 
 docs-serve: docs ## show the built documentation at http://127.0.0.1:PORT (8000)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) $(PORT)

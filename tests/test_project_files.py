@@ -43,3 +43,10 @@ def test_the_site_has_an_entry_for_every_page(folder: str) -> None:
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs" / folder).glob("*.md")}
     named = set(re.findall(r": (\S+\.md)\b", (ROOT / "mkdocs.yml").read_text()))
     assert pages <= named
+
+
+def test_the_site_is_built_strictly() -> None:
+    """A warning fails the build; with --quiet, MkDocs would not count it."""
+    builds = re.findall(r"mkdocs build (.*)", MAKEFILE)
+    assert builds
+    assert all("--strict" in build and "--quiet" not in build for build in builds)

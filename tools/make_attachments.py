@@ -1,4 +1,4 @@
-"""Makes the files of loadsim/model/content/data/: documents, sheets and pictures of LoadSim's published sizes.
+"""Make the files of loadsim/model/content/data/: documents, sheets and pictures of LoadSim's published sizes.
 
 They are made once and shipped, so that a run needs no office library and a message has the same bytes with any
 version of one. Run it again only to change them: python tools/make_attachments.py
@@ -34,7 +34,7 @@ PICTURE_WIDTH, PICTURE_HEIGHT = 216, 199  # 54 bytes of header, 1,024 of palette
 
 
 def repacked(package: bytes) -> bytes:
-    """An Office package with fixed dates inside and outside, packed as tightly as zlib can."""
+    """Return an Office package with fixed dates inside and outside, at zlib's highest compression."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(package)) as old, zipfile.ZipFile(out, "w") as new:
         for entry in old.infolist():
@@ -49,7 +49,7 @@ def repacked(package: bytes) -> bytes:
 
 
 def nearest(make: Callable[[int], bytes], wanted_bytes: int) -> bytes:
-    """The largest of make(1), make(2), ... that is no larger than wanted; sizes grow with the number."""
+    """Return the largest of make(1), make(2), ... within the wanted size; sizes grow with the number."""
     low, high = 1, 4096
     while high - low > 1:
         middle = (low + high) // 2
@@ -58,7 +58,7 @@ def nearest(make: Callable[[int], bytes], wanted_bytes: int) -> bytes:
 
 
 def document(variant: int, sentences: int) -> bytes:
-    """A paper of that many sentences, with headings, a table and a list."""
+    """Return a paper of this number of sentences, with headings, a table and a list."""
     writer = Writer(SEED, "document", variant)
     paper = docx.Document()
     keep_styles(paper)
@@ -85,7 +85,7 @@ def document(variant: int, sentences: int) -> bytes:
 
 
 def keep_styles(paper: docx.document.Document) -> None:
-    """Drop what python-docx's template brings and the paper does not use: it alone would be above 16 KB."""
+    """Drop unused parts of python-docx's template, which alone would exceed 16 KB."""
     used = {"Normal", "DefaultParagraphFont", "TableNormal", "NoList", "Heading1", "Heading2", "ListBullet"}
     styles = paper.styles.element
     for style in list(styles.iterchildren(qn("w:style"))):
@@ -101,7 +101,7 @@ def keep_styles(paper: docx.document.Document) -> None:
 
 
 def sheet(variant: int, stream: str, rows: int) -> bytes:
-    """A list of orders with that many rows, a formula in each, and a sum."""
+    """Return a list of orders with this number of rows, a formula in each, and a sum."""
     writer = Writer(SEED, stream, variant)
     book = openpyxl.Workbook()
     page = book.active
@@ -131,7 +131,7 @@ def sheet(variant: int, stream: str, rows: int) -> bytes:
 
 
 def picture(variant: int) -> bytes:
-    """A chart on a shaded ground, 8 bits a pixel, not compressed."""
+    """Return a chart on a shaded ground, with 8 bits per pixel, not compressed."""
     writer = Writer(SEED, "picture", variant)
     image = Image.new("P", (PICTURE_WIDTH, PICTURE_HEIGHT))
     tints = [writer.below(160) for _ in range(3)]
@@ -160,7 +160,7 @@ def picture(variant: int) -> bytes:
 
 
 def main() -> None:
-    """Write all files, and say how large each is."""
+    """Write all files, and print their sizes."""
     DATA.mkdir(exist_ok=True)
     for at in range(VARIANTS):
         made = {
