@@ -184,7 +184,7 @@ def test_a_single_run_on_a_side_proves_nothing(tmp_path: Path, repeats: tuple[in
     read = by_name(comparison, "READ")
     assert read["ratio"] == pytest.approx(3, rel=0.05)
     assert (read["p"], read["low"], read["change"]) == (None, None, None)
-    assert "Nothing is proved" in compare_text(comparison) and "slower" not in compare_text(comparison)
+    assert "Inconclusive" in compare_text(comparison) and "slower" not in compare_text(comparison)
     assert (comparison.exit_status, comparison.figures["more_repeats"]) == (4, None)
     assert "at least two of each" in compare_text(comparison)
 
@@ -373,7 +373,7 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     assert says in line and str(new[1]) in line
     comparison = compare_runs(base, new, force=True)
     assert any(says in ignored for ignored in comparison.figures["ignored"])
-    assert f"Warning: ignored, as asked: {comparison.figures['ignored'][0]}" in compare_text(comparison)
+    assert f"Warning (--force): {comparison.figures['ignored'][0]}" in compare_text(comparison)
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:

@@ -107,9 +107,9 @@ def compare_runs(
     if ignored and not force:
         raise ConfigError(f"compare: {ignored[0]}")
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
-    unanswered = _unanswered(tasks)
+    rates = _failure_rates(tasks)
     scores = _samples({side: [run.scores_ms for run in of_side] for side, of_side in runs.items()})
-    less = {sample.name: _answered_less(sample.name, tasks, unanswered, looks) for sample in scores}
+    less = {sample.name: _failed_more(sample.name, tasks, rates, looks) for sample in scores}
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
     decisions = (
@@ -128,9 +128,9 @@ def compare_runs(
         "window_s": runs[BASE][0].score["window_s"],
         "tasks": [
             {
-                **_figures(one, unanswered[one.name].more),
+                **_figures(one, rates[one.name].more),
                 "p50_ratio": medians[one.name],
-                "unanswered": {BASE: unanswered[one.name].base_share, NEW: unanswered[one.name].new_share},
+                "unanswered": {BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
             }
             for one in found
         ],
@@ -143,7 +143,7 @@ def compare_runs(
         "ignored": ignored,
         "warnings": [
             *_warnings(runs),
-            *(_told_unanswered(name, one) for name, one in unanswered.items() if one.more and name not in compared),
+            *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
         ],
     }
     figures["warnings"] += _one_look(figures)
@@ -290,7 +290,7 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]
     ]
 
 
-def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, FailureRates]:
+def _failure_rates(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, FailureRates]:
     """By name, of every task of any run."""
 
     def counts(name: str, side: str) -> list[Counts]:
@@ -301,20 +301,20 @@ def _unanswered(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) 
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _answered_less(
+def _failed_more(
     score: str,
     tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
-    unanswered: Mapping[str, FailureRates],
+    rates: Mapping[str, FailureRates],
     looks: int,
 ) -> tuple[Side | None, bool]:
     """The side that answered less of a task that the score of this name covers, and whether that is shown."""
     module = score.removesuffix(SCORE)
     scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task["weight"]}
-    of_score = (one for name, one in unanswered.items() if name in scored and name.startswith(module))
+    of_score = (one for name, one in rates.items() if name in scored and name.startswith(module))
     return together(of_score, looks)
 
 
-def _told_unanswered(name: str, one: FailureRates) -> str:
+def _failure_rate_warning(name: str, one: FailureRates) -> str:
     return f"{name}: not answered were {one.base_share * 100:.3g} % in base, {one.new_share * 100:.3g} % in new"
 
 

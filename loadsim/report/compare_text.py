@@ -34,7 +34,7 @@ def compare_text(comparison: Comparison) -> str:
     if figures["not_compared"]:
         lines.append(f"Without hits in some run, and not compared: {', '.join(figures['not_compared'])}.")
     lines += ["", *_findings(figures), *_limit(figures)]
-    lines += [f"Warning: ignored, as asked: {complaint}" for complaint in figures["ignored"]]
+    lines += [f"Warning (--force): {complaint}" for complaint in figures["ignored"]]
     lines += [f"Warning: {warning}" for warning in figures["warnings"]]
     return "\n".join(lines) + "\n"
 
@@ -49,7 +49,7 @@ def finding(one: Mapping[str, Any]) -> str:
         change = f"{one['change']}, and " if one["change"] else ""
         return f"{change}less was answered in {less} {of_what}: of what was, {times}"
     if one["p"] is None:
-        return f"{times}, of which a single run on either side proves nothing"
+        return f"{times}, inconclusive with a single run on either side"
     said = one["change"] or ("shown by itself, not among so many" if _by_itself(one) else "no difference shown")
     return f"{said}: {times} ({_interval(one)}), p {_p(one['p'])}"
 
@@ -118,13 +118,13 @@ def _findings(figures: Mapping[str, Any]) -> list[str]:
     if runs < 2:
         return [
             *(f"{one['name']}: {finding(one)}" for one in both if one["answered_less"]),
-            "Nothing is proved: runs of one and the same server differ, too, and by how much only repeats can tell.",
-            "No interval within a run says it. Run each at least three times, better five, taking turns.",
+            "Inconclusive: even runs of the same server vary; only repeated runs show by how much.",
+            "No interval within a run shows it. Run each at least three times, better five, taking turns.",
         ]
     looks = figures["looks"]
     lines = [f"{one['name']}: {finding(one)}" for one in both if one["change"] or one["answered_less"]]
     if not lines:
-        lines = ["No difference shown, which is not to say that there is none: see Detectable."]
+        lines = ["No difference shown. This does not prove that there is none: see Detectable."]
     if by_itself := [one["name"] for one in both if _by_itself(one)]:
         lines.append(f"By themselves, but not among so many, others would be differences: {', '.join(by_itself)}.")
     lines += [
@@ -133,7 +133,9 @@ def _findings(figures: Mapping[str, Any]) -> list[str]:
         "Detectable: the ratio that runs which vary like these show with a probability of 80 %.",
     ]
     if runs < FEW:
-        lines.append(f"With fewer than {FEW} runs of each, how much runs vary is hardly known: intervals are wide.")
+        lines.append(
+            f"With fewer than {FEW} runs of each, the variation between runs is hardly known: intervals are wide."
+        )
     return lines
 
 
