@@ -13,38 +13,37 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.summary import Summary
 from loadsim.cli.live_view import Watch, shown_run
-from loadsim.runs.local import summary_of, new_run_name, withdraw
 from loadsim.cli.progress import shown_preparation
-from loadsim.runs.log_header import run_header
-from loadsim.engine.channel import Channel
-from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import StandaloneControl
-from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.abort import AbortCheck
-from loadsim.engine.event_loop import requests_are
-from loadsim.protocols.registry import check_drivers, needs_one_engine
-from loadsim.engine.coordinator import Coordinator, MemberAssignment
-from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
+from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.collect import collect
-from loadsim.cluster.placement import check_room, assign_users, fit_clients, log_bytes
+from loadsim.cluster.controller import MISSES, Cluster, cluster_at
+from loadsim.cluster.placement import Fingerprints, WorkerAssignment, assign_users, check_room, fit_clients, log_bytes
 from loadsim.cluster.prepare import Preparation
 from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Way
-from loadsim.cluster.placement import Fingerprints, WorkerAssignment
-from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.cluster.controller import MISSES, Cluster, cluster_at
 from loadsim.cluster.worker_channels import worker_channels
+from loadsim.engine.abort import AbortCheck
+from loadsim.engine.channel import Channel
+from loadsim.engine.clock import MonotonicClock
+from loadsim.engine.control import StandaloneControl
+from loadsim.engine.coordinator import Coordinator, MemberAssignment
+from loadsim.engine.event_log import Events, closed_at_last
+from loadsim.engine.event_loop import requests_are
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
+from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload, combine_digests
-from loadsim.analysis.summary import Summary
-from loadsim.model.partition import Assignment, all_users
-from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.protocols.registry import check_drivers, needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
+from loadsim.runs.local import new_run_name, summary_of, withdraw
+from loadsim.runs.log_header import run_header
+from loadsim.timinglog.planned_load import PlannedLoad
 
 START_AHEAD_S = 0.5
 """How long beforehand the common start is told: every machine has heard of it by then, and every engine of theirs."""
@@ -228,7 +227,9 @@ class ClusterRun:
                 print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
             return lost
 
-    async def _make_load(self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel, events: Events) -> Sequence[str]:
+    async def _make_load(
+        self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel, events: Events
+    ) -> Sequence[str]:
         """Run the machines until their end, or until the user has had enough, or there is no hope for the run; which
         were lost."""
         hopeless = AbortCheck(self.scenario.abort_on, self.scenario.users)
@@ -242,7 +243,9 @@ class ClusterRun:
                 pool.stop(why)
 
         with shown_run(self.scenario, quiet=self.quiet, clients=lambda: pool.snapshots) as show:
-            pool = Coordinator(shares, events, watch, StandaloneControl(MonotonicClock(), START_AHEAD_S), open_channel, MISSES)
+            pool = Coordinator(
+                shares, events, watch, StandaloneControl(MonotonicClock(), START_AHEAD_S), open_channel, MISSES
+            )
             with requests_are(pool.stop):
                 await pool.run()
         return pool.lost

@@ -16,32 +16,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli.live_view import Watch, shown_run
 from loadsim.cli.progress import shown_progress
-from loadsim.runs.log_header import run_header
 from loadsim.cli.scheduled_start_options import common_run, expectation, time_to_begin
-from loadsim.engine.scheduled_start import ScheduledStart
-from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.process import Begin
-from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.engine.abort import AbortCheck
-from loadsim.engine.event_loop import requests_are
-from loadsim.protocols.registry import check_drivers
+from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator
+from loadsim.engine.event_log import Events, closed_at_last
+from loadsim.engine.event_loop import requests_are
+from loadsim.engine.process import Begin
+from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, LogError, RunInvalid
+from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.monitor.filesystems import server_storage
-from loadsim.analysis.summary import Summary, summarise
-from loadsim.model.partition import Assignment, Slice, all_users
-from loadsim.timinglog.writer import TimingLogWriter
-from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.monitor.host import open_machine_log, watched_machine
+from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import prepare
 from loadsim.provisioning.preflight import check_submission
 from loadsim.report.summary_text import answer_text
+from loadsim.runs.log_header import run_header
+from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.timinglog.writer import TimingLogWriter
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 from loadsim import __version__
 from loadsim.cli.scheduled_start_options import told
+from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
-from loadsim.model.partition import Slice
 from loadsim.timinglog.planned_load import PlannedLoad
 
 
