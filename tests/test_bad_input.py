@@ -331,7 +331,9 @@ def test_an_engine_that_cannot_begin_leaves_nothing(capsys: Capture, monkeypatch
         "sys.stdin.read()\n"
     )
     command = (sys.executable, "-c", reluctant)
-    monkeypatch.setattr("loadsim.runs.local.Pool", partial(Coordinator, open_channel=lambda _: start_process(command)))
+    monkeypatch.setattr(
+        "loadsim.runs.local.Coordinator", partial(Coordinator, open_channel=lambda _: start_process(command))
+    )
     assert main(["run", written(), "--out", "runs/first", "--engines", "2"]) == BAD_INPUT
     out, said = capsys.readouterr()
     assert (out, said.splitlines()[-1]) == ("", "loadsim: x.tlog: expected to write a timing log, found: no space")
@@ -357,7 +359,7 @@ def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
         made.append(path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loadsim.cli.run.new_run_directory", note)
+    monkeypatch.setattr("loadsim.runs.directory.create_directory", note)
     assert main(["run", written(name="../../a b/c")]) == INTERRUPTED
     (path,) = made
     assert path.parent == Path("runs") and re.fullmatch(r"\d{8}T\d{6}-\.\.-\.\.-a-b-c", path.name)

@@ -229,7 +229,7 @@ with shown_run(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv) as show:
     for second in range(3):
         print("next", flush=True)
         sys.stdin.readline()
-        show(LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0))
+        show(LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0), {})
 """
 """Shows three snapshots, each when it is told to, and says so beforehand."""
 

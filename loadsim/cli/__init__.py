@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from loadsim import __version__
 from loadsim.engine.signals import requests_end_it
 from loadsim.errors import LoadSimError, RunInvalid, printable
 from loadsim.passwords import blot_command_line
+from loadsim.version import __version__
 
 BAD_INPUT = 2
 """The exit status when what the user gave us is wrong; nothing was run."""

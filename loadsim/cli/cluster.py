@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli import VERBS
 from loadsim.cli.cluster_options import add_certs, add_cluster, needs_dask, say
+from loadsim.cli.run_view import Warnings
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
 from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.server import is_loopback
 from loadsim.report.table import table
-from loadsim.runs.directory import part_of_a_path, remove
+from loadsim.runs.result import summary_text
 
 if TYPE_CHECKING:
     from loadsim.cluster.certs import Member
@@ -61,30 +63,33 @@ def _add_collect(collecting: argparse.ArgumentParser) -> None:
 def run_collect(args: argparse.Namespace) -> int:
     """`loadsim cluster collect`; with a run, its exit status is that of the answer."""
     needs_dask()
-    from loadsim.cli.cluster_collect import collected, listed
     from loadsim.cluster.quiet import silence_dask
     from loadsim.cluster.security import way_to
+    from loadsim.runs.collect import collect_run, runs_on_clients
 
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
     silence_dask()
     if args.name is None:
         if args.out is not None:
             raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
-        for line in run(listed(way)):
+        for line in _runs_table(runs_on_clients(way)):
             print(line)
         return 0
-    out = args.out or Path("runs") / part_of_a_path(args.name)
-    made = [place for place in (out, *out.parents) if not place.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as failure:
-        raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure.strerror}") from None
-    try:
-        summary = run(collected(way, args.name, out))
-    finally:
-        remove(made)
-    print(f"{summary.text.rstrip()}\n\nRun directory: {out}")
-    return summary.exit_status
+    result = collect_run(way, args.name, args.out, watcher=Warnings())
+    print(f"{summary_text(result.summary).rstrip()}\n\nRun directory: {result.directory}")
+    return result.exit_status
+
+
+def _runs_table(runs_of: Mapping[str, Mapping[str, bool]]) -> list[str]:
+    """Format the runs of which clients have logs, as lines of a table."""
+    rows = [
+        (run_id, name, "still at work" if at_work else "ended")
+        for name, runs in runs_of.items()
+        for run_id, at_work in runs.items()
+    ]
+    return (
+        table([("Run", "Client", ""), *sorted(rows, key=itemgetter(0))]) if rows else ["No client has logs of any run."]
+    )
 
 
 def run_up(args: argparse.Namespace) -> int:

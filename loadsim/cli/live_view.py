@@ -28,11 +28,8 @@ from loadsim.timinglog.merge import WITHOUT_WINDOW
 from loadsim.timinglog.records import FAILURES
 from loadsim.users.tasks import TASKS
 
-Watch = Callable[[LiveSnapshot], None]
-"""Is shown where a run stands, once a second."""
-
-Clients = Callable[[], Mapping[str, LiveSnapshot]]
-"""By the client machine's name, where it stands now."""
+ShowSnapshot = Callable[[LiveSnapshot, Mapping[str, LiveSnapshot]], None]
+"""Shows the state of a run, and of each client machine of a cluster run by its name."""
 
 BETWEEN_LINES_S = 10.0
 
@@ -76,18 +73,15 @@ WAITING = {
 
 
 @contextmanager
-def shown_run(scenario: Scenario, *, quiet: bool = False, clients: Clients = dict) -> Iterator[Watch]:
-    """What to show each snapshot to. All goes to standard error; nothing is drawn but when a snapshot comes.
-
-    `clients` says where each client machine stands, in a run of several.
-    """
+def shown_run(scenario: Scenario, *, quiet: bool = False) -> Iterator[ShowSnapshot]:
+    """Yield a function that shows a snapshot on standard error: as a screen on a terminal, else as a line."""
     console = watched_terminal()
     if quiet:
-        yield lambda _: None
+        yield lambda *_: None
     elif console is None:
         yield _Lines().show
     else:
-        view = _Screen(console, scenario, clients)
+        view = _Screen(console, scenario)
         try:
             yield view.show
         finally:
@@ -100,9 +94,8 @@ def shown_run(scenario: Scenario, *, quiet: bool = False, clients: Clients = dic
 class _Screen:
     """Draws, in a thread: a terminal that takes nothing (Ctrl-S) holds up nobody, but is behind for a while."""
 
-    def __init__(self, console: Console, scenario: Scenario, clients: Clients) -> None:
+    def __init__(self, console: Console, scenario: Scenario) -> None:
         self._console = console
-        self._clients = clients
         self._size = console.size
         self._scenario = scenario
         self._recent = Recent(LATELY_S)
@@ -112,10 +105,10 @@ class _Screen:
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
 
-    def show(self, snapshot: LiveSnapshot) -> None:
+    def show(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
         """Draw it as soon as what is being drawn is done, unless there is a newer one by then."""
         self._recent.add(snapshot)
-        self._newest.append(Screenful(snapshot, self._recent.stretch, self._scenario, self._clients()))
+        self._newest.append(Screenful(snapshot, self._recent.stretch, self._scenario, dict(clients)))
         if self._drawing is not None and self._drawing.done():
             self._drawing.result()
         self._drawing = self._pen.submit(self._draw)
@@ -368,7 +361,7 @@ class _Lines:
         self._phase = ""
         self._last_s = 0.0
 
-    def show(self, snapshot: LiveSnapshot) -> None:
+    def show(self, snapshot: LiveSnapshot, _clients: Mapping[str, LiveSnapshot]) -> None:
         at_s = snapshot.at_s or 0.0
         if snapshot.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
             self._phase, self._last_s = snapshot.phase, at_s

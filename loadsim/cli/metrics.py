@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, cast
@@ -12,7 +12,6 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from loadsim.cli.live_view import Watch
 from loadsim.engine.latency_histogram import LABELS
 from loadsim.engine.snapshot import PHASES, LiveSnapshot
 from loadsim.errors import ConfigError
@@ -27,7 +26,7 @@ ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]:|(?P<host>[^:\[\]\s]*):)?(?
 
 
 @contextmanager
-def served_metrics(where: str, *, quiet: bool = False) -> Iterator[Watch]:
+def served_metrics(where: str, *, quiet: bool = False) -> Iterator[Callable[[LiveSnapshot], None]]:
     """What to show each snapshot to. `where` is [HOST:]PORT; port 0 is any that is free, and is told.
 
     Raises `ConfigError` for an address that is none, or cannot be had.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from loadsim.cluster.prepare import Standing, together
 from loadsim.provisioning.sessions import Progress as Tell
 
 
@@ -42,20 +41,6 @@ def shown_progress(unit: str = "accounts", *, quiet: bool = False) -> Iterator[T
             bar.update(phases[phase], completed=done, total=total)
 
         yield tell
-
-
-@contextmanager
-def shown_preparation(*, quiet: bool = False) -> Iterator[Callable[[Mapping[str, Standing]], None]]:
-    """What to tell where those stand who prepare mailboxes: what all have done, and on a terminal what each has."""
-    rows = watched_terminal() is not None
-    with shown_progress(quiet=quiet) as tell:
-
-        def show(standings: Mapping[str, Standing]) -> None:
-            tell(*together(standings))
-            for name, (phase, done, of) in standings.items() if rows else ():
-                tell(f"{phase}, {name}", done, of)
-
-        yield show
 
 
 class _Lines:
