@@ -68,6 +68,9 @@ def heard_by(hearer: Hearer) -> Iterator[None]:
 @contextmanager
 def never_ignored() -> Iterator[None]:
     """While the block lasts, SIGINT and SIGTERM are requests, also where they were ignored (a script's `&` does)."""
+    if current_thread() is not main_thread():  # only the main thread may set handlers
+        yield
+        return
     before = {number: signal.signal(number, _requests) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -173,9 +173,7 @@ class _ClusterRun:
                 self.watcher.message(f"Waiting for clients, found {why}")
             await asyncio.sleep(JOIN_POLL_S)
 
-    def _assignments(
-        self, services: Services, users: Mapping[str, Sequence[Assignment]]
-    ) -> list[WorkerAssignment]:
+    def _assignments(self, services: Services, users: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
         """Return the assignment of each client. It takes as long as planning for all users."""
         # Header of all logs.
         server = f"{services.imap.host}:{services.imap.port}"

@@ -166,9 +166,7 @@ class _LocalRun:
             events_file = (self.directory / "events.jsonl").open("w", encoding="utf-8")
             machine_log = open_machine_log(self.directory / "logs", begins[0].header)
         except OSError as failure:
-            raise ConfigError(
-                f"--out {self.directory}: expected a directory to write to, found: {failure}"
-            ) from None
+            raise ConfigError(f"--out {self.directory}: expected a directory to write to, found: {failure}") from None
         with closed_at_last(events_file):
             events = Events(events_file)
             for warning in self.scenario.in_the_clear:
