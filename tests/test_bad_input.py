@@ -347,7 +347,7 @@ def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
     Path("accounts.csv").chmod(0o600)
     path = on(1, 1, accounts={"csv": "accounts.csv"})
     line = refusal(capsys, "topology", "export", path, "--format", "csv")
-    assert line == "loadsim: --out .: expected a place other than that of the scenario's table, found accounts.csv"
+    assert line == "loadsim: --out .: expected another directory than that of the scenario's table, found accounts.csv"
     assert Path("accounts.csv").read_text() == rows
 
 

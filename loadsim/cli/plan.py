@@ -6,6 +6,7 @@ import argparse
 import json
 
 from loadsim.cli import VERBS
+from loadsim.cli.scenario import add_scenario
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.model.scenario import load_scenario
 from loadsim.report.plan_text import plan_text
@@ -15,12 +16,11 @@ from loadsim.runs.library import plan
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `plan`."""
     parser = subparsers.add_parser("plan", help=VERBS["plan"])
-    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    add_scenario(parser)
     parser.add_argument(
-        "--engines", type=int, metavar="N", help="processes that plan; default: one a core for many users"
+        "--engines", type=int, metavar="N", help="number of processes that plan; default: by users and cores"
     )
-    parser.add_argument("--json", action="store_true", help="everything, by user and by hour too, as JSON")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON, also by user and by hour")
     parser.set_defaults(run=run_plan)
 
 

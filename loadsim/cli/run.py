@@ -17,7 +17,7 @@ from loadsim.cli import VERBS
 from loadsim.cli.cluster_options import add_cluster, needs_dask
 from loadsim.cli.junit import junit_file
 from loadsim.cli.run_view import RunView
-from loadsim.cli.scenario import given_scenario
+from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.cluster.address import control_address
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
@@ -32,20 +32,23 @@ from loadsim.runs.result import RunResult, score_document, summary_text
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `run`."""
     parser = subparsers.add_parser("run", help=VERBS["run"])
-    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory; default: runs/DATE-NAME")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
-    parser.add_argument("--engines", type=int, metavar="N", help="processes that make the load; default: one a core")
-    parser.add_argument("--slice", metavar="K/N", help="make the Kth of N parts of the load; other machines the others")
-    parser.add_argument("--start-at", metavar="TIME", help="the common start, such as 14:00:00Z, on all machines")
-    parser.add_argument("--json", action="store_true", help="print score.json instead of the answer")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML, too")
+    add_scenario(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory, new or empty; default: runs/DATE-NAME")
     parser.add_argument(
-        "--pin", action="store_true", help="keep a server on this machine and the load apart, on cores of their own"
+        "--engines", type=int, metavar="N", help="number of processes that make the load; default: one per core"
     )
-    parser.add_argument("--no-report", action="store_true", help=f"make no {REPORT_NAME}")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but the answer, and what goes wrong")
-    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="show there, to Prometheus, where the run stands")
+    parser.add_argument("--slice", metavar="K/N", help="generate part K of N; other machines generate the rest")
+    parser.add_argument("--start-at", metavar="TIME", help="common start of all machines, such as 14:00:00Z")
+    parser.add_argument("--json", action="store_true", help="print score.json instead of the table")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
+    parser.add_argument(
+        "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
+    )
+    parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
+    parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
+    parser.add_argument(
+        "--metrics", metavar="[HOST:]PORT", help="expose Prometheus metrics at this address while the run lasts"
+    )
     add_cluster(parser, required=False)
     parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
     parser.set_defaults(run=run_scenario)

@@ -47,7 +47,7 @@ START_AHEAD_S = 0.5
 """The common start is announced this long beforehand: enough to reach every engine of every client."""
 
 END_LIMIT_S = 30.0
-"""How long the processes of a client may take to exit after it has reported its end and received our receipt.
+"""The processes of a client exit within this time after it has reported its end and received our receipt.
 
 A client without the receipt waits for us as long as `cluster.control_limit_s` says.
 """
