@@ -66,12 +66,10 @@ def _add_collect(collecting: argparse.ArgumentParser) -> None:
 def run_collect(args: argparse.Namespace) -> int:
     """Collect a run, and return the exit status of its verdict; without a run, list the runs."""
     needs_dask()
-    from loadsim.cluster.quiet import silence_dask
     from loadsim.cluster.security import way_to
     from loadsim.runs.collect import collect_run, runs_on_clients
 
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
-    silence_dask()
     if args.name is None:
         if args.out is not None:
             raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
@@ -90,9 +88,9 @@ def _runs_table(runs_of: Mapping[str, Mapping[str, bool]]) -> list[str]:
         for name, runs in runs_of.items()
         for run_id, at_work in runs.items()
     ]
-    return (
-        table([("Run", "Client", ""), *sorted(rows, key=itemgetter(0))]) if rows else ["No client has logs of any run."]
-    )
+    if not rows:
+        return ["No client has logs of any run."]
+    return table([("Run", "Client", ""), *sorted(rows, key=itemgetter(0))])
 
 
 def run_up(args: argparse.Namespace) -> int:

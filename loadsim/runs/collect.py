@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loadsim.cluster.collect import check_run, collect
 from loadsim.cluster.controller import cluster_at
+from loadsim.cluster.quiet import silence_dask
 from loadsim.cluster.security import Way
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, RunInvalid
@@ -17,6 +18,7 @@ from loadsim.runs.watcher import SILENT, Watcher
 
 def runs_on_clients(way: Way) -> dict[str, dict[str, bool]]:
     """Return by client the runs of which it has logs, and if each still runs. Raises `ConfigError`."""
+    silence_dask()
     return run(_runs(way))
 
 
@@ -32,6 +34,7 @@ def collect_run(way: Way, run_id: str, out: Path | None = None, *, watcher: Watc
         out.mkdir(parents=True, exist_ok=True)
     except OSError as failure:
         raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure.strerror}") from None
+    silence_dask()
     try:
         return run(_collect(way, run_id, out, watcher))
     finally:

@@ -56,8 +56,8 @@ def run_locally(
     """Run a scenario on this machine, in a new directory: `out`, or one in `runs` named after the scenario.
 
     `engines` is the number of processes; None chooses it by cores and users. `pin` keeps a server on this machine and
-    the load on separate cores. `part` is the slice that this machine runs, None all of it; it needs `start`, an aware
-    common start, which is None for a start as soon as all users are on.
+    the load on separate cores. `part` is the slice that this machine runs, None for all; it needs `start`. That is the
+    common start, an aware instant, or None to start as soon as all users are on.
 
     Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
     """
