@@ -678,7 +678,8 @@ LOADSIM = [sys.executable, "-m", "loadsim"]
 
 ENDLESS_PLAN = """
 import asyncio, sys
-from loadsim.cli import main, plan
+from loadsim.cli import main
+from loadsim.runs import library
 from loadsim.engine.clock import run_virtual
 async def live(clock):
     async with asyncio.TaskGroup() as users:
@@ -688,7 +689,7 @@ async def live(clock):
 async def idle():
     while True:
         await asyncio.sleep(1)
-plan.make_plan = lambda *_: run_virtual(live)
+library.make_plan = lambda *_: run_virtual(live)
 sys.exit(main(["plan", "quickstart"]))
 """
 """The command, whose users never come to the end of their day."""
