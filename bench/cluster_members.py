@@ -130,7 +130,7 @@ def cluster(
         listen = ("--listen", f"tls://{station.address}:0", "--certs", place / "certs/station")
         with pinned(station_on):
             up = stack.enter_context(started(place / "up", station.command(loadsim("cluster", "up", *listen))))
-        lab = Lab(place, station, up.until(r"Control station at (\S+)\. ")[1], up, ahead_s=dict(ahead_s))
+        lab = Lab(place, station, up.until(r"Controller at (\S+)\. ")[1], up, ahead_s=dict(ahead_s))
         for name, host in clients.items():
             own = ("--cluster", lab.address, "--certs", place / "certs/clients" / name, "--runs", place / "runs" / name)
             command = loadsim("client", *own)

@@ -1,3 +1,62 @@
-"""loadsim: simulated mail users on a real mail server, and what they waited for."""
+"""Simulated users on a real mail server, and how long they wait.
 
-__version__ = "0.1.0"
+`__all__` is the public API; everything else may change. It is imported when it is first used, so that a process that
+runs users does not load the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from loadsim.version import __version__
+
+if TYPE_CHECKING:
+    from loadsim.analysis.compare_runs import Comparison
+    from loadsim.analysis.summary import Summary
+    from loadsim.errors import ConfigError, LoadSimError, LogError, RunInvalid
+    from loadsim.model.scenario import Scenario
+    from loadsim.runs.library import Plan, analyse, compare, load_scenario, plan, run
+    from loadsim.runs.result import RunResult
+    from loadsim.runs.watcher import Watcher
+
+__all__ = [
+    "Comparison",
+    "ConfigError",
+    "LoadSimError",
+    "LogError",
+    "Plan",
+    "RunInvalid",
+    "RunResult",
+    "Scenario",
+    "Summary",
+    "Watcher",
+    "__version__",
+    "analyse",
+    "compare",
+    "load_scenario",
+    "plan",
+    "run",
+]
+
+_MODULES = {
+    "loadsim.analysis.compare_runs": ("Comparison",),
+    "loadsim.analysis.summary": ("Summary",),
+    "loadsim.errors": ("ConfigError", "LoadSimError", "LogError", "RunInvalid"),
+    "loadsim.model.scenario": ("Scenario",),
+    "loadsim.runs.library": ("Plan", "analyse", "compare", "load_scenario", "plan", "run"),
+    "loadsim.runs.result": ("RunResult",),
+    "loadsim.runs.watcher": ("Watcher",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the public API (PEP 562)."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""`python -m loadsim`: the same as the command `loadsim`."""
+"""Entry point of `python -m loadsim`."""
 
 import sys
 

@@ -345,7 +345,7 @@ def test_an_export_spares_the_table_that_it_reads(capsys: Capture) -> None:
     Path("accounts.csv").chmod(0o600)
     path = on(1, 1, accounts={"csv": "accounts.csv"})
     line = refusal(capsys, "topology", "export", path, "--format", "csv")
-    assert line == "loadsim: --out .: expected a place other than that of the scenario's table, found accounts.csv"
+    assert line == "loadsim: --out .: expected another directory than that of the scenario's table, found accounts.csv"
     assert Path("accounts.csv").read_text() == rows
 
 
@@ -357,7 +357,7 @@ def test_a_name_leads_nowhere(monkeypatch: pytest.MonkeyPatch, capsys: Capture) 
         made.append(path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("loadsim.cli.run.new_run_directory", note)
+    monkeypatch.setattr("loadsim.runs.directory.create_directory", note)
     assert main(["run", written(name="../../a b/c")]) == INTERRUPTED
     (path,) = made
     assert path.parent == Path("runs") and re.fullmatch(r"\d{8}T\d{6}-\.\.-\.\.-a-b-c", path.name)
@@ -676,7 +676,8 @@ LOADSIM = [sys.executable, "-m", "loadsim"]
 
 ENDLESS_PLAN = """
 import asyncio, sys
-from loadsim.cli import main, plan
+from loadsim.cli import main
+from loadsim.runs import library
 from loadsim.engine.clock import run_virtual
 async def live(clock):
     async with asyncio.TaskGroup() as users:
@@ -686,7 +687,7 @@ async def live(clock):
 async def idle():
     while True:
         await asyncio.sleep(1)
-plan.make_plan = lambda *_: run_virtual(live)
+library.make_plan = lambda *_: run_virtual(live)
 sys.exit(main(["plan", "quickstart"]))
 """
 """The command, whose users never come to the end of their day."""

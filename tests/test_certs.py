@@ -617,9 +617,7 @@ def test_the_command_makes_adds_and_shows(tmp_path: Path, capsys: Capture) -> No
     directory = tmp_path / "cluster"
     made = ["cluster", "certs", "make", str(directory), "--station", "10.9.8.1", "--client", "first=10.9.8.2"]
     assert main([*made, "--client", "second", "--days", "30"]) == 0
-    assert (
-        f"{directory}/clients/first: to copy to first, and nowhere else, for first, 10.9.8.2" in capsys.readouterr().out
-    )
+    assert f"{directory}/clients/first: copy to first only; hosts: first, 10.9.8.2" in capsys.readouterr().out
     assert main(made) == BAD_INPUT
     assert "it was not changed" in capsys.readouterr().err
     assert main(["cluster", "certs", "add", str(directory)]) == BAD_INPUT

@@ -282,7 +282,7 @@ def test_clean_prints_a_line_per_account_and_the_total(lab: Lab, capsys: pytest.
         lines = capsys.readouterr().out.splitlines()
         assert lines[:3] == [
             f"{first}: {would} 12 messages, 6 folders",
-            f"{second}: {would} 12 messages, 6 folders; of others' in INBOX 1",
+            f"{second}: {would} 12 messages, 6 folders; not created by loadsim: INBOX 1",
             f"{third}: {would} 12 messages, 6 folders",
         ]
         assert lines[3].startswith(

@@ -45,7 +45,7 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
         same = loadsim("client", "--cluster", address, "--name", "two", "--runs", tmp_path / "one", cwd=tmp_path)
         assert (same.returncode, same.stderr) == (
             BAD_INPUT,
-            f"loadsim: --runs {tmp_path / 'one'}: expected a directory of its own, found another client at it\n",
+            f"loadsim: --runs {tmp_path / 'one'}: expected a directory of its own, found another client in it\n",
         )
         with running(tmp_path, "client", "--cluster", address, "--name", "one", "--runs", tmp_path / "x") as other:
             other.until(f"waiting for {address}, found: another client one")
@@ -106,7 +106,7 @@ def test_over_tls_a_bundle_is_a_name_and_a_stranger_is_told_why_not(tmp_path: Pa
         ("cluster up --listen tcp://0.0.0.0:8786", "expected tls://"),
         ("cluster up --listen tcp://127.0.0.1", "--listen: expected tls://HOST:PORT"),
         ("client --cluster tcp://10.9.8.1:1 --name one", "found plain TCP; --insecure-plain-tcp permits it"),
-        ("client --cluster tcp://127.0.0.1:1", "--name: expected what this client is called, found nothing"),
+        ("client --cluster tcp://127.0.0.1:1", "--name: expected a client name, found none"),
         ("client --cluster tcp://127.0.0.1:1 --name a/b", "expected letters, digits and hyphens"),
         ("client --cluster tcp://127.0.0.1:1 --name a=b", "--name: expected letters, digits and hyphens"),
         ("client --cluster tcp://127.0.0.1:1 --name one --certs x", "--certs x: expected an address that begins with"),

@@ -19,13 +19,14 @@ from loadsim.analysis.compare_runs import UNDECIDED
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.verdict import Verdict
 from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
-from loadsim.cli.run import seen_server
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.filesystems import server_storage
 from loadsim.report.summary_text import COLUMNS as TABLE_COLUMNS
+from loadsim.runs.server import server_facts
+from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.records import OUTCOMES
 from loadsim.users.tasks import TASKS
@@ -298,7 +299,7 @@ def test_every_fact_of_the_timing_log_is_described():
     }
     services = Services(Endpoint("127.0.0.1", 1), Endpoint("127.0.0.1", 1))
     said |= server_storage(services).keys()
-    with seen_server(services, engines=1, pin=False) as seen:
+    with server_facts(services, engines=1, pin=False, watcher=SILENT) as seen:
         said |= seen.keys() | {"generator_cpus", "server_cpus"}  # these two with --pin only
     table = (REFERENCE / "timing-log.md").read_text().partition("\n| fact | meaning |\n|---|---|\n")[2]
     assert {name for row in rows(table) for name in code_in(row[0])} == said

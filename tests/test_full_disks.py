@@ -126,7 +126,7 @@ def test_the_stations_disk_is_full(embedded_server: StartEmbedded, tmp_path: Pat
             collect = whole.until("loadsim: (loadsim cluster collect --cluster .*) brings what is left there")[
                 1
             ].split()
-            whole.until("there is no answer yet: all that was measured is still where it was, with the clients")
+            whole.until("there is no summary yet: the clients still have all logs")
             assert whole.process.wait() == INVALID
         small.make_room()
         with running(tmp_path, *collect[1:], before=small.inside) as again:

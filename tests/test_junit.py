@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_written_at_the_end_leaves_the_verdict(
     """It is told, in a line; an answer after eight hours is not thrown away for it."""
     file = tmp_path / "x.xml"
     with junit_file(file, "run") as write:
-        assert cases_of(file) == {"loadsim.run/run": ("error", "it has not come to its end")}
+        assert cases_of(file) == {"loadsim.run/run": ("error", "the command has not ended")}
         file.unlink()
         file.mkdir()
         write(junit("suite", []))

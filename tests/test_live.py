@@ -88,7 +88,7 @@ def test_the_screen_says_all_there_is(scenario: Scenario) -> None:
     """Phase and time left, users, rates, lateness by cause, the generator, failures by kind, tasks with their times."""
     lines = cells(drawn(WORK, Stretch(BEFORE, WORK), scenario))
     assert lines["work"][-1] == "0:02:04 of 0:05:00, 0:02:56 left"
-    assert lines["Users"] == ["199 of 200 on, 1 sessions lost, 3 messages under way"]
+    assert lines["Users"] == ["199 of 200 on, 1 session lost, 3 messages in transit"]
     # 1038 READs and 200 SENDs in a minute, and three that failed: 1241 in 60 s
     assert lines["Tasks"] == ["2533 done, 3 failed; lately 20.7 a second, 0.2% failed"]
     late = "user busy 8.1 ms, session down 0.0 ms, generator 0.2 ms a task lately; generator 3.1 ms at most"
@@ -184,7 +184,7 @@ def test_a_narrow_terminal_gets_fewer_words(scenario: Scenario, columns: int) ->
     text = re.sub(r"\s+", " ", " ".join(lines))
     for told in (
         "0:02:56 left",
-        "199 of 200 on, 1 lost, 3 mails under way",
+        "199 of 200 on, 1 lost, 3 in transit",
         "2533 done, 3 failed; 20.7/s, 0.2%",
         "busy 8.1 ms, down 0.0 ms, ours 0.2 ms",
         "0.4 ms late, 12% of a core, 96 MiB",
@@ -212,7 +212,7 @@ def test_what_a_server_said_has_no_power_over_the_screen(scenario: Scenario) -> 
 def test_a_plain_line_says_how_the_generator_is() -> None:
     """Beside the counts, as soon as there is a sample."""
     told = LiveSnapshot("work", 12.4, 10, 9, {"READ": {"ok": 5, "lost": 1}, "SEND": {"ok": 2}}, 3, 0, 0.0)
-    counts = "12 s, 9 of 10 users on, 7 tasks done, 1 failed, 3 messages under way"
+    counts = "12 s, 9 of 10 users on, 7 tasks done, 1 failed, 3 messages in transit"
     assert sentence(told) == counts
     told = replace(told, lag_p99_ms=0.44, lag_max_ms=2.0, cpu_share=0.123, rss_bytes=1)
     assert sentence(told) == f"{counts}; event loop 0.4 ms late; 12% of a core"
@@ -229,7 +229,7 @@ with shown_run(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv) as show:
     for second in range(3):
         print("next", flush=True)
         sys.stdin.readline()
-        show(LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0))
+        show(LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0), {})
 """
 """Shows three snapshots, each when it is told to, and says so beforehand."""
 
@@ -338,7 +338,7 @@ def test_a_terminal_that_was_resized_is_drawn_anew(tmp_path: Path) -> None:
 def test_a_terminal_that_cannot_be_drawn_on_gets_lines(tmp_path: Path, env: dict[str, str]) -> None:
     """As where standard error is no terminal at all: no sequence of control signs."""
     seen = shown(tmp_path, **env)
-    assert seen.splitlines() == ["work: 0 s, 199 of 200 users on, 5 tasks done, 1 failed, 0 messages under way"]
+    assert seen.splitlines() == ["work: 0 s, 199 of 200 users on, 5 tasks done, 1 failed, 0 messages in transit"]
 
 
 def test_a_terminal_that_takes_nothing_holds_up_nobody(tmp_path: Path) -> None:

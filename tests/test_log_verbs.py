@@ -480,7 +480,7 @@ def test_show_keeps_to_its_filters(
 def test_show_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only tasks have a task, and numbers are numbers."""
     write_two_engines(tmp_path)
-    with pytest.raises(ConfigError, match="--task: expected no other kind than tasks, found --kind mails"):
+    with pytest.raises(ConfigError, match="--task: expected records of tasks only, found --kind mails"):
         run_log("show", tmp_path, "--task", "READ", "--kind", "mails")
     for wrong in (["--user", "-1"], ["--limit", "x"], ["--kind", "health"]):
         with pytest.raises(SystemExit) as ended:

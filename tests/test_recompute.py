@@ -22,14 +22,14 @@ from recompute import Exports, recompute
 from recompute_numbers import Figures, rows_of
 from virtual_runs import live, scenario_of
 
-from loadsim.cli.run import load_of
 from loadsim.engine.clock import LoopClock
 from loadsim.engine.control import StandaloneControl
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.protocols.in_memory import InMemoryDriver, Mail
-from loadsim.runs.log_header import run_header
+from loadsim.runs.log_header import load_of_plan, run_header
+from loadsim.runs.watcher import SILENT
 
 TEXT = "a text"
 FACT = "a fact of the log that no export has"
@@ -253,7 +253,7 @@ def test_a_run_with_faults_of_every_kind(tmp_path: Path) -> None:
         return module
 
     workload = Workload(scenario)
-    load = load_of(scenario, quiet=True)
+    load = load_of_plan(scenario, SILENT)
     header = run_header(workload, "run-1", "in memory", plan_digest(workload), None, load=load)
     header |= {"client": "c1", "engines": 1, "engine_users": scenario.users}
     lived = live(

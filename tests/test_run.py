@@ -22,11 +22,12 @@ from agreement import deleted_items_emptied, differences, mailboxes_by_doveadm, 
 from mailservers import StartDovecotPostfix, StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
 
+from loadsim.cli.run_view import Warnings
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Endpoint, Services
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, plan_digest
-from loadsim.runs import local
+from loadsim.runs.result import write_whole
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
@@ -372,7 +373,7 @@ def test_a_run_whose_directory_is_gone_has_no_verdict_but_is_no_bad_input(tmp_pa
         shutil.rmtree(tmp_path / "out")
         _, complaints = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 3
-    assert complaints.splitlines()[-1].startswith("loadsim: the run has ended, but what it measured is gone: ")
+    assert complaints.splitlines()[-1].startswith("loadsim: the run has ended, but its logs cannot be read: ")
     assert "Traceback" not in complaints
 
 
@@ -533,6 +534,6 @@ def test_results_that_do_not_fit_on_the_disk_are_not_left_in_part(
     """A reader of `score.json` finds the whole or nothing; the name is a full device's here."""
     file = tmp_path / "score.json"
     file.symlink_to("/dev/full")
-    local._write(file, "{}")
+    write_whole(file, "{}", Warnings())
     assert not file.is_symlink()
     assert capsys.readouterr().err == f"loadsim: {file} not written: No space left on device\n"

@@ -27,8 +27,7 @@ from loadsim.analysis.compare_runs import compare_runs
 from loadsim.analysis.mail_series import mail_series
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.time_series import bins_of
-from loadsim.cli import scheduled_start_options
-from loadsim.cli.scheduled_start_options import common_run, start_from, told
+from loadsim.cli.run import parse_start
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import Engine
 from loadsim.engine.scheduled_start import ScheduledStart
@@ -38,6 +37,8 @@ from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload, plan_digest
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.summary_text import answer_text
+from loadsim.runs import common_start
+from loadsim.runs.common_start import check_start, common_run_id, utc_text
 from loadsim.timinglog.merge import merge, read_logs
 from loadsim.timinglog.reader import read_log, write_log
 
@@ -116,9 +117,9 @@ def test_what_is_no_slice_is_refused(text: str) -> None:
 )
 def test_an_instant_is_the_same_on_all_machines(text: str, instant: str) -> None:
     """A time of day is the nearest one, whichever day it is where it is given."""
-    start = start_from(text, 60, NOW)
-    assert start is not None
-    assert told(start) == instant
+    start = parse_start(text, NOW)
+    check_start(start, 60, NOW)
+    assert utc_text(start) == instant
 
 
 @pytest.mark.parametrize(
@@ -138,30 +139,29 @@ def test_an_instant_is_the_same_on_all_machines(text: str, instant: str) -> None
 def test_an_instant_that_cannot_be_kept_is_refused(text: str, said: str) -> None:
     """One that has passed by two seconds is not tomorrow's."""
     with pytest.raises(ConfigError, match=said):
-        start_from(text, 60, NOW)
+        check_start(parse_start(text, NOW), 60, NOW)
 
 
 def test_machines_come_to_the_same_name_of_their_run(tmp_path: Path) -> None:
     """From the instant, however it was given, and from what load is made; another of either is another run."""
     scenario = scenario_of(tmp_path, (quiet(), 4))
-    one, same = (start_from(text, 0, NOW) for text in ("14:00:00Z", "2026-03-14T16:00:00+02:00"))
-    later = start_from("14:00:01Z", 0, NOW)
-    assert one and same and later
-    assert common_run(one, scenario) == common_run(same, scenario)
-    others = {common_run(later, scenario), common_run(one, scenario_of(tmp_path / "b", (quiet(), 5)))}
-    assert len(others | {common_run(one, scenario)}) == 3
+    one, same = (parse_start(text, NOW) for text in ("14:00:00Z", "2026-03-14T16:00:00+02:00"))
+    later = parse_start("14:00:01Z", NOW)
+    assert common_run_id(one, scenario) == common_run_id(same, scenario)
+    others = {common_run_id(later, scenario), common_run_id(one, scenario_of(tmp_path / "b", (quiet(), 5)))}
+    assert len(others | {common_run_id(one, scenario)}) == 3
 
 
 def test_engines_are_started_in_time_for_an_agreed_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not long before all users can be on; not at all, where looking into the mailboxes took until it was too late."""
-    monkeypatch.setattr(scheduled_start_options, "READY_S", 5)
-    monkeypatch.setattr(scheduled_start_options, "LOG_ON_LIMIT_S", 2)
+    monkeypatch.setattr(common_start, "READY_S", 5)
+    monkeypatch.setattr(common_start, "LOG_ON_LIMIT_S", 2)
     start = datetime.now(UTC) + timedelta(seconds=8.5)
-    asyncio.run(scheduled_start_options.time_to_begin(start, 1))
+    asyncio.run(common_start.wait_to_begin(start, 1))
     assert datetime.now(UTC) >= start - timedelta(seconds=8)
     passed = datetime.now(UTC) - timedelta(seconds=7)
     with pytest.raises(ConfigError, match=r"expected an instant to come, .* ago: looking into the mailboxes took too"):
-        asyncio.run(scheduled_start_options.time_to_begin(passed, 1))
+        asyncio.run(common_start.wait_to_begin(passed, 1))
 
 
 def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, part: bool = True) -> ScheduledStart:
@@ -465,7 +465,7 @@ def test_two_slices_make_the_run_of_one_machine(embedded_server: StartEmbedded, 
     begun_s = time.monotonic()
     assert loadsim("init", path).returncode == 0
     enough = timedelta(seconds=3 + 3 * (time.monotonic() - begun_s))  # however busy this machine is
-    start = told((datetime.now(UTC) + enough).replace(microsecond=0))
+    start = utc_text((datetime.now(UTC) + enough).replace(microsecond=0))
     places = [tmp_path / name for name in ("first", "second")]
     command = [sys.executable, "-m", "loadsim", "run", str(path), "--start-at", start, "--no-report"]
     each = [["--slice", "1/2,1", "--engines", "2"], ["--slice", "2/2,1", "--engines", "1"]]

@@ -1,4 +1,4 @@
-"""The commands: one module per verb."""
+"""The commands: one module for each verb."""
 
 from __future__ import annotations
 
@@ -9,51 +9,63 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from loadsim import __version__
 from loadsim.engine.signals import requests_end_it
 from loadsim.errors import LoadSimError, RunInvalid, printable
 from loadsim.passwords import blot_command_line
+from loadsim.version import __version__
 
 BAD_INPUT = 2
-"""The exit status when what the user gave us is wrong; nothing was run."""
+"""The exit status for bad input; nothing was run."""
 
 INVALID = 3
-"""The exit status when a run was made and has no verdict that could be believed."""
+"""The exit status of a run whose figures must not be quoted."""
 
 OUR_FAULT = 70
-"""The exit status of a bug of ours (EX_SOFTWARE): none of those that say something about a server."""
+"""The exit status for a bug in loadsim (EX_SOFTWARE), different from all statuses about a server."""
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C where nothing was measured that could be told (128 + SIGINT)."""
+"""The exit status after Ctrl-C before anything was measured (128 + SIGINT)."""
 
 VERBS = {
-    "run": "run a scenario: the load, the timing log, the score and the verdict",
-    "plan": "the whole run in virtual time, without a server: how much load it is",
+    "run": "run a scenario, and print its score and verdict",
+    "plan": "compute the load of a scenario in virtual time, without a server",
     "init": "bring every mailbox of a scenario to its start state",
     "clean": "remove what loadsim put into the mailboxes, and nothing else",
-    "topology": "accounts and distribution lists of a scenario",
+    "topology": "export the accounts and distribution lists of a scenario",
     "server": "start a mail server for a scenario, until Ctrl-C",
     "log": "read timing logs: times, check, show, truncate, merge, answer, export",
-    "compare": "two sets of runs: is the second slower, and by how much?",
-    "report": "a run, or several, as one page to send on: HTML, Markdown or JSON",
-    "cluster": "several client machines: their control station, their certificates, their logs",
-    "client": "be one of the client machines of a cluster, until Ctrl-C",
+    "compare": "compare two sets of runs: is the second slower, and by how much?",
+    "report": "make a report of one or several runs: HTML, Markdown or JSON",
+    "cluster": "coordinate several client machines: controller, certificates, logs",
+    "client": "make load as a client machine of a cluster, until Ctrl-C",
 }
-"""The commands, and what each is for. A module is imported when its command is given: `--help` need not wait."""
+"""The commands and their help. The module of a command is imported when it is given, so that `--help` is fast."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments, and where to read about them. The parsers of verbs do, too."""
+    """Reports an error in one line that names `--help`. The parsers of verbs are of this class, too."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.register("action", "parsers", _Verbs)
 
     def error(self, message: str) -> NoReturn:
-        """Leave with the exit status of bad input."""
         self.exit(BAD_INPUT, f"{self.prog}: {printable(message)}; see {self.prog} --help\n")
 
 
+class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Repeats the help of a verb at the top of its own `--help`."""
+
+    def add_parser(self, name: str, **options: Any) -> Any:
+        about = str(options.get("help", ""))
+        end = "" if about.endswith("?") else "."
+        return super().add_parser(name, **{"description": f"{about[:1].upper()}{about[1:]}{end}"} | options)
+
+
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands; with `only`, the others are known by name alone."""
+    """Return the parser of all commands; with `only`, the others have a name and no arguments."""
     top = _Parser(
         prog="loadsim",
         description="Simulated mail users on a real mail server: how many can it take, and did the upgrade slow it?",
@@ -69,7 +81,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def open_standard_streams() -> None:
-    """Let what is written to a closed standard stream go nowhere, rather than into whatever is opened next."""
+    """Open missing standard streams on the null device: otherwise, the next file opened would take their place."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -78,23 +90,26 @@ def open_standard_streams() -> None:
                 os.close(nowhere)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names of files and servers need not be of the terminal's letters
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # names of files and servers may have characters that the terminal lacks
             stream.reconfigure(errors="backslashreplace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status: 0 pass, 1 criteria missed, 2 bad input, 3 run invalid or ended early.
+    """Run a command, and return its exit status.
 
-    4 is a comparison that is undecided, 70 is a bug of ours, 130 Ctrl-C before there was any load.
+    0: pass; 1: criteria missed; 2: bad input; 3: run invalid or ended early; 4: comparison undecided; 70: a bug in
+    loadsim; 130: Ctrl-C before there was any load.
     """
     open_standard_streams()
     if argv is None:
         blot_command_line()
     with requests_end_it():
-        return _obey(sys.argv[1:] if argv is None else argv)
+        return _run(sys.argv[1:] if argv is None else argv)
 
 
-def _obey(given: Sequence[str]) -> int:
+def _run(given: Sequence[str]) -> int:
     status = 0
     try:
         args = parser(next((word for word in given if not word.startswith("-")), "")).parse_args(given)
@@ -106,22 +121,22 @@ def _obey(given: Sequence[str]) -> int:
     except LoadSimError as error:
         print(f"loadsim: {printable(str(error))}", file=sys.stderr)
         return BAD_INPUT
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         pass
     except KeyboardInterrupt:
         print("loadsim: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except Exception:  # noqa: BLE001  the one place that may: a bug must not look like a verdict
+    except Exception:  # noqa: BLE001  a bug must not look like a verdict
         traceback.print_exc()
-        print("loadsim: this is a bug of loadsim, and says nothing about the server", file=sys.stderr)
+        print("loadsim: this is a bug in loadsim, not a fault of the server", file=sys.stderr)
         return OUR_FAULT
     finally:
-        let_go()
+        flush_standard_streams()
     return status
 
 
-def let_go() -> None:
-    """Send what nobody reads any more nowhere; left in a buffer, it would make Python end with a status of its own."""
+def flush_standard_streams() -> None:
+    """Flush the standard streams, and discard output without a reader: it would change Python's exit status."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

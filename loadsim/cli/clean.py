@@ -7,7 +7,7 @@ import argparse
 from loadsim.cli import VERBS
 from loadsim.cli.init import add_accept_unsigned
 from loadsim.cli.progress import shown_progress
-from loadsim.cli.scenario import given_scenario
+from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, printable
 from loadsim.provisioning.clean import Cleaned, clean, describe
@@ -16,30 +16,29 @@ from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.sessions import services_of
 
 KEPT = 1
-"""The exit status if something is kept that may be loadsim's."""
+"""The exit status if something was kept that loadsim may have created."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `clean`."""
     parser = subparsers.add_parser("clean", help=VERBS["clean"])
-    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    add_scenario(parser)
+    parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and remove nothing")
     add_accept_unsigned(parser)
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
     parser.set_defaults(run=run_clean)
 
 
 def run_clean(args: argparse.Namespace) -> int:
     """Clean all accounts. Print a line for each that held anything or failed, and the total.
 
-    Return `KEPT` if a manifest is not accepted: it is kept, perhaps with folders of loadsim's. Raises `ConfigError` if
-    an account fails.
+    Return `KEPT` if it keeps a manifest that it does not accept, perhaps with folders of loadsim. Raises `ConfigError`
+    if an account fails.
     """
     scenario = given_scenario(args)
     services = services_of(scenario)
     check_sources(scenario)
-    with shown_progress() as tell:
-        cleaned = run(clean(scenario, services, args.dry_run, tell, args.accept_unsigned))
+    with shown_progress() as progress:
+        cleaned = run(clean(scenario, services, args.dry_run, progress, args.accept_unsigned))
     failures = [one.failure for one in cleaned if one.failure]
     for one in cleaned:
         if one or one.foreign or one.kept or one.failure:
@@ -56,7 +55,7 @@ def _line(one: Cleaned, dry_run: bool) -> str:
     messages, folders = sum(one.messages.values()), len(one.folders)
     line = f"{one.account.login}: {'would remove' if dry_run else 'removed'} {messages} messages, {folders} folders"
     if one.foreign:
-        line += "; of others' in " + ", ".join(f"{name} {count}" for name, count in one.foreign.items())
+        line += "; not created by loadsim: " + ", ".join(f"{name} {count}" for name, count in one.foreign.items())
     if one.kept:
         what = "a manifest" if len(one.kept) == 1 else f"{len(one.kept)} manifests"
         line += f"; kept {what} in {FOLDER}: {one.kept[0]}"

@@ -1,4 +1,4 @@
-"""`loadsim client`: be a client machine of a cluster, which makes a part of the load of runs that others start."""
+"""`loadsim client`: join a cluster, and make a part of the load of its runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli import VERBS
-from loadsim.cli.cluster_options import add_cluster, needs_dask, say
+from loadsim.cli.cluster_options import add_cluster, needs_dask, print_with_time
 from loadsim.cluster.address import control_address
 from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loadsim.cluster.security import Way
 
 RUNS = "client-runs"
-"""Where what is measured lies until the station has it."""
+"""The directory of runs whose logs the controller has not collected."""
 
 MOST_WEIGHT = 1_000_000
 
@@ -30,27 +30,32 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Register `client`."""
     parser = subparsers.add_parser("client", help=VERBS["client"])
     add_cluster(parser, required=True)
-    parser.add_argument("--name", metavar="NAME", help="what it is called; default: the name in its bundle")
+    parser.add_argument("--name", metavar="NAME", help="client name; default: the name in its certificate bundle")
     parser.add_argument(
         "--runs",
         type=Path,
         default=Path(RUNS),
         metavar="DIR",
-        help=f"where what it measures lies until the station has it; default: {RUNS}",
+        help=f"directory for logs until the controller has collected them; default: {RUNS}",
     )
-    parser.add_argument("--weight", type=weight, metavar="N", help="its share of the load; default: its cores")
+    parser.add_argument(
+        "--weight",
+        type=weight,
+        metavar="N",
+        help="share of the load, relative to other clients; default: number of cores",
+    )
     parser.set_defaults(run=run_client)
 
 
 def weight(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     if not text.isdecimal() or not 0 < int(text) <= MOST_WEIGHT:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_WEIGHT}, found {text!r}")
     return int(text)
 
 
 def run_client(args: argparse.Namespace) -> int:
-    """Join, until Ctrl-C; what a machine process does goes on without us."""
+    """Join the cluster until Ctrl-C. Workers continue without this process."""
     needs_dask()
     from loadsim.cluster.scheduler import silence_dask
     from loadsim.cluster.security import way_to
@@ -58,20 +63,20 @@ def run_client(args: argparse.Namespace) -> int:
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
     name = _name(args.name, args.certs)
     silence_dask()
-    with _place(args.runs) as runs:
-        run(_until_asked(way, name, runs, args.weight))
-        _tell_what_goes_on(runs)
+    with _own_directory(args.runs) as runs:
+        run(_join_until_signal(way, name, runs, args.weight))
+        _list_running(runs)
     return 0
 
 
 def _name(given: str | None, certs: Path | None) -> str:
-    """Raises `ConfigError` for none, or for what cannot be one."""
+    """Return the name of this client. Raises `ConfigError` if it is missing or invalid."""
     from loadsim.cluster.bundle import load_bundle
     from loadsim.cluster.certs import client
 
     if given is None:
         if certs is None:
-            raise ConfigError("--name: expected what this client is called, found nothing")
+            raise ConfigError("--name: expected a client name, found none")
         given = load_bundle(certs).name
     if "=" in given:
         raise ConfigError(f"--name: expected letters, digits and hyphens, found {given!r}")
@@ -79,10 +84,10 @@ def _name(given: str | None, certs: Path | None) -> str:
 
 
 @contextmanager
-def _place(runs: Path) -> Iterator[Path]:
-    """The directory for machine processes, made if need be, and no other client's as long as the block lasts.
+def _own_directory(runs: Path) -> Iterator[Path]:
+    """Create the directory if it is missing, and lock it while the block lasts.
 
-    Two would take each other's machine processes for their own. Raises `ConfigError`.
+    Two clients in one directory would take each other's workers for their own. Raises `ConfigError`.
     """
     try:
         runs.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,28 +98,28 @@ def _place(runs: Path) -> Iterator[Path]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"--runs {runs}: expected a directory of its own, found another client at it") from None
+            raise ConfigError(f"--runs {runs}: expected a directory of its own, found another client in it") from None
         except OSError:
-            pass  # not every file system can keep others out
+            pass  # not every file system supports locks
         yield runs.absolute()
     finally:
         os.close(descriptor)
 
 
-async def _until_asked(way: Way, name: str, runs: Path, share: int | None) -> None:
+async def _join_until_signal(way: Way, name: str, runs: Path, weight: int | None) -> None:
     from loadsim.cluster.background import background_tasks
     from loadsim.cluster.join import join_forever
 
-    asked = asyncio.Event()
-    with requests_are(asked.set):
-        async with background_tasks(join_forever(way, name, runs, share, say)):
-            await asked.wait()
+    stop = asyncio.Event()
+    with requests_are(stop.set):
+        async with background_tasks(join_forever(way, name, runs, weight, print_with_time)):
+            await stop.wait()
 
 
-def _tell_what_goes_on(runs: Path) -> None:
+def _list_running(runs: Path) -> None:
     from loadsim.cluster.agent import run_directories
     from loadsim.cluster.worker_directory import in_use
 
     for directory in run_directories(runs):
         if in_use(directory):
-            say(f"run {directory.name} goes on, and is reached again when this client joins again")
+            print_with_time(f"run {directory.name} continues, and is reachable when this client joins again")

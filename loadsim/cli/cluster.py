@@ -1,52 +1,56 @@
-"""`loadsim cluster`: the control station of several machines, and the certificates with which they know each other."""
+"""`loadsim cluster`: the controller of several client machines, their certificates, and logs left on them."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadsim.cli import VERBS
-from loadsim.cli.cluster_options import add_certs, add_cluster, needs_dask, say
+from loadsim.cli.cluster_options import add_certs, add_cluster, needs_dask, print_with_time
+from loadsim.cli.run_view import Warnings
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
 from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario_sections import is_loopback
 from loadsim.report.summary_text import answer_text
 from loadsim.report.table import table
-from loadsim.runs.directory import part_of_a_path, remove
 
 if TYPE_CHECKING:
     from loadsim.cluster.certs import Member
     from loadsim.cluster.security import Way
 
 LISTEN = "tls://0.0.0.0:8786"
-"""Where a station listens unless told otherwise: on all addresses, at the port that Dask's users know."""
+"""The default address of a controller: all interfaces, and Dask's usual port."""
 
 DAYS = 365
-"""How long a certificate is valid, unless said otherwise."""
+"""The default validity of a certificate."""
 
 AUTHORITY_DAYS = 3650
-"""How long the authority is: as long as anybody will add clients to the cluster, or renew theirs."""
+"""The default validity of the authority, which has to outlive all certificates that it signs."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `cluster` and its verbs."""
     cluster = subparsers.add_parser("cluster", help=VERBS["cluster"])
     verbs = cluster.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
-    _add_up(verbs.add_parser("up", help="be the control station, until Ctrl-C"))
-    _add_collect(verbs.add_parser("collect", help="bring the logs of a run here that its clients still have"))
-    _add_certs(verbs.add_parser("certs", help="the certificates of its machines: make, add, show"))
+    _add_up(verbs.add_parser("up", help="run the controller, until Ctrl-C"))
+    _add_collect(verbs.add_parser("collect", help="collect the logs of a run that its clients still have"))
+    _add_certs(verbs.add_parser("certs", help="make, add or show the certificates of the machines"))
 
 
 def _add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument(
-        "--listen", default=LISTEN, metavar="ADDRESS", help="where clients reach it; port 0: any; default: %(default)s"
+        "--listen",
+        default=LISTEN,
+        metavar="ADDRESS",
+        help="address to listen on; port 0: any free port; default: %(default)s",
     )
     add_certs(up)
     up.set_defaults(run=run_up)
@@ -54,42 +58,43 @@ def _add_up(up: argparse.ArgumentParser) -> None:
 
 def _add_collect(collecting: argparse.ArgumentParser) -> None:
     add_cluster(collecting, required=True)
-    collecting.add_argument("name", nargs="?", metavar="RUN", help="the run's name; without it, those that there are")
-    collecting.add_argument("--out", type=Path, metavar="DIR", help="the run directory, old or new; default: runs/RUN")
+    collecting.add_argument("name", nargs="?", metavar="RUN", help="ID of the run; without it, list the runs")
+    collecting.add_argument("--out", type=Path, metavar="DIR", help="run directory, old or new; default: runs/RUN")
     collecting.set_defaults(run=run_collect)
 
 
 def run_collect(args: argparse.Namespace) -> int:
-    """`loadsim cluster collect`; with a run, its exit status is that of the answer."""
+    """Collect a run, and return the exit status of its verdict; without a run, list the runs."""
     needs_dask()
-    from loadsim.cli.cluster_collect import collected, listed
-    from loadsim.cluster.scheduler import silence_dask
     from loadsim.cluster.security import way_to
+    from loadsim.runs.collect import collect_run, runs_on_clients
 
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
-    silence_dask()
     if args.name is None:
         if args.out is not None:
             raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
-        for line in run(listed(way)):
+        for line in _runs_table(runs_on_clients(way)):
             print(line)
         return 0
-    out = args.out or Path("runs") / part_of_a_path(args.name)
-    made = [place for place in (out, *out.parents) if not place.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as failure:
-        raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure.strerror}") from None
-    try:
-        summary = run(collected(way, args.name, out))
-    finally:
-        remove(made)
-    print(f"{answer_text(summary).rstrip()}\n\nRun directory: {out}")
-    return summary.exit_status
+    result = collect_run(way, args.name, args.out, watcher=Warnings())
+    print(f"{answer_text(result.summary).rstrip()}\n\nRun directory: {result.directory}")
+    return result.exit_status
+
+
+def _runs_table(runs_of: Mapping[str, Mapping[str, bool]]) -> list[str]:
+    """Format the runs of which clients have logs, as lines of a table."""
+    rows = [
+        (run_id, name, "still at work" if at_work else "ended")
+        for name, runs in runs_of.items()
+        for run_id, at_work in runs.items()
+    ]
+    if not rows:
+        return ["No client has logs of any run."]
+    return table([("Run", "Client", ""), *sorted(rows, key=itemgetter(0))])
 
 
 def run_up(args: argparse.Namespace) -> int:
-    """`loadsim cluster up`; says where it listens, and then who joins and who is gone."""
+    """Run the controller. Print its address, and a line for each client that joins or leaves."""
     needs_dask()
     from loadsim.cluster.scheduler import silence_dask
     from loadsim.cluster.security import way_to
@@ -102,19 +107,21 @@ def run_up(args: argparse.Namespace) -> int:
 async def _up(way: Way, certs: Path | None) -> int:
     from loadsim.cluster.scheduler import scheduler_at
 
-    asked = asyncio.Event()
-    with requests_are(asked.set):
-        async with scheduler_at(way, say) as address:
-            print(f"# Control station at {address}. Whoever can talk to it runs code on every machine of the cluster.")
+    stop = asyncio.Event()
+    with requests_are(stop.set):
+        async with scheduler_at(way, print_with_time) as address:
+            print(
+                f"# Controller at {address}. Anyone who can connect to it can run code on every machine of the cluster."
+            )
             print("# On each client machine:")
-            print(_joining_line(replace(address, host=_reached_at(address.host, certs)), certs is not None))
+            print(_client_command(replace(address, host=_public_host(address.host, certs)), certs is not None))
             print("# Ctrl-C ends it.", flush=True)
-            await asked.wait()
+            await stop.wait()
     return 0
 
 
-def _reached_at(host: str, certs: Path | None) -> str:
-    """By which name others reach it: where it listens, unless that is everywhere."""
+def _public_host(host: str, certs: Path | None) -> str:
+    """Return a name by which clients reach the controller: the host that it listens on, unless that is all."""
     if host not in ("0.0.0.0", "::"):  # noqa: S104 - a comparison
         return host
     if certs is None:
@@ -124,8 +131,8 @@ def _reached_at(host: str, certs: Path | None) -> str:
     return load_bundle(certs).hosts[0]
 
 
-def _joining_line(address: ControlAddress, secured: bool) -> str:
-    """What somebody types on a client."""
+def _client_command(address: ControlAddress, secured: bool) -> str:
+    """Return the command that joins a client."""
     if secured:
         return f"loadsim client --cluster {address} --certs BUNDLE"
     return f"loadsim client --cluster {address} --name NAME" + ("" if is_loopback(address.host) else f" {PLAIN_WORD}")
@@ -134,82 +141,98 @@ def _joining_line(address: ControlAddress, secured: bool) -> str:
 def _add_certs(certs: argparse.ArgumentParser) -> None:
     verbs = certs.add_subparsers(dest="certs_verb", required=True, metavar="VERB")
 
-    making = verbs.add_parser("make", help="an authority, and a bundle for the station and for each client")
+    making = verbs.add_parser("make", help="make an authority, and a bundle for the controller and for each client")
     _add_members(making, station_required=True)
     making.add_argument(
-        "--authority-days", type=days, default=AUTHORITY_DAYS, metavar="N", help="the authority's; default: %(default)s"
+        "--authority-days",
+        type=days,
+        default=AUTHORITY_DAYS,
+        metavar="N",
+        help="validity of the authority in days; default: %(default)s",
     )
     making.set_defaults(run=run_make)
 
-    adding = verbs.add_parser("add", help="more bundles, by the authority that was made")
+    adding = verbs.add_parser("add", help="add bundles signed by an existing authority")
     _add_members(adding, station_required=False)
     adding.set_defaults(run=run_add)
 
-    showing = verbs.add_parser("show", help="whose they are, for which hosts, and how long they are valid")
-    showing.add_argument("directory", type=Path, metavar="DIR", help="what `make` made, or one bundle")
+    showing = verbs.add_parser("show", help="list owners, hosts and validity of certificates")
+    showing.add_argument("directory", type=Path, metavar="DIR", help="directory of all certificates, or one bundle")
     showing.add_argument(
-        "--within", type=days, default=0, metavar="N", help="exit status 1 if one ends within N days; default: 0"
+        "--within",
+        type=days,
+        default=0,
+        metavar="N",
+        help="exit with status 1 if one expires within N days; default: 0",
     )
     showing.set_defaults(run=run_show)
 
 
 def _add_members(parser: argparse.ArgumentParser, *, station_required: bool) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="where the certificates are")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory of the certificates")
     parser.add_argument(
         "--station",
         action="append",
         default=[],
         required=station_required,
         metavar="HOST",
-        help="a name or address that clients reach the station at; again for each",
+        help="name or address at which clients reach the controller; repeatable",
     )
     parser.add_argument(
-        "--client", action="append", default=[], metavar="NAME[=HOST,...]", help="a client machine; again for each"
+        "--client",
+        action="append",
+        default=[],
+        metavar="NAME[=HOST,...]",
+        help="a client machine and its addresses; repeatable",
     )
     parser.add_argument(
-        "--days", type=days, default=DAYS, metavar="N", help="how long they are valid; default: %(default)s"
+        "--days",
+        type=days,
+        default=DAYS,
+        metavar="N",
+        help="validity of the certificates in days; default: %(default)s",
     )
 
 
 def days(text: str) -> int:
-    """A number of days, up to a hundred years."""
+    """Parse a number of days, at most a hundred years."""
     if not text.isdecimal() or not 0 < int(text) <= 36525:
         raise argparse.ArgumentTypeError(f"expected days, 1 to 36525, found {text!r}")
     return int(text)
 
 
 def run_make(args: argparse.Namespace) -> int:
-    """`loadsim cluster certs make`; prints what was made, and what to do with it."""
+    """Make authority and bundles, and print where they are and where they belong."""
     from loadsim.cluster import certs
     from loadsim.cluster.bundle import AUTHORITY
 
     members = [certs.station(args.station), *map(certs.client, args.client)]
     certs.make(args.directory, members, args.days, args.authority_days)
-    print(f"{args.directory / AUTHORITY}: the authority; keep it here, and to yourself")
-    _tell_places(args.directory, members)
+    print(f"{args.directory / AUTHORITY}: the authority; keep it here, and secret")
+    _print_bundles(args.directory, members)
     return 0
 
 
 def run_add(args: argparse.Namespace) -> int:
-    """`loadsim cluster certs add`; prints what was made."""
+    """Add bundles, and print where they are."""
     from loadsim.cluster import certs
 
     members = [*([certs.station(args.station)] if args.station else []), *map(certs.client, args.client)]
     if not members:
-        raise ConfigError("--client: expected whom to make a bundle for, found nobody")
+        raise ConfigError("--client: expected a client, or --station, to make a bundle for, found none")
     certs.add(args.directory, members, args.days)
-    _tell_places(args.directory, members)
+    _print_bundles(args.directory, members)
     return 0
 
 
-def _tell_places(directory: Path, members: Sequence[Member]) -> None:
+def _print_bundles(directory: Path, members: Sequence[Member]) -> None:
     for member in members:
-        whose = "the station's" if member.role == "station" else f"to copy to {member.name}, and nowhere else"
-        print(f"{directory / member.directory}: {whose}, for {', '.join(member.hosts)}")
+        use = "for the controller" if member.role == "station" else f"copy to {member.name} only"
+        print(f"{directory / member.directory}: {use}; hosts: {', '.join(member.hosts)}")
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """`loadsim cluster certs show`; exit status 0 when all can be used, 1 when not."""
+    """List certificates. Return 0 if all can be used, 1 if not."""
     from loadsim.cluster.bundle import certificates_in
 
     shown = certificates_in(args.directory)

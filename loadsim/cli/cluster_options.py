@@ -1,4 +1,4 @@
-"""What the commands of a cluster's members have in common: certificates, the word for doing without, lines."""
+"""The options and output that the cluster commands share."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from loadsim.errors import ConfigError
 
 
 def add_cluster(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Register the options that say which cluster, and how one gets into it."""
+    """Register the address of a cluster and the options for access to it."""
     parser.add_argument(
-        "--cluster", required=required, metavar="ADDRESS", help="its control station, such as tls://station:8786"
+        "--cluster", required=required, metavar="ADDRESS", help="address of the controller, such as tls://station:8786"
     )
     add_certs(parser)
 
 
 def add_certs(parser: argparse.ArgumentParser) -> None:
-    """Register the options that say who we are to the others."""
-    parser.add_argument("--certs", type=Path, metavar="DIR", help="this machine's bundle (see `loadsim cluster certs`)")
+    """Register the options for access to a cluster."""
     parser.add_argument(
-        PLAIN_WORD, action="store_true", help="do without encryption, although everybody there may then run code here"
+        "--certs", type=Path, metavar="DIR", help="certificate bundle of this machine (see `loadsim cluster certs`)"
+    )
+    parser.add_argument(
+        PLAIN_WORD, action="store_true", help="disable TLS (anyone who can connect can then run code on this machine)"
     )
 
 
 def needs_dask() -> None:
-    """Raises `ConfigError` where the extra is not installed."""
+    """Check that the extra `distributed` is installed. Raises `ConfigError`."""
     for package in ("distributed", "cryptography"):
         if find_spec(package) is None:
             raise ConfigError(
@@ -36,6 +38,6 @@ def needs_dask() -> None:
             )
 
 
-def say(line: str) -> None:
-    """Something happened, now."""
+def print_with_time(line: str) -> None:
+    """Print a line with the time in UTC."""
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {line}", flush=True)

@@ -1,4 +1,4 @@
-"""`loadsim compare`: is one set of runs slower than another?"""
+"""`loadsim compare`: compare two sets of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadsim.report.compare_text import compare_text
 from loadsim.report.junit import compare_junit
 
 MOST_LOOKS = 100
-"""More looks than this leave nothing to be found."""
+"""With more looks, the correction leaves no difference significant."""
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
 
@@ -23,29 +23,29 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `compare`."""
     parser = subparsers.add_parser("compare", help=VERBS["compare"])
-    for side, which in (("base", "the runs to compare with"), ("new", "the runs that may be slower")):
+    for side, which in (("base", "runs to compare with"), ("new", "runs that may be slower")):
         parser.add_argument(f"--{side}", nargs="+", required=True, metavar="RUN", help=which)
     parser.add_argument(
         "--max-regression",
         type=share,
         metavar="SHARE",
-        help="how much worse the score may be, such as 5%%; the exit status says whether it is",
+        help="allowed increase of the score, such as 5%%; the exit status is 1 if it is exceeded, 4 if undecided",
     )
     parser.add_argument(
         "--looks",
         type=looks,
         default=1,
         metavar="N",
-        help="how often in all you will look at these runs and more of them; what is found is corrected for that",
+        help="how often in all the growing sets are compared; p and intervals are corrected for it; default: 1",
     )
-    parser.add_argument("--force", action="store_true", help="compare what should not be compared, and say so")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, too")
+    parser.add_argument("--force", action="store_true", help="compare runs that should not be compared, with a warning")
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML")
     parser.set_defaults(run=run_compare)
 
 
 def share(text: str) -> float:
-    """A share from 0 to 1, given as 5% or 0.05."""
+    """Parse a share from 0 to 1, given as 5% or 0.05."""
     found = _SHARE.fullmatch(text)
     value = float(found[1]) / (100 if found[2] else 1) if found else None
     if value is None or value > 1:
@@ -54,22 +54,20 @@ def share(text: str) -> float:
 
 
 def looks(text: str) -> int:
-    """A whole number from 1 to 100."""
+    """Parse a whole number from 1 to 100."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_LOOKS:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_LOOKS}, found {text!r}")
     return int(text)
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Print the comparison; the exit status is that of `--max-regression`, or 0."""
+    """Print the comparison. Return the exit status of `--max-regression`, or 0."""
     with junit_file(args.junit, "compare") as write_junit:
         comparison = compare_runs(
             args.base, args.new, max_regression=args.max_regression, looks=args.looks, force=args.force
         )
         write_junit(compare_junit(comparison))
-    with suppress(BrokenPipeError):  # whoever has seen enough of it gets the exit status all the same
-        print(
-            json.dumps(comparison.figures, indent=2) if args.json else compare_text(comparison),
-            end="\n" if args.json else "",
-        )
+    with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
+        text = json.dumps(comparison.figures, indent=2) + "\n" if args.json else compare_text(comparison)
+        print(text, end="")
     return comparison.exit_status

@@ -1,7 +1,7 @@
-"""A client that Dask's own `dask ssh` starts by SSH: `--remote-dask-worker loadsim.cli.dask_ssh` makes it that.
+"""A client that `dask ssh --remote-dask-worker loadsim.cli.dask_ssh` starts over SSH.
 
-`dask ssh` runs `python -m` this on each machine, with the station's address and with options for workers of Dask's. A
-worker that is to be a client of loadsim's needs none of those, but an agent; and it is a client by its bundle.
+`dask ssh` runs `python -m loadsim.cli.dask_ssh` on each machine, with the controller's address and options for Dask
+workers. A client of loadsim ignores the options: its bundle names it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import sys
 from loadsim.cli import main
 
 CERTS = "loadsim-certs"
-"""Where the machine's bundle lies: in the home directory, where SSH begins."""
+"""The directory of the machine's bundle, below the home directory, where SSH starts commands."""
 
 
-def joined(arguments: list[str]) -> int:
-    """Be a client of the station whose HOST:PORT comes first, until Ctrl-C; the exit status of `loadsim client`."""
-    station = arguments[0] if arguments else ""
-    return main(["client", "--cluster", f"tls://{station}", "--certs", CERTS])
+def join(arguments: list[str]) -> int:
+    """Run `loadsim client` for the controller at HOST:PORT, the first argument. Return its exit status."""
+    address = arguments[0] if arguments else ""
+    return main(["client", "--cluster", f"tls://{address}", "--certs", CERTS])
 
 
 if __name__ == "__main__":
-    sys.exit(joined(sys.argv[1:]))
+    sys.exit(join(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""`--junit FILE`: a file that is never green for a command that has not come to its end."""
+"""`--junit FILE`: a file that reports an error until the command has ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from loadsim.report.junit import Case, junit
 
 @contextmanager
 def junit_file(path: Path | None, verb: str) -> Iterator[Callable[[str], None]]:
-    """Write what is to be there until the end is known; gives what then writes the document.
+    """Replace the file by one that reports an unfinished command, and yield a function that writes the result.
 
-    What an earlier command has left there is gone at once. Where the command ends with an error, that is in the file.
-    Raises `ConfigError` where it cannot be written; when that comes to light at the end only, it is told, no more.
+    An error that ends the block is written to the file. Raises `ConfigError` if the file cannot be written now; a
+    failure at the end is only a warning.
     """
     if path is None:
         yield lambda _: None
@@ -29,7 +29,7 @@ def junit_file(path: Path | None, verb: str) -> Iterator[Callable[[str], None]]:
             print(f"loadsim: --junit {path} not written: {failure.strerror}", file=sys.stderr)
 
     try:
-        path.write_text(_unfinished(verb, "it has not come to its end"), encoding="utf-8")
+        path.write_text(_unfinished(verb, "the command has not ended"), encoding="utf-8")
     except OSError as failure:
         raise ConfigError(f"--junit {path}: expected a file to write, found: {failure.strerror}") from None
     try:

@@ -1,4 +1,4 @@
-"""Where a run stands while it lasts: one screen on a terminal, elsewhere a plain line now and then."""
+"""The live state of a run: a screen on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -28,66 +28,60 @@ from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.records import FAILURES
 from loadsim.users.tasks import TASKS
 
-Watch = Callable[[LiveSnapshot], None]
-"""Is shown where a run stands, once a second."""
-
-Clients = Callable[[], Mapping[str, LiveSnapshot]]
-"""By the client machine's name, where it stands now."""
+ShowSnapshot = Callable[[LiveSnapshot, Mapping[str, LiveSnapshot]], None]
+"""Shows the state of a run, and of each client machine of a cluster run by its name."""
 
 BETWEEN_LINES_S = 10.0
 
 LATELY_S = 60.0
-"""What rates and service times on the screen are of: so many seconds, up to now."""
+"""Rates and service times on the screen cover the last minute."""
 
 WIDEST = 110
-"""Columns that the screen takes at most."""
+"""The largest width of the screen, in columns."""
 
 NARROW = 64
-"""With fewer columns than this, fewer words are used."""
+"""A screen with fewer columns has fewer words."""
 
 HEADINGS = ("Task", "done", "failed", "lately/s", "95th, about")
 FITTING = (HEADINGS, ("Task", "done", "failed", "95th, about"), ("Task", "done", "95th, about"), ("Task", "done"))
-"""The columns on the tasks; and the fewer of them, the narrower the terminal is."""
+"""Columns of the table of tasks, for ever narrower terminals."""
 
-OF_CLIENTS = (
+CLIENT_FITTING = (
     ("Client", "on", "done", "failed", "late 99th", "core", "phase"),
     ("Client", "on", "done", "failed", "phase"),
     ("Client", "on", "phase"),
     ("Client",),
 )
-"""The same of the table of client machines."""
+"""Columns of the table of client machines, for ever narrower terminals."""
 
 LEAST_LINES = 3
-"""That table's: a heading, the worst, and the others together."""
+"""The fewest lines of the table of clients: a heading, the worst client, the sum of the others."""
 
 GAP = 2
 """Blanks between columns."""
 
 KINDS = 6
-"""How many kinds of failure the screen names."""
+"""The most kinds of failure on the screen."""
 
 WAITING = {
     "finish": "waiting for tasks that run",
-    "drain": "waiting for mail under way",
+    "drain": "waiting for mail in transit",
     "log-off": "logging off",
     "over": "writing the logs",
 }
-"""What is done in the phases after the work."""
+"""The activity in each phase after the work."""
 
 
 @contextmanager
-def shown_run(scenario: Scenario, *, quiet: bool = False, clients: Clients = dict) -> Iterator[Watch]:
-    """What to show each snapshot to. All goes to standard error; nothing is drawn but when a snapshot comes.
-
-    `clients` says where each client machine stands, in a run of several.
-    """
+def shown_run(scenario: Scenario, *, quiet: bool = False) -> Iterator[ShowSnapshot]:
+    """Yield a function that shows a snapshot on standard error: as a screen on a terminal, else as a line."""
     console = watched_terminal()
     if quiet:
-        yield lambda _: None
+        yield lambda *_: None
     elif console is None:
         yield _Lines().show
     else:
-        view = _Screen(console, scenario, clients)
+        view = _Screen(console, scenario)
         try:
             yield view.show
         finally:
@@ -98,11 +92,10 @@ def shown_run(scenario: Scenario, *, quiet: bool = False, clients: Clients = dic
 
 
 class _Screen:
-    """Draws, in a thread: a terminal that takes nothing (Ctrl-S) holds up nobody, but is behind for a while."""
+    """Draws in a thread, so that a terminal that accepts nothing (Ctrl-S) delays no measurement."""
 
-    def __init__(self, console: Console, scenario: Scenario, clients: Clients) -> None:
+    def __init__(self, console: Console, scenario: Scenario) -> None:
         self._console = console
-        self._clients = clients
         self._size = console.size
         self._scenario = scenario
         self._recent = Recent(LATELY_S)
@@ -112,27 +105,27 @@ class _Screen:
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
 
-    def show(self, snapshot: LiveSnapshot) -> None:
-        """Draw it as soon as what is being drawn is done, unless there is a newer one by then."""
+    def show(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
+        """Draw a snapshot when the current drawing is finished, unless a newer one has arrived."""
         self._recent.add(snapshot)
-        self._newest.append(Screenful(snapshot, self._recent.stretch, self._scenario, self._clients()))
+        self._newest.append(Screenful(snapshot, self._recent.stretch, self._scenario, dict(clients)))
         if self._drawing is not None and self._drawing.done():
             self._drawing.result()
         self._drawing = self._pen.submit(self._draw)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._pen.shutdown()
-        with suppress(OSError):  # it is gone
-            self._live.update(Text())  # the last screen would be drawn once more, beyond a low terminal's upper edge
+        with suppress(OSError):  # the terminal is gone
+            self._live.update(Text())  # Live.stop() draws the last screen again, which scrolls a low terminal
             self._live.stop()
 
     def _draw(self) -> None:
         if not self._newest:
             return
         screenful = self._newest.pop()
-        with suppress(OSError):  # the terminal is gone: no reason to end the run
-            if self._console.size != self._size:  # what was drawn lies about in pieces
+        with suppress(OSError):  # the terminal is gone: the run goes on
+            if self._console.size != self._size:  # the terminal has wrapped the old lines
                 self._size = self._console.size
                 self._console.clear()
             self._live.update(screenful, refresh=True)
@@ -140,10 +133,10 @@ class _Screen:
 
 @dataclass(frozen=True, slots=True)
 class Screenful:
-    """All that is to be seen at once; `lately` is what rates, lateness and service times are taken from.
+    """The content of the screen; rates, lateness and service times are those of `lately`.
 
-    What matters most stands on top: where there are too few lines, the last tasks are not seen, and of many client
-    machines only the worst by themselves. A narrow terminal gets fewer words and columns, but never a part of a figure.
+    The most important facts are on top: with too few lines, the last tasks are hidden, and of many clients only the
+    worst have a row. A narrow terminal gets fewer words and columns, but never a truncated figure.
     """
 
     snapshot: LiveSnapshot
@@ -176,23 +169,23 @@ class Screenful:
 
 
 def _head(snapshot: LiveSnapshot, duration_s: float, narrow: bool) -> Table:
-    """The phase, how much of it is over, and how long it takes."""
+    """Return the phase, its progress, and the time left."""
     share = 1.0
     if snapshot.phase == "log-on":
         share = snapshot.users_on / snapshot.users
-        told = f"{snapshot.users_on} of {snapshot.users} users on"
+        status = f"{snapshot.users_on} of {snapshot.users} users on"
     elif snapshot.phase == "work":
         at_s = min(max(snapshot.at_s or 0.0, 0.0), duration_s)
         share = at_s / duration_s
         left = f"{_clock(duration_s - at_s)} left"
-        told = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
+        status = left if narrow else f"{_clock(at_s)} of {_clock(duration_s)}, {left}"
     else:
-        told = WAITING[snapshot.phase]
+        status = WAITING[snapshot.phase]
     head = Table.grid(padding=(0, 2), expand=True)
     head.add_column(style="bold", no_wrap=True, overflow="crop")
     head.add_column(ratio=1)
     head.add_column(no_wrap=True, overflow="crop")
-    head.add_row(snapshot.phase, ProgressBar(total=1.0, completed=share), told)
+    head.add_row(snapshot.phase, ProgressBar(total=1.0, completed=share), status)
     return head
 
 
@@ -201,10 +194,20 @@ def _clock(seconds: float) -> str:
 
 
 def _users(snapshot: LiveSnapshot, narrow: bool) -> Text:
-    on, lost = f"{snapshot.users_on} of {snapshot.users} on", snapshot.sessions_lost
-    under_way = f"{snapshot.accepted_undelivered} {'mails' if narrow else 'messages'} under way"
-    told = f"{on}, {lost} lost, {under_way}" if narrow else f"{on}, {lost} sessions lost, {under_way}"
-    return Text(told, style="red" if lost else "")
+    on, lost, in_transit = (
+        f"{snapshot.users_on} of {snapshot.users} on",
+        snapshot.sessions_lost,
+        snapshot.accepted_undelivered,
+    )
+    if narrow:
+        line = f"{on}, {lost} lost, {in_transit} in transit"
+    else:
+        line = f"{on}, {_count(lost, 'session')} lost, {_count(in_transit, 'message')} in transit"
+    return Text(line, style="red" if lost else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
@@ -219,7 +222,7 @@ def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text
 
 
 def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
-    """How late tasks began on average, by cause."""
+    """Return the mean lateness of task starts, by cause."""
     most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms at most"
     if lately is None or not (ended := lately.ended("ok", *FAILURES)):
         return Text(most)
@@ -234,7 +237,7 @@ def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
 
 
 def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits, narrow: bool) -> Text:
-    """How the worst engine was in the last second."""
+    """Return the load of the worst engine in the last second."""
     if snapshot.cpu_share is None:
         return Text("")
     text = Text()
@@ -242,8 +245,8 @@ def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits, narrow: bool) ->
         bad = limits.lag_p99_ms is not None and snapshot.lag_p99_ms > limits.lag_p99_ms
         most = "" if limits.lag_p99_ms is None else f", at most {limits.lag_p99_ms:g}"
         late = f"{snapshot.lag_p99_ms:.1f} ms late"
-        told = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
-        text.append(told, style="red" if bad else "")
+        line = f"{late}, " if narrow else f"event loop {late} (99th percentile{most}), "
+        text.append(line, style="red" if bad else "")
     bad = limits.cpu is not None and snapshot.cpu_share > limits.cpu
     most = "" if limits.cpu is None or narrow else f" (at most {limits.cpu:.0%})"
     text.append(f"{snapshot.cpu_share:.0%} of a core{most}", style="red" if bad else "")
@@ -251,55 +254,57 @@ def _generator(snapshot: LiveSnapshot, limits: GeneratorLimits, narrow: bool) ->
 
 
 def _failures(snapshot: LiveSnapshot) -> Text:
-    """The most frequent kinds; what a server said is shown as it is, without any meaning of its own."""
+    """Return the most frequent kinds of failure. Server texts are shown without markup."""
     times = {f"{task}: {kind}": count for task, kinds in snapshot.failures.items() for kind, count in kinds.items()}
     most = sorted(times.items(), key=lambda each: -each[1])
-    told = [f"{kind} ({count})" for kind, count in most[:KINDS]]
+    shown = [f"{kind} ({count})" for kind, count in most[:KINDS]]
     if len(most) > KINDS:
-        told.append(f"{len(most) - KINDS} more kinds")
-    return Text("; ".join(told) or "none", style="red" if told else "")
+        shown.append(f"{len(most) - KINDS} more kinds")
+    return Text("; ".join(shown) or "none", style="red" if shown else "")
 
 
 def _fitting_rows(lines: int, tasks: int, clients: int) -> tuple[int, int]:
-    """How many rows the tables of tasks and of clients may have, each below a heading, on so many lines: half for the
-    clients, and what the tasks leave."""
+    """Divide lines between the tables of tasks and of clients, and return the rows of each, without headings.
+
+    Clients get half of the lines, and those that the tasks do not need.
+    """
     of_clients = min(clients + 1, max(lines // 2, lines - tasks - 1, LEAST_LINES))
     return max(0, min(tasks, lines - of_clients - 1)), of_clients - 1
 
 
 def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int, rows: int) -> list[Table]:
-    """Each task that has come to an end, log-ons and log-offs last, so many at most; with as much of each as fits."""
+    """Return the table of ended tasks, log-ons and log-offs last, with the columns that fit."""
     names = sorted((task for task in TASKS if task in snapshot.tasks), key=WITHOUT_WINDOW.__contains__)[:rows]
     if not names:
         return []
     cells = {heading: [heading] for heading in HEADINGS}
     for name in names:
         outcomes = snapshot.tasks[name]
-        told = dict.fromkeys(HEADINGS, "")
-        told["Task"], told["done"] = name, f"{outcomes.get('ok', 0)}"
-        told["failed"] = f"{sum(outcomes.get(outcome, 0) for outcome in FAILURES)}"
+        row = dict.fromkeys(HEADINGS, "")
+        row["Task"], row["done"] = name, f"{outcomes.get('ok', 0)}"
+        row["failed"] = f"{sum(outcomes.get(outcome, 0) for outcome in FAILURES)}"
         if lately is not None and (done := lately.done(name)):
-            told["lately/s"], told["95th, about"] = _rate(done, lately), _about(lately.about_ms(name, 95))
-        for heading, cell in told.items():
+            row["lately/s"], row["95th, about"] = _rate(done, lately), _about(lately.about_ms(name, 95))
+        for heading, cell in row.items():
             cells[heading].append(cell)
     return [_fitting_table(cells, FITTING, columns)]
 
 
 def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> list[Table]:
-    """Each client machine of a run, with as much of it as fits; if they take more rows, the others together."""
+    """Return the table of clients with the columns that fit. The last row sums up those without a row."""
     if not clients:
         return []
     shown, others = sorted(clients, key=by_number), []
     if len(shown) > rows:
         by_need = sorted(shown, key=lambda name: _need(clients[name]), reverse=True)
         shown, others = sorted(by_need[: rows - 1], key=by_number), by_need[rows - 1 :]
-    told_of = [(name, clients[name]) for name in shown]
+    rows_of = [(name, clients[name]) for name in shown]
     if others:
-        told_of.append((f"{len(others)} more", total([clients[name] for name in others])))
-    cells = {heading: [heading] for heading in OF_CLIENTS[0]}
-    for name, snapshot in told_of:
+        rows_of.append((f"{len(others)} more", total([clients[name] for name in others])))
+    cells = {heading: [heading] for heading in CLIENT_FITTING[0]}
+    for name, snapshot in rows_of:
         lag, cpu = snapshot.lag_p99_ms, snapshot.cpu_share
-        told = (
+        row = (
             name,
             f"{snapshot.users_on} of {snapshot.users}",
             f"{snapshot.done}",
@@ -308,18 +313,18 @@ def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> 
             "" if cpu is None else f"{cpu:.0%}",
             snapshot.phase,
         )
-        for heading, cell in zip(OF_CLIENTS[0], told, strict=True):
+        for heading, cell in zip(CLIENT_FITTING[0], row, strict=True):
             cells[heading].append(cell)
-    return [_fitting_table(cells, OF_CLIENTS, columns)]
+    return [_fitting_table(cells, CLIENT_FITTING, columns)]
 
 
 def _need(client: LiveSnapshot) -> tuple[float, ...]:
-    """How much a client machine needs to be looked at."""
+    """Sort key of a client: users without session, failures, lag."""
     return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
 
 
 def _fitting_table(cells: Mapping[str, Sequence[str]], fitting: Sequence[Sequence[str]], columns: int) -> Table:
-    """A table of these cells by heading, the heading first, with the first choice of headings that is not too wide."""
+    """Return a table of the first choice of headings that fits. `cells` begin with their heading."""
     widths = {heading: max(map(len, of_heading)) for heading, of_heading in cells.items()}
     kept = next(
         (each for each in fitting if sum(widths[heading] + GAP for heading in each) - GAP <= columns), fitting[-1]
@@ -338,7 +343,7 @@ def _rate(count: int, lately: Stretch) -> str:
 
 
 def _about(value_ms: float | None) -> str:
-    """Two digits: it is not known better."""
+    """Format with two digits: buckets are no more precise."""
     if value_ms is None:
         return ""
     if value_ms >= BOUNDS_MS[-1]:
@@ -350,27 +355,27 @@ def _about(value_ms: float | None) -> str:
 
 
 def sentence(snapshot: LiveSnapshot) -> str:
-    """The counts in words, and how the generator is: the worst of its engines in the last second."""
+    """Return the counts as a line, with lag and CPU share of the worst engine in the last second."""
     at = "" if snapshot.at_s is None else f"{max(snapshot.at_s, 0):.0f} s, "
     lag = "" if snapshot.lag_p99_ms is None else f"; event loop {snapshot.lag_p99_ms:.1f} ms late"
     busy = "" if snapshot.cpu_share is None else f"; {snapshot.cpu_share:.0%} of a core"
     own = f" {snapshot.generator_failed} by the generator itself," if snapshot.generator_failed else ""
     return (
         f"{at}{snapshot.users_on} of {snapshot.users} users on, {snapshot.done} tasks done,"
-        f" {snapshot.failed} failed,{own} {snapshot.accepted_undelivered} messages under way{lag}{busy}"
+        f" {snapshot.failed} failed,{own} {_count(snapshot.accepted_undelivered, 'message')} in transit{lag}{busy}"
     )
 
 
 class _Lines:
-    """A line when the phase changes, and every ten seconds."""
+    """Prints a line at each change of the phase, and every ten seconds."""
 
     def __init__(self) -> None:
         self._phase = ""
         self._last_s = 0.0
 
-    def show(self, snapshot: LiveSnapshot) -> None:
+    def show(self, snapshot: LiveSnapshot, _clients: Mapping[str, LiveSnapshot]) -> None:
         at_s = snapshot.at_s or 0.0
         if snapshot.phase != self._phase or at_s - self._last_s >= BETWEEN_LINES_S:
             self._phase, self._last_s = snapshot.phase, at_s
-            with suppress(BrokenPipeError):  # nobody looks any more: no reason to end the run
+            with suppress(BrokenPipeError):  # the reader has gone: the run goes on
                 print(f"{snapshot.phase}: {sentence(snapshot)}", file=sys.stderr, flush=True)

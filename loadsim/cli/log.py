@@ -1,4 +1,4 @@
-"""`loadsim log`: LsLog's operations on timing logs, and their export."""
+"""`loadsim log`: LsLog's operations on timing logs, and exports."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from loadsim.timinglog.slices import part_of
 from loadsim.timinglog.streams import EVER
 
 DAMAGED = 1
-"""The exit status of `check` when a log is not whole."""
+"""The exit status of `check` if a log is incomplete or damaged."""
 
 _CLOCK = re.compile(r"(\d{1,9}):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d+)?")
 _PERCENT = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,9})?")
 
 _INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_us",), "commands": ("started_us",)}
-"""When something happened, in each kind of record."""
+"""The columns with instants, by kind of record."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,69 +49,75 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     log = subparsers.add_parser("log", help=VERBS["log"])
     verbs = log.add_subparsers(dest="log_verb", required=True, metavar="VERB")
 
-    times = verbs.add_parser("times", help="when each log starts and ends, and what it holds")
+    times = verbs.add_parser("times", help="print start, end and counts of each log")
     _add_logs(times)
     times.set_defaults(run=run_times)
 
-    check = verbs.add_parser("check", help="whether logs are whole, and what is missing; exit status 1 if anything is")
+    check = verbs.add_parser("check", help="check that logs are complete and undamaged; exit with status 1 if not")
     _add_logs(check)
     check.set_defaults(run=run_check)
 
-    show = verbs.add_parser("show", help="the records as lines, in time order")
+    show = verbs.add_parser("show", help="print the records as lines, in time order")
     _add_logs(show)
-    show.add_argument("--kind", choices=tuple(KINDS), action="append", help="only these; may be given again")
+    show.add_argument("--kind", choices=tuple(KINDS), action="append", help="only records of this kind; repeatable")
     show.add_argument("--task", metavar="NAME", help="only tasks of this name")
-    show.add_argument("--user", type=_count, metavar="N", help="only of this user")
+    show.add_argument("--user", type=_count, metavar="N", help="only records of this user")
     show.add_argument(
-        "--begin", type=instant_s, metavar="TIME", help="what began, or was due, at this instant or later"
+        "--begin", type=instant_s, metavar="TIME", help="only what began, or was due, at this instant or later"
     )
-    show.add_argument("--end", type=instant_s, metavar="TIME", help="... and before this one")
-    show.add_argument("--limit", type=_count, metavar="N", help="at most so many lines")
+    show.add_argument("--end", type=instant_s, metavar="TIME", help="only what began, or was due, before this instant")
+    show.add_argument("--limit", type=_count, metavar="N", help="print at most N lines")
     _add_merge_options(show)
     show.set_defaults(run=run_show)
 
-    cut = verbs.add_parser("truncate", help="keep what belongs to a window")
+    cut = verbs.add_parser("truncate", help="write the records of a window to a new log")
     cut.add_argument("log", metavar="LOG", help="a timing log, or a run directory")
     for bound in ("begin", "end"):
         cut.add_argument(bound, type=instant_s, nargs="?", metavar=bound.upper(), help="h:mm, h:mm:ss or seconds")
     _add_out(cut)
     cut.set_defaults(run=run_truncate)
 
-    into_one = verbs.add_parser("merge", help="make one log of many, in time order")
+    into_one = verbs.add_parser("merge", help="merge logs into one, in time order")
     _add_logs(into_one)
     _add_merge_options(into_one)
     _add_out(into_one)
     into_one.set_defaults(run=run_merge)
 
-    answer = verbs.add_parser("answer", help="the score table and the verdict; its exit status is the verdict's")
+    answer = verbs.add_parser("answer", help="print score table and verdict; the exit status is that of the verdict")
     _add_logs(answer)
     _add_merge_options(answer)
-    answer.add_argument("--weights", type=Path, metavar="FILE", help="YAML or JSON: task: weight")
-    answer.add_argument("--criteria", type=Path, metavar="FILE", help="a scenario, to be held against its criteria")
-    answer.add_argument("--begin", type=instant_s, metavar="TIME", help="instead of the scenario's window: its begin")
-    answer.add_argument("--end", type=instant_s, metavar="TIME", help="... and its end")
+    answer.add_argument(
+        "--weights", type=Path, metavar="FILE", help="weights of tasks in YAML or JSON, instead of the scenario's"
+    )
+    answer.add_argument("--criteria", type=Path, metavar="FILE", help="judge the run by the criteria of this scenario")
+    answer.add_argument(
+        "--begin", type=instant_s, metavar="TIME", help="begin of the window, instead of the scenario's"
+    )
+    answer.add_argument("--end", type=instant_s, metavar="TIME", help="end of the window, instead of the scenario's")
     answer.add_argument(
         "--percentile",
         type=percent,
         default=SCORED_PERCENT,
         metavar="P",
-        help="the percentile that table and score are made of, instead of the 95th",
+        help="percentile of table and score, instead of the 95th",
     )
-    answer.add_argument("--method", choices=METHODS, default=MERGED, help="how percentiles of several clients are made")
-    answer.add_argument("--by", choices=BY, help="a table for each value, too")
-    answer.add_argument("--commands", action="store_true", help="single protocol commands, too")
-    answer.add_argument("--json", action="store_true", help="print what score.json holds")
-    answer.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML, too")
+    answer.add_argument(
+        "--method", choices=METHODS, default=MERGED, help="how percentiles of several clients are combined"
+    )
+    answer.add_argument("--by", choices=BY, help="also print a table for each of these")
+    answer.add_argument("--commands", action="store_true", help="also print times of single protocol commands")
+    answer.add_argument("--json", action="store_true", help="print score.json instead of the table")
+    answer.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
     answer.set_defaults(run=run_answer)
 
-    export = verbs.add_parser("export", help="write the task records in another format")
+    export = verbs.add_parser("export", help="write the records in another format")
     formats = export.add_subparsers(dest="format", required=True, metavar="FORMAT")
-    csv = formats.add_parser("csv", help="comma-separated values, to standard output")
-    csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="which records; default: %(default)s")
+    csv = formats.add_parser("csv", help="write comma-separated values to standard output")
+    csv.add_argument("--kind", choices=CSV_KINDS, default=CSV_KINDS[0], help="kind of records; default: %(default)s")
     _add_logs(csv)
     _add_merge_options(csv)
     csv.set_defaults(run=run_export_csv)
-    parquet = formats.add_parser("parquet", help="a Parquet file; needs the package pyarrow")
+    parquet = formats.add_parser("parquet", help="write the task records to a Parquet file; needs the package pyarrow")
     _add_logs(parquet)
     _add_merge_options(parquet)
     _add_out(parquet, "Parquet file")
@@ -119,7 +125,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def instant_s(text: str) -> float:
-    """Seconds from the start, given as LsLog's h:mm, as h:mm:ss, or as seconds."""
+    """Parse an instant, in seconds from the common start: h:mm as in LsLog, h:mm:ss, or seconds."""
     if clock := _CLOCK.fullmatch(text):
         hours, minutes, seconds = clock.groups()
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds or 0)
@@ -129,7 +135,7 @@ def instant_s(text: str) -> float:
 
 
 def percent(text: str) -> Fraction:
-    """A percentage above 0 and at most 100, exactly as it is written: 95, 99.9."""
+    """Parse a percentage above 0 and at most 100, exactly: 95, 99.9."""
     if _PERCENT.fullmatch(text) and 0 < Fraction(text) <= 100:
         return Fraction(text)
     raise argparse.ArgumentTypeError(f"expected a percentage above 0 and at most 100, found {text!r}")
@@ -172,7 +178,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def run_check(args: argparse.Namespace) -> int:
-    """Print what each log holds and what is missing; 0 when all are whole, 1 when not, 2 when one is no log."""
+    """Print content and gaps of each log. Return 0 if all are complete, 1 if not, 2 if one is not a timing log."""
     status = 0
     for path in find_logs(args.logs):
         try:
@@ -201,10 +207,10 @@ def _state(check: LogCheck) -> str:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print the records, one on a line, in time order."""
+    """Print the records in time order, one per line."""
     kinds = [*dict.fromkeys(args.kind or (["tasks"] if args.task else KINDS))]
     if args.task and kinds != ["tasks"]:
-        raise ConfigError(f"--task: expected no other kind than tasks, found --kind {', '.join(kinds)}")
+        raise ConfigError(f"--task: expected records of tasks only, found --kind {', '.join(kinds)}")
     log = read_logs(args.logs, args.rebase, args.force)
     span = (
         EVER[0] if args.begin is None else round(args.begin * 1_000_000),
@@ -216,7 +222,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_truncate(args: argparse.Namespace) -> int:
-    """Write the window's part to a new log."""
+    """Write the records of a window to a new log."""
     log = _one_log(args.log)
     begin_s, end_s = window_of(log)
     write_log(
@@ -227,19 +233,19 @@ def run_truncate(args: argparse.Namespace) -> int:
 
 
 def _one_log(argument: str) -> TimingLog:
-    """The log that an argument means; several (a run directory's) are merged."""
+    """Read the log at a path; merge those of a run directory."""
     paths = find_logs([argument])
     return read_log(paths[0]) if len(paths) == 1 else merge(read_each(paths))
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    """Write one log of all."""
+    """Merge the logs into a new one."""
     write_log(read_logs(args.logs, args.rebase, args.force), args.out)
     return 0
 
 
 def run_answer(args: argparse.Namespace) -> int:
-    """Print the answer; the exit status is the verdict's."""
+    """Print the summary. Return the exit status of the verdict."""
     with junit_file(args.junit, "log answer") as write_junit:
         summary = summarise(
             args.logs,
@@ -255,13 +261,13 @@ def run_answer(args: argparse.Namespace) -> int:
             criteria=args.criteria,
         )
         write_junit(verdict_junit(summary))
-    with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
+    with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(summary.score, indent=2) if args.json else answer_text(summary), end="\n" if args.json else "")
     return summary.exit_status
 
 
 def read_weights(path: Path) -> dict[str, float]:
-    """The weights in a file: a mapping of tasks to numbers of at least 0. Raises `ConfigError`."""
+    """Read weights from a file: a mapping of tasks to numbers of at least 0. Raises `ConfigError`."""
     found = read_yaml(read_text(path, str(path)), str(path))
     if not isinstance(found, dict) or not found:
         raise ConfigError(f"{path}: expected a mapping of tasks to weights, found {type(found).__name__}")
@@ -274,13 +280,13 @@ def read_weights(path: Path) -> dict[str, float]:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    """Write comma-separated values to standard output; a reader that has seen enough (`head`) is no error."""
+    """Write comma-separated values to standard output. A reader that closes the pipe (`head`) is no error."""
     log = read_logs(args.logs, args.rebase, args.force)
     try:
         export_csv(log, sys.stdout, args.kind)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes standard output once more when it ends; let that go nowhere.
+        # Python flushes standard output at exit: discard the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -292,7 +298,7 @@ def run_export_parquet(args: argparse.Namespace) -> int:
 
 
 def _count(text: str) -> int:
-    """A whole number of at least 0."""
+    """Parse a whole number of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {text!r}")
     return int(text)
@@ -303,9 +309,13 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_out(parser: argparse.ArgumentParser, what: str = "timing log") -> None:
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help=f"the {what} to write")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="OUT", help=f"{what} to write; it must not exist"
+    )
 
 
 def _add_merge_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rebase", action="store_true", help="each log's own start is 0:00, whenever it was")
-    parser.add_argument("--force", action="store_true", help="logs of different scenarios or plans, too")
+    parser.add_argument("--rebase", action="store_true", help="set the start of each log to 0:00")
+    parser.add_argument(
+        "--force", action="store_true", help="accept logs of different scenarios or plans, and missing slices"
+    )

@@ -1,71 +1,56 @@
-"""How far a command has got: a bar where somebody watches a terminal, else a line at each tenth of the way."""
+"""Progress in accounts: a bar on a terminal, elsewhere a line at each tenth."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from loadsim.cluster.prepare import PhaseProgress, combine
-from loadsim.provisioning.sessions import Progress as Tell
+from loadsim.provisioning.sessions import Progress as ShowProgress
 
 
 def watched_terminal() -> Console | None:
-    """The terminal on standard error, if it is one that can be drawn on again and again (`TERM=dumb` cannot).
+    """Return the terminal on standard error; None if it is not one, or cannot be redrawn (`TERM=dumb`).
 
-    Colours are left out where `NO_COLOR` is set.
+    It has no colours if `NO_COLOR` is set.
     """
     console = Console(stderr=True)
     return console if sys.stderr.isatty() and console.is_interactive else None
 
 
 @contextmanager
-def shown_progress(unit: str = "accounts", *, quiet: bool = False) -> Iterator[Tell]:
-    """What to tell: the name of the phase, how many `unit` are done, of how many. All goes to standard error."""
+def shown_progress(unit: str = "accounts", *, quiet: bool = False) -> Iterator[ShowProgress]:
+    """Yield a function that shows on standard error how many `unit` have passed a phase, of how many."""
     if quiet:
         yield lambda *_: None
         return
     console = watched_terminal()
     if console is None:
-        yield _Lines(unit).tell
+        yield _Lines(unit).show
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         phases: dict[str, TaskID] = {}
 
-        def tell(phase: str, done: int, total: int) -> None:
+        def show(phase: str, done: int, total: int) -> None:
             if phase not in phases:
                 phases[phase] = bar.add_task(phase, total=total)
             bar.update(phases[phase], completed=done, total=total)
-
-        yield tell
-
-
-@contextmanager
-def shown_preparation(*, quiet: bool = False) -> Iterator[Callable[[Mapping[str, PhaseProgress]], None]]:
-    """What to tell where those stand who prepare mailboxes: what all have done, and on a terminal what each has."""
-    rows = watched_terminal() is not None
-    with shown_progress(quiet=quiet) as tell:
-
-        def show(standings: Mapping[str, PhaseProgress]) -> None:
-            tell(*combine(standings))
-            for name, (phase, done, of) in standings.items() if rows else ():
-                tell(f"{phase}, {name}", done, of)
 
         yield show
 
 
 class _Lines:
-    """Prints a line at each whole tenth of a phase; nothing before the server has let anybody do anything."""
+    """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit
         self._tenths: dict[str, int] = {}
 
-    def tell(self, phase: str, done: int, total: int) -> None:
+    def show(self, phase: str, done: int, total: int) -> None:
         tenths = 10 * done // total if total else 10
         if tenths > self._tenths.get(phase, 0):
             self._tenths[phase] = tenths

@@ -1,4 +1,4 @@
-"""`loadsim report`: one run, or several, as a page to send on."""
+"""`loadsim report`: make a report of one or several runs."""
 
 from __future__ import annotations
 
@@ -30,24 +30,36 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Register `report`."""
     parser = subparsers.add_parser("report", help=VERBS["report"])
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories, or timing logs")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the file to write, or to replace")
-    parser.add_argument("--format", choices=FORMATS, default="html", help="what to write; default: html")
     parser.add_argument(
-        "--note", action="append", default=[], type=note, dest="notes", metavar="NAME:TEXT", help="disclose this, too"
+        "-o",
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="file to write or replace; default: report.html, or standard output",
+    )
+    parser.add_argument("--format", choices=FORMATS, default="html", help="format of the report; default: html")
+    parser.add_argument(
+        "--note",
+        action="append",
+        default=[],
+        type=note,
+        dest="notes",
+        metavar="NAME:TEXT",
+        help="add a note to the disclosure section; repeatable",
     )
     parser.set_defaults(run=run_report)
 
 
 def note(text: str) -> tuple[str, str]:
-    """Something to disclose: its name and what it is."""
-    name, colon, told = (part.strip() for part in text.partition(":"))
-    if not (name and colon and told):
+    """Parse a note: its name and text."""
+    name, colon, content = (part.strip() for part in text.partition(":"))
+    if not (name and colon and content):
         raise argparse.ArgumentTypeError(f"expected NAME:TEXT, found {text!r}")
-    return name, told
+    return name, content
 
 
 def run_report(args: argparse.Namespace) -> int:
-    """Write the report, and say where it lies; Markdown and JSON go to standard output unless a file is given."""
+    """Write the report, and print its path. Markdown and JSON go to standard output unless a file is named."""
     if args.format == "html":
         check_drawing()
     text = FORMATS[args.format](document_of(args.runs, dict(args.notes)))
@@ -64,9 +76,9 @@ def run_report(args: argparse.Namespace) -> int:
     return 0
 
 
-def document_of(places: list[str], notes: Mapping[str, str]) -> Document:
-    """The report on these runs. Raises `LogError` for one that cannot be read."""
-    runs = [read_run(place) for place in places]
+def document_of(paths: list[str], notes: Mapping[str, str]) -> Document:
+    """Return the report on these runs. Raises `LogError` for one that cannot be read, and `ConfigError` for a slice."""
+    runs = [read_run(path) for path in paths]
     for run in runs if len(runs) > 1 else ():
         if part := run.figures.slice:
             raise ConfigError(f"report: {run.place}: expected whole runs, found slice {part} of one: merge all slices")
@@ -74,14 +86,14 @@ def document_of(places: list[str], notes: Mapping[str, str]) -> Document:
 
 
 def write(text: str, path: Path) -> None:
-    """Write a report in the place of an older one. Raises `ConfigError` where that cannot be done."""
+    """Write a report, or replace one. Raises `ConfigError` if the file cannot be written."""
     opened = False
     try:
         with path.open("w", encoding="utf-8") as file:
             opened = True
             file.write(text)
     except OSError as failure:
-        if opened and path.is_file():  # half a page is none
+        if opened and path.is_file():  # incomplete
             with suppress(OSError):
                 path.unlink()
         raise ConfigError(f"-o {path}: expected a file to write, found: {failure.strerror}") from None

@@ -1,147 +1,92 @@
-"""`loadsim run`: what is asked for, refused or made ready; then the run, and what is printed of it."""
+"""`loadsim run`: parse the options, run, print the summary, make the report."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
-from math import ceil
 from pathlib import Path
-from typing import Any
 
-from loadsim.analysis.summary import Summary
 from loadsim.cli import VERBS
 from loadsim.cli.cluster_options import add_cluster, needs_dask
 from loadsim.cli.junit import junit_file
-from loadsim.cli.live_view import Watch
-from loadsim.cli.scenario import given_scenario
-from loadsim.cli.scheduled_start_options import planning_limit_s, slice_from, start_from
+from loadsim.cli.run_view import RunView
+from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.cluster.address import control_address
-from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.dryrun.plan_cache import planned_load
-from loadsim.engine.coordinator import engines_for
-from loadsim.engine.event_loop import fastest_loop, run
-from loadsim.engine.rlimits import raise_open_file_limit
+from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
-from loadsim.model.partition import all_users
-from loadsim.model.population import distribution_lists
-from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario, Server
-from loadsim.model.workload import Workload
-from loadsim.monitor.cpu_affinity import describe, kept_apart
-from loadsim.monitor.server_banner import environment_facts
-from loadsim.monitor.server_discovery import find_server
-from loadsim.protocols.registry import check_protocols, needs_one_engine
-from loadsim.provisioning.preflight import check_ports, check_sources
-from loadsim.provisioning.sessions import services_of
+from loadsim.model.partition import Slice
+from loadsim.model.scenario import Scenario
 from loadsim.report.html import FILE_NAME as REPORT_NAME
 from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
-from loadsim.runs.directory import discard, new_run_directory, owner_only, part_of_a_path
-from loadsim.runs.local import Run
-from loadsim.servers.embedded import start_embedded
-from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.runs.local import run_locally
+from loadsim.runs.result import RunResult
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `run`."""
     parser = subparsers.add_parser("run", help=VERBS["run"])
-    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run directory; default: runs/DATE-NAME")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
-    parser.add_argument("--engines", type=int, metavar="N", help="processes that make the load; default: one a core")
-    parser.add_argument("--slice", metavar="K/N", help="make the Kth of N parts of the load; other machines the others")
-    parser.add_argument("--start-at", metavar="TIME", help="the common start, such as 14:00:00Z, on all machines")
-    parser.add_argument("--json", action="store_true", help="print score.json instead of the answer")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML, too")
+    add_scenario(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="run directory, new or empty; default: runs/DATE-NAME")
     parser.add_argument(
-        "--pin", action="store_true", help="keep a server on this machine and the load apart, on cores of their own"
+        "--engines", type=int, metavar="N", help="number of processes that make the load; default: one per core"
     )
-    parser.add_argument("--no-report", action="store_true", help=f"make no {REPORT_NAME}")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but the answer, and what goes wrong")
-    parser.add_argument("--metrics", metavar="[HOST:]PORT", help="show there, to Prometheus, where the run stands")
+    parser.add_argument("--slice", metavar="K/N", help="generate part K of N; other machines generate the rest")
+    parser.add_argument("--start-at", metavar="TIME", help="common start of all machines, such as 14:00:00Z")
+    parser.add_argument("--json", action="store_true", help="print score.json instead of the table")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the verdict as JUnit XML")
+    parser.add_argument(
+        "--pin", action="store_true", help="run the load and a server on this machine on separate cores"
+    )
+    parser.add_argument("--no-report", action="store_true", help=f"do not make {REPORT_NAME}")
+    parser.add_argument("--quiet", action="store_true", help="print only the summary, warnings and errors")
+    parser.add_argument(
+        "--metrics", metavar="[HOST:]PORT", help="expose Prometheus metrics at this address while the run lasts"
+    )
     add_cluster(parser, required=False)
     parser.add_argument("--clients", type=int, metavar="N", help="with --cluster: wait until N clients have joined")
     parser.set_defaults(run=run_scenario)
 
 
 def run_scenario(args: argparse.Namespace) -> int:
-    """Run, and tell of it; the exit status is the verdict's."""
+    """Run and print the summary. Return the exit status of the verdict."""
     with junit_file(args.junit, "run") as write_junit:
-        summary, out = answered(args)
-        write_junit(verdict_junit(summary))
-    tell(summary, out, args)
-    return summary.exit_status
+        result = _run(args)
+        write_junit(verdict_junit(result.summary))
+    _show(result, args)
+    return result.exit_status
 
 
-def answered(args: argparse.Namespace) -> tuple[Summary, Path]:
-    """Run: the answer, and the run directory."""
+def _run(args: argparse.Namespace) -> RunResult:
     scenario = given_scenario(args)
-    check_protocols(scenario)
-    workload = Workload(scenario)
-    began = datetime.now(UTC)
-    if args.cluster is not None:
-        return answered_by_cluster(args, workload, began)
+    make = _cluster_run(args, scenario) if args.cluster is not None else _local_run(args, scenario)
+    with (
+        served_snapshots(args.metrics, args.quiet) as publish,
+        RunView(scenario, quiet=args.quiet, publish=publish) as view,
+    ):
+        return make(watcher=view)
+
+
+def _local_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
+    """Return a function that runs on this machine. Raises `ConfigError` for options of cluster runs."""
     for option in ("clients", "certs", "insecure_plain_tcp"):
         found = getattr(args, option)
         if found is not None and found is not False:
             raise ConfigError(f"--{option.replace('_', '-')}: expected --cluster, too, found none")
-    part = slice_from(args.slice, scenario)
-    start = start_from(args.start_at, scenario.run.ramp_up_s, began)
-    if part and not start:
-        raise ConfigError("--slice: expected --start-at, too: the machines have no other way to start together")
-    hand = part.assignment(scenario.users) if part else all_users(scenario.users)
-    engines = how_many_engines(scenario, len(hand), args.engines, args.pin)
-    check_sources(scenario)
-    check_ports(scenario, hand)
-    raise_open_file_limit(ceil(len(hand) / engines))
-    with (
-        new_place(args.out, scenario, began) as out,
-        shown_metrics(args.metrics, args.quiet) as publish,
-        shown_server(scenario, out) as (services, server),
-        seen_server(services, engines, args.pin, args.quiet) as seen,
-    ):
-        whole = Run(
-            scenario=scenario,
-            workload=workload,
-            services=services,
-            server=server,
-            seen=seen,
-            began=began,
-            out=out,
-            engines=engines,
-            quiet=args.quiet,
-            publish=publish,
-            part=part,
-            start=start,
-            load=load_of(scenario, args.quiet, start),
-        )
-        summary = run(whole.live(), fastest_loop())
-    return summary, out
+    part = None if args.slice is None else parse_slice(args.slice)
+    start = None if args.start_at is None else parse_start(args.start_at, datetime.now(UTC))
+    return partial(run_locally, scenario, args.out, engines=args.engines, pin=args.pin, part=part, start=start)
 
 
-@contextmanager
-def new_place(out: Path | None, scenario: Scenario, began: datetime) -> Iterator[Path]:
-    """The new run directory, `out` or one of the scenario's name; it is gone when no log came of the run."""
-    out = out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{part_of_a_path(scenario.name)}"
-    made = new_run_directory(out)
-    try:
-        with owner_only():
-            yield out
-    finally:
-        if not any(out.rglob("*.tlog")):
-            discard(out, made)
-
-
-def answered_by_cluster(args: argparse.Namespace, workload: Workload, began: datetime) -> tuple[Summary, Path]:
-    """The same by the clients of a cluster. Raises `ConfigError` for what goes with one machine only."""
+def _cluster_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., RunResult]:
+    """Return a function that runs on a cluster. Raises `ConfigError` for options of runs on one machine."""
     for option in ("engines", "slice", "start_at", "pin"):
         if getattr(args, option):
             name = option.replace("_", "-")
@@ -150,66 +95,69 @@ def answered_by_cluster(args: argparse.Namespace, workload: Workload, began: dat
         raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
     needs_dask()
     from loadsim.cluster.security import way_to
-    from loadsim.runs.cluster import ClusterRun, check_scenario
+    from loadsim.runs.cluster import check_scenario, run_on_cluster
 
-    check_scenario(workload.scenario)
+    check_scenario(scenario)
     way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
-    with (
-        new_place(args.out, workload.scenario, began) as out,
-        shown_metrics(args.metrics, args.quiet) as publish,
-    ):
-        load = load_of(workload.scenario, args.quiet)
-        made = ClusterRun(workload.scenario, workload, way, args.clients, began, out, args.quiet, publish, load)
-        return run(made.live()), out
+    return partial(run_on_cluster, scenario, way, args.out, clients=args.clients)
 
 
-def load_of(scenario: Scenario, quiet: bool, start: datetime | None = None) -> PlannedLoad | None:
-    """Return the load that the plan has, for a run that has to be ready at `start`; None if it is not known."""
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
-    progress = (lambda _: None) if quiet else say
-    return planned_load(scenario, build_fingerprint(), progress, lambda line: say(f"loadsim: {line}"), limit_s)
+def parse_slice(text: str) -> Slice:
+    """Parse the value of `--slice`. Raises `ConfigError`."""
+    try:
+        return Slice.parse(text)
+    except ValueError:
+        expected = "expected K/N, the Kth of N equal slices, or K/W,W,..., the Kth of slices of these weights"
+        raise ConfigError(f"--slice: {expected}, found {text!r}") from None
 
 
-def tell(summary: Summary, out: Path, args: argparse.Namespace) -> None:
-    """Print the answer and where everything lies, and make the report."""
-    with suppress(BrokenPipeError):  # whoever has seen enough of it gets the verdict all the same
-        print(
-            json.dumps(summary.score, indent=2)
-            if args.json
-            else f"{answer_text(summary).rstrip()}\n\nRun directory: {out}"
-        )
+def parse_start(text: str, now: datetime) -> datetime:
+    """Parse the value of `--start-at`: an instant, or a time of day, in ISO 8601 with a zone.
+
+    A time of day means the instant nearest to `now`. Raises `ConfigError`.
+    """
+    start = _parse_instant(text, now)
+    if start.tzinfo is None:
+        raise ConfigError(f"--start-at: expected a time zone, such as the Z of {text}Z, found {text}")
+    return start
+
+
+def _parse_instant(text: str, now: datetime) -> datetime:
+    with suppress(ValueError):
+        return datetime.fromisoformat(text)
+    try:
+        start = datetime.fromisoformat(f"{now:%Y-%m-%d}T{text}")
+    except ValueError:
+        expected = "expected an instant such as 14:00:00Z or 2026-01-05T14:00:00Z"
+        raise ConfigError(f"--start-at: {expected}, found {text!r}") from None
+    return start if start.tzinfo is None else start + timedelta(days=round((now - start) / timedelta(days=1)))
+
+
+def _show(result: RunResult, args: argparse.Namespace) -> None:
+    """Print the summary and the run directory, and make the report."""
+    text = f"{answer_text(result.summary).rstrip()}\n\nRun directory: {result.directory}"
+    with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
+        print(json.dumps(result.summary.score, indent=2) if args.json else text)
         sys.stdout.flush()  # making the report takes a moment
     if not args.no_report:
-        told = report_on(out)
+        line = report_on(result.directory)
         with suppress(BrokenPipeError):
             if not args.quiet:
-                print(told, file=sys.stderr if args.json else sys.stdout)
+                print(line, file=sys.stderr if args.json else sys.stdout)
 
 
 def report_on(out: Path) -> str:
-    """Make the report of a run; the line that says where it lies, or why there is none.
+    """Make the report of a run. Return the line that says where it is, or why there is none.
 
-    In a process of its own: whatever befalls it, the run has its verdict, and nothing of a drawing library is ever
-    where load is made.
+    A separate process makes it: a crash there cannot affect the verdict, and the process that makes load never loads
+    a drawing library.
     """
     if find_spec("matplotlib") is None:
         return f"No {REPORT_NAME}: pip install 'loadsim[report]'"
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "loadsim",
-        "report",
-        str(out.absolute()),
-        "-o",
-        str(out.absolute() / REPORT_NAME),
-    ]
+    place = out.absolute()
+    command = [sys.executable, "-P", "-m", "loadsim", "report", str(place), "-o", str(place / REPORT_NAME)]
     try:
-        made = subprocess.run(  # noqa: S603 - ourselves
+        made = subprocess.run(  # noqa: S603 - loadsim itself
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -218,33 +166,18 @@ def report_on(out: Path) -> str:
             umask=0o077,
             check=False,
         )
-    except KeyboardInterrupt:  # somebody need not see it
+    except KeyboardInterrupt:
         return f"No {REPORT_NAME}: interrupted; loadsim report {out} makes it"
     except OSError as failure:
         return f"No {REPORT_NAME}: {failure}"
     if made.returncode:
-        return f"No {REPORT_NAME}: {(made.stderr.strip().splitlines() or ['no word'])[-1].removeprefix('loadsim: ')}"
+        why = (made.stderr.strip().splitlines() or ["no message"])[-1]
+        return f"No {REPORT_NAME}: {why.removeprefix('loadsim: ')}"
     return f"Report: {out / REPORT_NAME}"
 
 
-def how_many_engines(scenario: Scenario, users: int, wanted: int | None, pin: bool) -> int:
-    """As many as are wanted for so many users, or as suits the machine, or half of it with `pin`.
-
-    Raises `ConfigError`.
-    """
-    alone = needs_one_engine(scenario)
-    if wanted is None:
-        cores = os.cpu_count() or 1
-        return 1 if alone else engines_for(users, cores // 2 if pin else cores)
-    most = 1 if alone else users
-    if not 1 <= wanted <= most:
-        why = f" with protocol {alone}, whose mail system lives in the engine" if alone else ""
-        raise ConfigError(f"--engines: expected a number from 1 to {most}{why}, found {wanted}")
-    return wanted
-
-
-def shown_metrics(where: str | None, quiet: bool) -> AbstractContextManager[Watch]:
-    """What to show each snapshot to for Prometheus to see. Raises `ConfigError` for an address that cannot be had."""
+def served_snapshots(where: str | None, quiet: bool) -> AbstractContextManager[Callable[[LiveSnapshot], None]]:
+    """Yield a function that shows a snapshot to Prometheus. Raises `ConfigError` if the address cannot be used."""
     if where is None:
         return nullcontext(lambda _: None)
     if find_spec("prometheus_client") is None:
@@ -252,33 +185,3 @@ def shown_metrics(where: str | None, quiet: bool) -> AbstractContextManager[Watc
     from loadsim.cli.metrics import served_metrics
 
     return served_metrics(where, quiet=quiet)
-
-
-@contextmanager
-def shown_server(scenario: Scenario, out: Path) -> Iterator[tuple[Services, str]]:
-    """Where the server under test listens, and what it is called; the embedded one lives as long as this block."""
-    if isinstance(scenario.server, Server):
-        services = services_of(scenario)
-        yield services, f"{services.imap.host}:{services.imap.port}"
-        return
-    accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
-    with start_embedded(accounts, distribution_lists(scenario), out) as server:
-        services = replace(server.services, command_limit_s=scenario.limits.command_s)
-        yield scenario.client.using(services), server.describe()
-
-
-@contextmanager
-def seen_server(services: Services, engines: int, pin: bool, quiet: bool = False) -> Iterator[dict[str, Any]]:
-    """Facts about the server and this machine, for the machine's log; with `pin`, server and load are kept apart."""
-    place = find_server(services.imap, services.smtp)
-    seen = environment_facts(place, services)
-    if pin and place.here:
-        with kept_apart(place, engines) as cores:
-            if not quiet:
-                print(describe(cores, place), file=sys.stderr)
-            kept = {"generator_cpus": cores.generator, "server_cpus": cores.server}
-            yield {**seen, **kept, "shares_cpus": False, "pinned": True}
-        return
-    if pin:
-        print("--pin: the server is not on this machine: there is nothing to keep apart", file=sys.stderr)
-    yield seen

@@ -1,4 +1,4 @@
-"""`loadsim server`: start a mail server with a scenario's accounts and lists, and stop it on a signal."""
+"""`loadsim server`: run a mail server with the accounts and lists of a scenario, until a signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from loadsim.cli import VERBS
-from loadsim.cli.scenario import given_scenario
+from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.engine.event_loop import requests_are, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
@@ -36,40 +36,47 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     server = subparsers.add_parser("server", help=VERBS["server"])
     kinds = server.add_subparsers(dest="server_kind", required=True, metavar="KIND")
 
-    embedded = kinds.add_parser("embedded", help="in memory, on free ports, without root: no measurement")
+    embedded = kinds.add_parser(
+        "embedded", help="run a server in memory, on free ports, without root; not for measurements"
+    )
     _add_common(embedded)
     embedded.set_defaults(run=run_embedded)
 
     dovecot_postfix = kinds.add_parser(
-        "dovecot-postfix", help="a private instance of Debian's Dovecot and Postfix; as root"
+        "dovecot-postfix", help="run a private instance of Debian's Dovecot and Postfix, as root"
     )
     _add_common(dovecot_postfix)
-    dovecot_postfix.add_argument("--imap-port", type=port, default=IMAP_PORT, metavar="N", help="default: %(default)s")
-    dovecot_postfix.add_argument("--smtp-port", type=port, default=SMTP_PORT, metavar="N", help="default: %(default)s")
     dovecot_postfix.add_argument(
-        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="an IPv4 address; default: %(default)s"
+        "--imap-port", type=port, default=IMAP_PORT, metavar="N", help="port of IMAP; default: %(default)s"
     )
-    dovecot_postfix.add_argument("--tls", choices=TLS_MODES, default="none", help="of both; default: %(default)s")
+    dovecot_postfix.add_argument(
+        "--smtp-port", type=port, default=SMTP_PORT, metavar="N", help="port of SMTP; default: %(default)s"
+    )
+    dovecot_postfix.add_argument(
+        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
+    )
+    dovecot_postfix.add_argument(
+        "--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s"
+    )
     dovecot_postfix.set_defaults(run=run_dovecot_postfix)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    add_scenario(parser)
     parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="keep the server's files there; default: a passing place"
+        "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
     )
 
 
 def port(text: str) -> int:
-    """A TCP port number."""
+    """Parse a TCP port."""
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise argparse.ArgumentTypeError(f"expected 1 to 65535, found {text!r}")
     return int(text)
 
 
 def address(text: str) -> str:
-    """An IPv4 address that can be listened on and connected to."""
+    """Parse an IPv4 address to listen on and connect to."""
     try:
         found = IPv4Address(text)
     except ValueError:
@@ -80,13 +87,11 @@ def address(text: str) -> str:
 
 
 def run_embedded(args: argparse.Namespace) -> int:
-    """`loadsim server embedded`."""
     scenario = given_scenario(args)
     return _serve(args.dir, lambda directory: start_embedded(*_population(scenario), directory))
 
 
 def run_dovecot_postfix(args: argparse.Namespace) -> int:
-    """`loadsim server dovecot-postfix`."""
     scenario = given_scenario(args)
     return _serve(
         args.dir,
@@ -107,14 +112,17 @@ def _population(scenario: Scenario) -> tuple[list[Account], dict[str, tuple[str,
 
 
 def _serve(kept: Path | None, start: _Start) -> int:
-    """Run the server in a directory, which goes with it unless it was asked for by name."""
+    """Run the server in a directory, which is removed at the end unless the user named it."""
     with server_directory(kept) as directory:
-        return run(_until_asked(start, directory))
+        return run(_serve_until_signal(start, directory))
 
 
 @contextmanager
 def server_directory(kept: Path | None) -> Iterator[Path]:
-    """The directory to keep, made if need be; or a short one that the servers' users can enter, removed at the end."""
+    """Yield the directory to keep, created if missing, or a temporary one that the servers' users can enter.
+
+    The path of the temporary one is short: a Unix socket's path has at most 107 characters.
+    """
     if kept is not None:
         try:
             kept.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -130,22 +138,22 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-async def _until_asked(start: _Start, directory: Path) -> int:
-    """Start, say where it is, wait for SIGINT or SIGTERM, which also count while it starts, and stop it."""
-    asked = asyncio.Event()
-    with requests_are(asked.set), start(directory) as server:
+async def _serve_until_signal(start: _Start, directory: Path) -> int:
+    """Start the server, print its address, wait for SIGINT or SIGTERM, stop it. A signal during the start counts."""
+    stop = asyncio.Event()
+    with requests_are(stop.set), start(directory) as server:
         print(f"# {server.describe()}, in {directory}")
         for note in getattr(server, "notes", ()):
             print(f"# {note}")
         print("# In the scenario:")
         print(scenario_lines(server.services), end="")
         print("# Ctrl-C stops it.", flush=True)
-        await asked.wait()
+        await stop.wait()
     return 0
 
 
 def scenario_lines(services: Services) -> str:
-    """The `server:` block of a scenario, as YAML, for a server that listens there."""
+    """Return the `server:` block of a scenario for these services, as YAML."""
     block = {"server": {"imap": _endpoint(services.imap), "smtp": _endpoint(services.smtp)}}
     return yaml.safe_dump(block, sort_keys=False, default_flow_style=None, width=200)
 

@@ -1,4 +1,4 @@
-"""`loadsim topology export`: a scenario's accounts and lists as the tables that a mail server reads."""
+"""`loadsim topology export`: write a scenario's accounts and lists as the tables of a mail server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from loadsim.cli import VERBS
-from loadsim.cli.scenario import given_scenario
+from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
@@ -17,21 +17,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Register `topology` and its verb."""
     topology = subparsers.add_parser("topology", help=VERBS["topology"])
     verbs = topology.add_subparsers(dest="topology_verb", required=True, metavar="VERB")
-    exporting = verbs.add_parser("export", help="write them as a server's own tables")
-    exporting.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
-    exporting.add_argument("--format", choices=FORMATS, required=True, help="whose tables")
-    exporting.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="default: the current directory")
-    exporting.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY.PATH=VALUE")
+    exporting = verbs.add_parser("export", help="write accounts and lists as the tables of a mail server")
+    add_scenario(exporting)
+    exporting.add_argument("--format", choices=FORMATS, required=True, help="format of the tables")
+    exporting.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="directory to write to; default: the current one"
+    )
     exporting.set_defaults(run=run_export)
 
 
 def run_export(args: argparse.Namespace) -> int:
-    """`loadsim topology export`; prints the files that it wrote."""
+    """Write the tables, and print their paths."""
     scenario = given_scenario(args)
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
     if table is not None and table == (args.out / ACCOUNTS_CSV).resolve() and args.format == "csv":
         raise ConfigError(
-            f"--out {args.out}: expected a place other than that of the scenario's table, found {table.name}"
+            f"--out {args.out}: expected another directory than that of the scenario's table, found {table.name}"
         )
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     for path in export(accounts, distribution_lists(scenario), args.format, args.out):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-import loadsim
+from loadsim.version import __version__
 
-_PACKAGE = Path(loadsim.__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 
 _DATA = "model/content/data/*"
 """The data files from which message contents are made."""
@@ -15,7 +15,7 @@ _DATA = "model/content/data/*"
 
 def build_fingerprint(package: Path = _PACKAGE) -> str:
     """Return `loadsim VERSION (sources DIGEST)` of the files on disk: those that a new process would run."""
-    return f"loadsim {loadsim.__version__} (sources {sources_digest(package)[:12]})"
+    return f"loadsim {__version__} (sources {sources_digest(package)[:12]})"
 
 
 def sources_digest(package: Path) -> str:

@@ -67,7 +67,13 @@ def handled_by(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def never_ignored() -> Iterator[None]:
-    """In the block, handle SIGINT and SIGTERM even if the process ignored them, as after `&` in a script."""
+    """In the block, handle SIGINT and SIGTERM even if the process ignored them, as after `&` in a script.
+
+    Outside the main thread, which alone may set handlers, it does nothing.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
     before = {number: signal.signal(number, _signals) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

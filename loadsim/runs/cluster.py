@@ -1,27 +1,23 @@
-"""One run by the client machines of a cluster, from their parts of it to the answer: `loadsim run --cluster`."""
+"""A run on the client machines of a cluster: their assignments, mailboxes and load, the logs, the summary."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.summary import Summary
-from loadsim.cli.live_view import Watch, shown_run
-from loadsim.cli.progress import shown_preparation
 from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
 from loadsim.cluster.placement import Fingerprints, WorkerAssignment, assign_users, check_room, fit_clients, log_bytes
-from loadsim.cluster.prepare import Preparation
+from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
 from loadsim.cluster.scheduler import silence_dask
 from loadsim.cluster.security import Way
 from loadsim.cluster.worker_channels import worker_channels
@@ -31,36 +27,63 @@ from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.event_loop import requests_are
+from loadsim.engine.event_loop import requests_are, run
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload, combine_digests
-from loadsim.protocols.registry import check_drivers, needs_one_engine
+from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
-from loadsim.runs.local import new_run_name, summary_of, withdraw
-from loadsim.runs.log_header import run_header
+from loadsim.runs.directory import run_directory, withdraw
+from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
+from loadsim.runs.result import RunResult, write_summary
+from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 
 START_AHEAD_S = 0.5
-"""How long beforehand the common start is told: every machine has heard of it by then, and every engine of theirs."""
+"""The common start is announced this long beforehand: enough to reach every engine of every client."""
 
 END_LIMIT_S = 30.0
-"""How long the processes of a client may take to be gone that has said that it is done, and knows that we heard it. One
-that does not know waits for us as long as it may be without a station."""
+"""The processes of a client exit within this time after it has reported its end and received our receipt.
+
+A client without the receipt waits for us as long as `cluster.control_limit_s` says.
+"""
 
 OpenChannel = Callable[[MemberAssignment], Awaitable[Channel]]
-"""To the machine of a part (`worker_channels`)."""
+"""Opens the channel to the worker of an assignment (`worker_channels`)."""
 
-LOOK_S = 1.0
-"""How often it is seen who has joined, while clients are waited for."""
+JOIN_POLL_S = 1.0
+"""The interval between two looks at the clients, while more of them are awaited."""
+
+
+def run_on_cluster(
+    scenario: Scenario,
+    way: Way,
+    out: Path | None = None,
+    *,
+    clients: int | None = None,
+    watcher: Watcher = SILENT,
+) -> RunResult:
+    """Run a scenario on the clients of a cluster, in a new directory: `out`, or one in `runs` named after the scenario.
+
+    Wait until `clients` clients have joined; None takes those that are there.
+
+    Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log arrived here after it.
+    """
+    began = datetime.now(UTC)
+    check_protocols(scenario)
+    workload = Workload(scenario)
+    check_scenario(scenario)
+    with run_directory(out, scenario.name, began) as directory:
+        load = load_of_plan(scenario, watcher)
+        return run(_ClusterRun(scenario, workload, way, clients, began, directory, load, watcher).execute())
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Whether several machines can make this run. Raises `ConfigError`."""
+    """Check that several machines can run this scenario. Raises `ConfigError`."""
     if not isinstance(scenario.server, Server):
         raise ConfigError(f"--cluster: {scenario.name}: server: expected one that all machines reach, found embedded")
     if alone := needs_one_engine(scenario):
@@ -68,75 +91,73 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterRun:
-    """One run of a scenario; `wanted` clients are waited for, None: whoever is there makes it.
-
-    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`. `load` is that of the plan, None if it
-    is not known.
-    """
+class _ClusterRun:
+    """A checked run; `wanted` is the number of clients to wait for, None for those that are there."""
 
     scenario: Scenario
     workload: Workload
     way: Way
     wanted: int | None
     began: datetime
-    out: Path
-    quiet: bool
-    publish: Watch
-    load: PlannedLoad | None = None
+    directory: Path
+    load: PlannedLoad | None
+    watcher: Watcher
 
-    async def live(self) -> Summary:
-        """See to the clients and the mailboxes, make the load, bring the logs here; what was measured stays whatever
-        happens then.
+    async def execute(self) -> RunResult:
+        """Assign the users, prepare the mailboxes, make the load, collect the logs, compute the summary.
 
-        Raises `ConfigError` for everything that is wrong before there is any load, `RunInvalid` when there was no load
-        or its logs are gone.
+        Raises `ConfigError` for a fault found before the load, and `RunInvalid` if no log arrived here after it.
         """
         services = services_of(self.scenario)
         check_drivers(self.scenario, services)
         silence_dask()
         async with cluster_at(self.way) as cluster:
-            hands = await self._dealt(cluster)
-            shares = await asyncio.to_thread(self._shares, services, hands)
-            run: str = shares[0].header["run"]
+            users = await self._assign_users(cluster)
+            assignments = await asyncio.to_thread(self._assignments, services, users)
+            run_id: str = assignments[0].header["run"]
             try:
-                async with worker_channels(cluster, run) as open_channel:
-                    await self._prepare(shares, open_channel)
-                    lost = await self._recorded([replace(share, prepared=True) for share in shares], open_channel)
+                async with worker_channels(cluster, run_id) as open_channel:
+                    await self._prepare(assignments, open_channel)
+                    prepared = [replace(assignment, prepared=True) for assignment in assignments]
+                    lost = await self._record(prepared, open_channel)
             except ConfigError:  # before there was any load
-                withdraw(self.out)
-                await forget(cluster, run, [share.name for share in shares])
+                withdraw(self.directory)
+                await forget(cluster, run_id, [assignment.name for assignment in assignments])
                 raise
-            await self._collected(cluster, run, {share.name: share.name in lost for share in shares})
-        if not any(self.out.glob("logs/*.tlog")):
-            raise RunInvalid("there is no answer yet: all that was measured is still where it was, with the clients")
-        return summary_of(self.out)
-
-    def _say(self, line: str) -> None:
-        if not self.quiet:
-            print(line, file=sys.stderr, flush=True)
+            await self._collect(cluster, run_id, {each.name: each.name in lost for each in assignments})
+        if not any(self.directory.glob("logs/*.tlog")):
+            raise RunInvalid("there is no summary yet: the clients still have all logs")
+        return write_summary(self.directory, self.watcher)
 
     # --- before the load ---
 
-    async def _dealt(self, cluster: Cluster) -> dict[str, list[Assignment]]:
-        """Who has which users, among the clients that are there and fit."""
-        clients = fit_clients(await self._clients(cluster))
-        hands = assign_users(self.scenario.users, clients)
+    async def _assign_users(self, cluster: Cluster) -> dict[str, list[Assignment]]:
+        """Assign users to compatible clients: by client, one assignment for each of its engines."""
+        self.watcher.stage("join")
+        clients = fit_clients(await self._wait_for_clients(cluster))
+        users = assign_users(self.scenario.users, clients)
         needed_bytes = {
-            name: await asyncio.to_thread(log_bytes, self.workload, of_client) for name, of_client in hands.items()
+            name: await asyncio.to_thread(log_bytes, self.workload, of_client) for name, of_client in users.items()
         }
-        check_room(clients, needed_bytes, f"--out {self.out}", shutil.disk_usage(self.out).free)
+        check_room(clients, needed_bytes, f"--out {self.directory}", shutil.disk_usage(self.directory).free)
         for client in clients:
-            mine = hands.get(client.name, ())
-            engines = f"{len(mine)} engine{'' if len(mine) == 1 else 's'}"
-            self._say(f"Client {client.name}: {sum(map(len, mine))} of {self.scenario.users} users, {engines}")
-            for run in client.runs:
-                self._say(f"Client {client.name} still has the logs of run {run}: see loadsim cluster collect")
-        return hands
+            own = users.get(client.name, ())
+            engines = f"{len(own)} engine{'' if len(own) == 1 else 's'}"
+            self.watcher.message(
+                f"Client {client.name}: {sum(map(len, own))} of {self.scenario.users} users, {engines}"
+            )
+            for run_id in client.runs:
+                self.watcher.message(
+                    f"Client {client.name} still has the logs of run {run_id}: see loadsim cluster collect"
+                )
+        return users
 
-    async def _clients(self, cluster: Cluster) -> dict[str, dict[str, Any]]:
-        """Wait until so many are there as are wanted; what each says of itself. Raises `ConfigError` for none."""
-        waiting = ""
+    async def _wait_for_clients(self, cluster: Cluster) -> dict[str, dict[str, Any]]:
+        """Wait for the wanted number of clients, and return what each reports of itself.
+
+        Raises `ConfigError` if none is there and no number is wanted.
+        """
+        announced = ""
         while True:
             try:
                 found = await cluster.clients()
@@ -147,155 +168,160 @@ class ClusterRun:
                 why = str(failure) or "no answer"
             if self.wanted is None:
                 raise ConfigError(f"--cluster {self.way.address}: expected clients (loadsim client joins), found {why}")
-            if why != waiting:
-                waiting = why
-                self._say(f"Waiting for clients, found {why}")
-            await asyncio.sleep(LOOK_S)
+            if why != announced:
+                announced = why
+                self.watcher.message(f"Waiting for clients, found {why}")
+            await asyncio.sleep(JOIN_POLL_S)
 
-    def _shares(self, services: Services, hands: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
-        """What each client is told to begin with. It takes as long as to plan for all users."""
+    def _assignments(self, services: Services, users: Mapping[str, Sequence[Assignment]]) -> list[WorkerAssignment]:
+        """Return the assignment of each client. It takes as long as planning for all users."""
+        # Header of all logs.
         server = f"{services.imap.host}:{services.imap.port}"
         digests = {user: self.workload.user_digest(user) for user in all_users(self.scenario.users)}
         start_state = start_state_after(self.workload, self.scenario.initialise)
+        plan = combine_digests(list(digests.values()))
+        run_id = random_run_id(self.began)
         header = {
-            **run_header(
-                self.workload,
-                new_run_name(self.began),
-                server,
-                combine_digests(list(digests.values())),
-                start_state,
-                load=self.load,
-            ),
-            "machines": [{"client": name, "users": sum(map(len, mine))} for name, mine in hands.items()],
+            **run_header(self.workload, run_id, server, plan, start_state, load=self.load),
+            "machines": [{"client": name, "users": sum(map(len, own))} for name, own in users.items()],
         }
+
+        # An assignment for each client.
         losses = self.scenario.cluster
-        ours, scenario_digest = build_fingerprint(), self.scenario.digest()
-        shares = []
-        for name, mine in hands.items():
-            plan = combine_digests([digests[user] for user in sorted(chain.from_iterable(mine))])
-            agreed = Fingerprints(ours, scenario_digest, start_state, plan)
-            shares.append(
+        build, scenario_digest = build_fingerprint(), self.scenario.digest()
+        assignments = []
+        for name, own in users.items():
+            own_plan = combine_digests([digests[user] for user in sorted(chain.from_iterable(own))])
+            assignments.append(
                 WorkerAssignment(
                     self.scenario,
                     services,
                     name,
-                    mine,
+                    own,
                     header,
-                    agreed,
+                    Fingerprints(build, scenario_digest, start_state, own_plan),
                     losses.on_control_loss,
                     losses.control_limit_s,
                 )
             )
-        return shares
+        return assignments
 
-    async def _prepare(self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel) -> None:
-        """Have the clients prepare the mailboxes of their users. Raises `ConfigError` for what is wrong with any."""
+    async def _prepare(self, assignments: Sequence[WorkerAssignment], open_channel: OpenChannel) -> None:
+        """Have the clients prepare the mailboxes of their users. Raises `ConfigError` if one reports a fault."""
+        self.watcher.stage("prepare")
         channels: dict[str, tuple[Channel, int]] = {}
-        for share in shares:
-            channel = await open_channel(share)
-            channel.send(share.encode_to_prepare())
-            channels[f"client {share.name}"] = channel, len(share.assignment)
+        for assignment in assignments:
+            channel = await open_channel(assignment)
+            channel.send(assignment.encode_to_prepare())
+            channels[f"client {assignment.name}"] = channel, len(assignment.assignment)
 
         async def agree(_: int) -> None:
-            """Nobody else is asked."""
+            """All clients have inspected their mailboxes: they may change them."""
 
-        with shown_preparation(quiet=self.quiet) as watch:
-            done = await Preparation(channels, watch, MISSES).run(agree)
+        def watch(standings: Mapping[str, PhaseProgress]) -> None:
+            self.watcher.prepared(*combine(standings))
+            for client, standing in standings.items():
+                self.watcher.prepared(*standing, client)
+
+        done = await Preparation(channels, watch, MISSES).run(agree)
         for name, prepared in done.items():
-            self._say(f"{name[0].upper()}{name[1:]}: {prepared.describe()}")
+            self.watcher.message(f"{name[0].upper()}{name[1:]}: {prepared.describe()}")
         if len(done) > 1:
-            self._say(total(list(done.values())).describe())
+            self.watcher.message(total(list(done.values())).describe())
 
     # --- the load ---
 
-    async def _recorded(self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel) -> Sequence[str]:
-        """Make the load, with all files that are about it here but its answer; which clients were lost.
+    async def _record(self, assignments: Sequence[WorkerAssignment], open_channel: OpenChannel) -> Sequence[str]:
+        """Make the load and write the files of the run that are not from clients. Return the lost clients.
 
-        Raises `ConfigError` when it cannot begin.
+        Raises `ConfigError` if the load cannot begin.
         """
         try:
-            (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
-            told = (self.out / "events.jsonl").open("w", encoding="utf-8")
+            (self.directory / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
+            events_file = (self.directory / "events.jsonl").open("w", encoding="utf-8")
         except OSError as failure:
-            raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
-        with closed_at_last(told):
-            events = Events(told, hear=self._tell_loss)
+            raise ConfigError(f"--out {self.directory}: expected a directory to write to, found: {failure}") from None
+        with closed_at_last(events_file):
+            events = Events(events_file, hear=self._warn_of_loss)
             for warning in self.scenario.in_the_clear:
                 events.say("warning", what=warning)
-            lost = await self._make_load(shares, open_channel, events)
+            lost = await self._make_load(assignments, open_channel, events)
             if events.unwritten:
-                print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
+                self.watcher.warning(f"{events.unwritten} lines of events.jsonl not written")
             return lost
 
     async def _make_load(
-        self, shares: Sequence[WorkerAssignment], open_channel: OpenChannel, events: Events
+        self, assignments: Sequence[WorkerAssignment], open_channel: OpenChannel, events: Events
     ) -> Sequence[str]:
-        """Run the machines until their end, or until the user has had enough, or there is no hope for the run; which
-        were lost."""
-        hopeless = AbortCheck(self.scenario.abort_on, self.scenario.users)
+        """Run the clients until they end, a request to stop arrives, or the run has become pointless.
+
+        Return the lost clients.
+        """
+        abort_check = AbortCheck(self.scenario.abort_on, self.scenario.users)
 
         def watch(snapshot: LiveSnapshot) -> None:
-            self.publish(snapshot)
-            show(snapshot)
-            why = hopeless.judge(snapshot) or self._loss(pool)
-            if why and not pool.stopped:
+            self.watcher.snapshot(snapshot, coordinator.snapshots)
+            why = abort_check.judge(snapshot) or self._loss(coordinator)
+            if why and not coordinator.stopped:
                 events.say("abort", why=why)
-                pool.stop(why)
+                coordinator.stop(why)
 
-        with shown_run(self.scenario, quiet=self.quiet, clients=lambda: pool.snapshots) as show:
-            pool = Coordinator(
-                shares, events, watch, StandaloneControl(MonotonicClock(), START_AHEAD_S), open_channel, MISSES
-            )
-            with requests_are(pool.stop):
-                await pool.run()
-        return pool.lost
+        self.watcher.stage("load")
+        control = StandaloneControl(MonotonicClock(), START_AHEAD_S)
+        coordinator = Coordinator(assignments, events, watch, control, open_channel, MISSES)
+        with requests_are(coordinator.stop):
+            await coordinator.run()
+        return coordinator.lost
 
-    def _tell_loss(self, event: Mapping[str, Any]) -> None:
-        """Who is lost, and since when: nobody should learn that from the answer only."""
+    def _warn_of_loss(self, event: Mapping[str, Any]) -> None:
+        """Warn at once of a lost client or engine."""
         if event["event"] not in ("client lost", "engine lost"):
             return
         engine = f", engine {event['engine']}," if "engine" in event else ""
         after = "" if event["at_s"] is None else f"{event['at_s']:.1f} s: "
         lost = f"client {event['client']}{engine} is lost, with {event['users']} of {self.scenario.users} users"
-        print(f"loadsim: {after}{lost}: {event['why']}", file=sys.stderr, flush=True)
+        self.watcher.warning(f"{after}{lost}: {event['why']}")
 
-    def _loss(self, pool: Coordinator) -> str | None:
-        """Why the run should end as some client was lost; None when none was, or the others are to go on."""
-        if not pool.lost or self.scenario.cluster.on_client_loss == "continue":
+    def _loss(self, coordinator: Coordinator) -> str | None:
+        """Return why the run should end after the loss of a client; None if it should go on."""
+        if not coordinator.lost or self.scenario.cluster.on_client_loss == "continue":
             return None
-        return f"client {pool.lost[0]} was lost, and cluster.on_client_loss is stop"
+        return f"client {coordinator.lost[0]} was lost, and cluster.on_client_loss is stop"
 
     # --- after it ---
 
-    async def _collected(self, cluster: Cluster, run: str, clients: Mapping[str, bool]) -> None:
-        """Bring the logs of all clients here, at the same time; of those that do not come it is said where they are.
+    async def _collect(self, cluster: Cluster, run_id: str, clients: Mapping[str, bool]) -> None:
+        """Collect the logs of all clients at the same time, and warn of those that stay there.
 
-        `clients` says of each whether it was lost: then nobody knows when it will have ended.
+        `clients` is true for a lost client: when its processes end is unknown.
         """
-        later = f"loadsim cluster collect --cluster {self.way.address} --out {self.out} {run} brings what is left there"
-
+        self.watcher.stage("collect")
+        later = (
+            f"loadsim cluster collect --cluster {self.way.address} --out {self.directory} {run_id}"
+            " brings what is left there"
+        )
         end_limit_s = self.scenario.cluster.control_limit_s + END_LIMIT_S
 
-        async def bring(name: str) -> str | None:
+        async def collect_one(name: str) -> str | None:
             try:
-                await collect(cluster, name, run, self.out, 0.0 if clients[name] else end_limit_s)
+                await collect(cluster, name, run_id, self.directory, 0.0 if clients[name] else end_limit_s)
             except (ConfigError, RunInvalid) as failure:
                 return str(failure)
             return None
 
         try:
-            failures = await asyncio.gather(*map(bring, clients))
+            failures = await asyncio.gather(*map(collect_one, clients))
         except asyncio.CancelledError:
-            print(f"loadsim: {later}", file=sys.stderr)
+            self.watcher.warning(later)
             raise
         left = [failure for failure in failures if failure is not None]
         for line in [*left, later] if left else ():
-            print(f"loadsim: {line}", file=sys.stderr)
+            self.watcher.warning(line)
 
 
-async def forget(cluster: Cluster, run: str, clients: Sequence[str]) -> None:
-    """Have clients remove what they have of a run that did not begin, as far as they are there."""
+async def forget(cluster: Cluster, run_id: str, clients: Sequence[str]) -> None:
+    """Remove the files of a run that did not begin from the clients that can be reached."""
     for name in clients:
         with suppress(OSError, TimeoutError, ConfigError):
-            if left := await cluster.ask(name, LIST_FILES, run=run):
-                await cluster.ask(name, DISCARD_RUN, run=run, collected=left["files"])
+            if left := await cluster.ask(name, LIST_FILES, run=run_id):
+                await cluster.ask(name, DISCARD_RUN, run=run_id, collected=left["files"])

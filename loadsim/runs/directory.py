@@ -1,64 +1,80 @@
-"""The directory of a run: new, or refused before anything is done; gone again when no run came of it."""
+"""The directory of a run: created before the run, removed if the run does not begin."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from loadsim.errors import ConfigError
 
 
-def part_of_a_path(name: str) -> str:
-    """A scenario's name as it may stand in the name of a directory: no slash in it leads out of `runs`."""
+def path_component(name: str) -> str:
+    """Turn a name into one component of a path: without slashes, at most 60 characters."""
     return re.sub(r"[^\w.-]+", "-", name)[:60]
 
 
-def new_run_directory(path: Path) -> list[Path]:
-    """Make the run directory, and those that it lies in: which of them are new, the innermost first.
+@contextmanager
+def run_directory(out: Path | None, name: str, began: datetime) -> Iterator[Path]:
+    """Create the directory `out`, or one in `runs` named after the scenario, and remove it if it gets no log.
 
-    Raises `ConfigError` unless it is new, or empty, and takes files: who else would find out has prepared the server.
+    In the block, only the owner can read new files. Raises `ConfigError` as `create_directory` does.
     """
-    made: list[Path] = []
+    out = out or Path("runs") / f"{began:%Y%m%dT%H%M%S}-{path_component(name)}"
+    created = create_directory(out)
+    before = os.umask(0o077)  # processes started in the block inherit it
     try:
-        made += [place for place in (path, *path.parents) if not place.exists()]
+        yield out
+    finally:
+        os.umask(before)
+        if not any(out.rglob("*.tlog")):
+            _discard(out, created)
+
+
+def create_directory(path: Path) -> list[Path]:
+    """Create a run directory with its parents. Return the new ones, innermost first.
+
+    Raises `ConfigError` if it has files in it or takes none: before the run changes any mailbox.
+    """
+    created: list[Path] = []
+    try:
+        created += [each for each in (path, *path.parents) if not each.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         if any(path.iterdir()):
             raise ConfigError(f"--out {path}: expected a new or empty directory, found files in it")
         with TemporaryFile(dir=path):
             pass
-        path.chmod(0o700)  # it may be an older directory; what it gets names addresses and mail servers
+        path.chmod(0o700)  # an existing directory: its files will name addresses and mail servers
     except OSError as error:
-        remove(made)
+        remove_empty(created)
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
-    return made
+    return created
 
 
-@contextmanager
-def owner_only() -> Iterator[None]:
-    """Make files in this block readable by their owner only, also those of processes that it starts."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
+def withdraw(out: Path) -> None:
+    """Remove the files of a run that did not begin."""
+    shutil.rmtree(out / "logs", ignore_errors=True)
+    for name in ("scenario.yaml", "events.jsonl"):
+        (out / name).unlink(missing_ok=True)
 
 
-def discard(out: Path, made: Sequence[Path]) -> None:
-    """Remove the directories made for a run that never began; what a server left to read stays, and so do they."""
+def _discard(out: Path, created: Sequence[Path]) -> None:
+    """Remove empty files and the directories created for a run; a server's log that has content stays."""
     with suppress(OSError):
         for left in out.iterdir():
             if left.is_file() and not left.stat().st_size:
                 left.unlink()
-    remove(made)
+    remove_empty(created)
 
 
-def remove(directories: Sequence[Path]) -> None:
-    """Remove those of the directories, the innermost first, that are there and empty."""
+def remove_empty(directories: Sequence[Path]) -> None:
+    """Remove the empty ones of the directories, which are given innermost first."""
     for directory in directories:
         with suppress(OSError):
             directory.rmdir()

@@ -1,209 +1,230 @@
-"""One run, from its mailboxes to its answer: everything between what was asked for and what is printed."""
+"""A run on this machine: its mailboxes, its load, its summary."""
 
 from __future__ import annotations
 
-import json
+import os
 import re
-import secrets
-import shutil
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.summary import Summary, summarise
-from loadsim.cli.live_view import Watch, shown_run
-from loadsim.cli.progress import shown_progress
-from loadsim.cli.scheduled_start_options import common_run, expectation, time_to_begin
 from loadsim.engine.abort import AbortCheck
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.coordinator import Coordinator
+from loadsim.engine.coordinator import Coordinator, engines_for
 from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.event_loop import requests_are
+from loadsim.engine.event_loop import fastest_loop, requests_are, run
 from loadsim.engine.process import Begin
+from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.errors import ConfigError, LogError, RunInvalid
+from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, Slice, all_users
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
-from loadsim.protocols.registry import check_drivers
+from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import prepare
-from loadsim.provisioning.preflight import check_submission
-from loadsim.report.summary_text import answer_text
-from loadsim.runs.log_header import run_header
+from loadsim.provisioning.preflight import check_ports, check_sources, check_submission
+from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
+from loadsim.runs.directory import run_directory, withdraw
+from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
+from loadsim.runs.result import RunResult, write_summary
+from loadsim.runs.server import server_facts, server_under_test
+from loadsim.runs.watcher import SILENT, Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
 from loadsim.timinglog.writer import TimingLogWriter
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a scenario on a server that is there; `seen` are facts about where it is.
+def run_locally(
+    scenario: Scenario,
+    out: Path | None = None,
+    *,
+    engines: int | None = None,
+    pin: bool = False,
+    part: Slice | None = None,
+    start: datetime | None = None,
+    watcher: Watcher = SILENT,
+) -> RunResult:
+    """Run a scenario on this machine, in a new directory: `out`, or one in `runs` named after the scenario.
 
-    `publish` is shown each snapshot, and so is a screen, unless it is `quiet`. `part` is the slice of it that this
-    machine makes, and `start` the common start that was agreed on; None: all of it, and as soon as everybody is on.
-    `load` is that of the plan, None if it is not known.
+    `engines` is the number of processes; None chooses it by cores and users. `pin` keeps a server on this machine and
+    the load on separate cores. `part` is the slice that this machine runs, None for all; it needs `start`. That is the
+    common start, an aware instant, or None to start as soon as all users are on.
+
+    Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
     """
+    began = datetime.now(UTC)
+
+    # Check what can be checked without the server.
+    check_protocols(scenario)
+    workload = Workload(scenario)
+    if part:
+        check_slice(part, scenario)
+        if not start:
+            raise ConfigError("--slice: expected --start-at, too: the machines have no other way to start together")
+    if start:
+        check_start(start, scenario.run.ramp_up_s, began)
+    users = part.assignment(scenario.users) if part else all_users(scenario.users)
+    engines = engine_count(scenario, len(users), engines, pin)
+    check_sources(scenario)
+    check_ports(scenario, users)
+    raise_open_file_limit(ceil(len(users) / engines))
+
+    # Run.
+    with (
+        run_directory(out, scenario.name, began) as directory,
+        server_under_test(scenario, directory) as (services, server),
+        server_facts(services, engines, pin, watcher) as facts,
+    ):
+        local_run = _LocalRun(
+            scenario=scenario,
+            workload=workload,
+            services=services,
+            server=server,
+            facts=facts,
+            began=began,
+            directory=directory,
+            users=users,
+            engines=engines,
+            part=part,
+            start=start,
+            load=load_of_plan(scenario, watcher, start),
+            watcher=watcher,
+        )
+        return run(local_run.execute(), fastest_loop())
+
+
+def engine_count(scenario: Scenario, users: int, wanted: int | None, pin: bool) -> int:
+    """Return how many engines run these users: the wanted number, or one by cores, of which `pin` leaves half.
+
+    Raises `ConfigError` for fewer than one, more than users, or several with a driver that needs a single process.
+    """
+    alone = needs_one_engine(scenario)
+    if wanted is None:
+        cores = os.cpu_count() or 1
+        return 1 if alone else engines_for(users, cores // 2 if pin else cores)
+    most = 1 if alone else users
+    if not 1 <= wanted <= most:
+        why = f" with protocol {alone}, whose mail system is in the engine" if alone else ""
+        raise ConfigError(f"--engines: expected a number from 1 to {most}{why}, found {wanted}")
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalRun:
+    """A checked run on a reachable server; `facts` describe server and machine, `users` are those of this machine."""
 
     scenario: Scenario
     workload: Workload
     services: Services
     server: str
-    seen: Mapping[str, Any]
+    facts: Mapping[str, Any]
     began: datetime
-    out: Path
+    directory: Path
+    users: Assignment
     engines: int
-    quiet: bool
-    publish: Watch
-    part: Slice | None = None
-    start: datetime | None = None
-    load: PlannedLoad | None = None
+    part: Slice | None
+    start: datetime | None
+    load: PlannedLoad | None
+    watcher: Watcher
 
-    @property
-    def hand(self) -> Assignment:
-        """The users of this machine."""
-        return self.part.assignment(self.scenario.users) if self.part else all_users(self.scenario.users)
+    async def execute(self) -> RunResult:
+        """Check and prepare the mailboxes, make the load, compute the summary.
 
-    async def live(self) -> Summary:
-        """Check and prepare the mailboxes, then make the load; what was measured stays whatever happens then.
-
-        Raises `ConfigError` for everything that is wrong before there is any load, `RunInvalid` when the log is gone
-        afterwards.
+        Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
         """
         check_drivers(self.scenario, self.services)
-        await check_submission(self.workload, self.services, self.hand)
-        with shown_progress(quiet=self.quiet) as tell:
-            prepared = await prepare(self.scenario, self.workload, self.services, tell, self.hand)
-        if not self.quiet:
-            print(prepared.describe(), file=sys.stderr)
+        self.watcher.stage("prepare")
+        await check_submission(self.workload, self.services, self.users)
+        prepared = await prepare(self.scenario, self.workload, self.services, self.watcher.prepared, self.users)
+        self.watcher.message(prepared.describe())
         if self.start is not None:
-            if not self.quiet:
-                print(expectation(self.start), file=sys.stderr)
-            await time_to_begin(self.start, self.scenario.run.ramp_up_s)
+            self.watcher.stage("wait")
+            self.watcher.message(expectation(self.start))
+            await wait_to_begin(self.start, self.scenario.run.ramp_up_s)
         begins = self._begins(prepared.start_state)
         try:
-            await self._recorded(begins)
+            await self._record(begins)
         except ConfigError:  # before there was any load
-            withdraw(self.out)
+            withdraw(self.directory)
             raise
-        return summary_of(self.out)
+        return write_summary(self.directory, self.watcher)
 
-    async def _recorded(self, begins: Sequence[Begin]) -> None:
-        """Make the load, with all files that are about it but its answer. Raises `ConfigError` when it cannot begin."""
+    async def _record(self, begins: Sequence[Begin]) -> None:
+        """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
         try:
-            (self.out / "logs").mkdir()
-            (self.out / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
-            told = (self.out / "events.jsonl").open("w", encoding="utf-8")
-            machine_log = open_machine_log(self.out / "logs", begins[0].header)
+            (self.directory / "logs").mkdir()
+            (self.directory / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
+            events_file = (self.directory / "events.jsonl").open("w", encoding="utf-8")
+            machine_log = open_machine_log(self.directory / "logs", begins[0].header)
         except OSError as failure:
-            raise ConfigError(f"--out {self.out}: expected a directory to write to, found: {failure}") from None
-        with closed_at_last(told):
-            events = Events(told)
+            raise ConfigError(f"--out {self.directory}: expected a directory to write to, found: {failure}") from None
+        with closed_at_last(events_file):
+            events = Events(events_file)
             for warning in self.scenario.in_the_clear:
                 events.say("warning", what=warning)
             try:
                 await self._make_load(begins, events, machine_log)
             finally:
-                with suppress(OSError):  # a full disk; no figure of the answer but the machine's is from it
+                with suppress(OSError):  # a full disk; only the figures of the machine are from this log
                     machine_log.close()
                 if events.unwritten:
-                    print(f"loadsim: {events.unwritten} lines of events.jsonl not written", file=sys.stderr)
+                    self.watcher.warning(f"{events.unwritten} lines of events.jsonl not written")
 
     async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
-        """Run the engines until their end, or until the user has had enough, or there is no hope for the run."""
-        hopeless = AbortCheck(self.scenario.abort_on, len(self.hand))
+        """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
+        abort_check = AbortCheck(self.scenario.abort_on, len(self.users))
 
         def watch(snapshot: LiveSnapshot) -> None:
-            self.publish(snapshot)
-            show(snapshot)
-            why = hopeless.judge(snapshot) or (agreed and agreed.judge(snapshot))
-            if why and not pool.stopped:
+            self.watcher.snapshot(snapshot, {})
+            why = abort_check.judge(snapshot) or (control and control.judge(snapshot))
+            if why and not coordinator.stopped:
                 give_up(why)
 
         def give_up(why: str) -> None:
             events.say("abort", why=why)
             machine_log.facts({"ended_why": why})
-            pool.stop()
+            coordinator.stop()
 
-        agreed = self._agreed(give_up)
-        with shown_run(self.scenario, quiet=self.quiet) as show:
-            pool = Coordinator(begins, events, watch, agreed)
-            with requests_are(pool.stop):
-                look = partial(server_storage, self.services)
-                async with watched_machine(machine_log, MonotonicClock(), lambda: pool.start_ns, self.seen, look):
-                    await pool.run()
+        self.watcher.stage("load")
+        control = self._scheduled_start(give_up)
+        coordinator = Coordinator(begins, events, watch, control)
+        with requests_are(coordinator.stop):
+            storage = partial(server_storage, self.services)
+            async with watched_machine(
+                machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage
+            ):
+                await coordinator.run()
 
-    def _agreed(self, give_up: Callable[[str], None]) -> ScheduledStart | None:
-        """What keeps this machine in step with others that it does not hear of, or at least to the instant."""
+    def _scheduled_start(self, give_up: Callable[[str], None]) -> ScheduledStart | None:
         if self.start is None:
             return None
         work_s = self.scenario.duration_s + self.scenario.limits.grace_s
         return ScheduledStart(self.start, work_s=work_s, part=self.part is not None, give_up=give_up)
 
     def _begins(self, start_state: str | None) -> list[Begin]:
-        """What each engine is told to begin with."""
+        """Return what each engine needs to begin."""
         agreed = self.part and self.start
-        run_id = common_run(agreed, self.scenario) if agreed else new_run_name(self.began)
+        run_id = common_run_id(agreed, self.scenario) if agreed else random_run_id(self.began)
         client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
         client += f"-slice{self.part.number}" if self.part else ""
+        digest = plan_digest(self.workload)
         header = {
-            **run_header(
-                self.workload,
-                run_id,
-                self.server,
-                plan_digest(self.workload),
-                start_state,
-                self.part,
-                self.start,
-                self.load,
-            ),
+            **run_header(self.workload, run_id, self.server, digest, start_state, self.part, self.start, self.load),
             "client": client,
             "engines": self.engines,
         }
         begins = []
-        for engine, hand in enumerate(self.hand.cut([1] * self.engines), 1):
-            own = {"engine": str(engine), "engine_users": len(hand), "hand": asdict(hand)}
-            log = self.out / "logs" / f"{client}.{engine}.tlog"
-            begins.append(Begin(self.scenario, self.services, hand, str(log), {**header, **own}))
+        for engine, users in enumerate(self.users.cut([1] * self.engines), 1):
+            own = {"engine": str(engine), "engine_users": len(users), "hand": asdict(users)}
+            log = self.directory / "logs" / f"{client}.{engine}.tlog"
+            begins.append(Begin(self.scenario, self.services, users, str(log), {**header, **own}))
         return begins
-
-
-def withdraw(out: Path) -> None:
-    """Remove the files of a run that did not begin."""
-    shutil.rmtree(out / "logs", ignore_errors=True)
-    for name in ("scenario.yaml", "events.jsonl"):
-        (out / name).unlink(missing_ok=True)
-
-
-def new_run_name(began: datetime) -> str:
-    """A name for a run that nobody else has to come to by himself."""
-    return f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-
-
-def summary_of(out: Path) -> Summary:
-    """The answer of the logs in a run directory, written there, too. Raises `RunInvalid` when they are gone."""
-    try:
-        summary = summarise([out])
-    except LogError as failure:
-        raise RunInvalid(f"the run has ended, but what it measured is gone: {failure}") from None
-    _write(out / "score.json", json.dumps(summary.score, indent=2))
-    _write(out / "answer.txt", answer_text(summary))
-    return summary
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file of results, or none: where the disk does not take it whole, the results are still printed."""
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as failure:
-        with suppress(OSError):
-            path.unlink()
-        print(f"loadsim: {path} not written: {failure.strerror}", file=sys.stderr)

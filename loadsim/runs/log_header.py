@@ -1,17 +1,33 @@
-"""What all timing logs of a run say of it in their headers."""
+"""The facts about a run that the headers of all its timing logs repeat."""
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from loadsim import __version__
-from loadsim.cli.scheduled_start_options import told
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.dryrun.plan_cache import planned_load
 from loadsim.model.partition import Slice
 from loadsim.model.scenario import Scenario, Server
 from loadsim.model.workload import Workload
+from loadsim.runs.common_start import planning_limit_s, utc_text
+from loadsim.runs.watcher import Watcher
 from loadsim.timinglog.planned_load import PlannedLoad
+from loadsim.version import __version__
+
+
+def random_run_id(began: datetime) -> str:
+    """Generate a random run ID, which begins with the time."""
+    return f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def load_of_plan(scenario: Scenario, watcher: Watcher, start: datetime | None = None) -> PlannedLoad | None:
+    """Return the planned load, for a run that has to be ready at `start`; None if it is unknown."""
+    watcher.stage("plan")
+    limit_s = planning_limit_s(start, scenario.run.ramp_up_s, datetime.now(UTC)) if start else None
+    return planned_load(scenario, build_fingerprint(), watcher.message, watcher.warning, limit_s)
 
 
 def run_header(
@@ -24,10 +40,10 @@ def run_header(
     start: datetime | None = None,
     load: PlannedLoad | None = None,
 ) -> dict[str, Any]:
-    """Of the run with this name on a server that is called so; `plan` and `start_state` are digests.
+    """Return the header of the run with the ID `run` on a server with this name.
 
-    `load` is that of the plan, None if it is not known. `part` is the slice of the run that this machine makes, `start`
-    the common start that was agreed on, if any.
+    `plan` and `start_state` are digests. `part` is the slice that this machine runs, `start` the common start, `load`
+    the planned load; each is None if absent or unknown.
     """
     scenario: Scenario = workload.scenario
     return {
@@ -35,7 +51,7 @@ def run_header(
         "run": run,
         "name": scenario.name,
         "slice": asdict(part) if part else None,
-        "start_at": told(start) if start else None,
+        "start_at": utc_text(start) if start else None,
         "server": server,
         "in_the_clear": list(scenario.in_the_clear),
         "embedded": not isinstance(scenario.server, Server),

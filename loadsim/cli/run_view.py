@@ -1,0 +1,71 @@
+"""The progress of a run on standard error: lines, a bar for the mailboxes, a screen for the load."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Self
+
+from loadsim.cli.live_view import ShowSnapshot, shown_run
+from loadsim.cli.progress import shown_progress, watched_terminal
+from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.model.scenario import Scenario
+from loadsim.provisioning.sessions import Progress as ShowProgress
+from loadsim.runs.watcher import Stage, Watcher
+
+
+def show_line(line: str) -> None:
+    """Print a line on standard error, if anybody still reads it."""
+    with suppress(BrokenPipeError):  # no reason to end the run
+        print(line, file=sys.stderr, flush=True)
+
+
+class Warnings(Watcher):
+    """Shows warnings only."""
+
+    def warning(self, line: str) -> None:
+        show_line(f"loadsim: {line}")
+
+
+class RunView(Warnings):
+    """Shows a run on standard error; only warnings if `quiet`. `publish` receives each snapshot, too."""
+
+    def __init__(self, scenario: Scenario, *, quiet: bool, publish: Callable[[LiveSnapshot], None]) -> None:
+        self._scenario = scenario
+        self._quiet = quiet
+        self._publish = publish
+        self._rows = watched_terminal() is not None
+        self._shown = ExitStack()
+        self._progress: ShowProgress = lambda *_: None
+        self._screen: ShowSnapshot = lambda *_: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._shown.close()
+
+    def stage(self, stage: Stage) -> None:
+        self._shown.close()
+        if stage == "prepare":
+            self._progress = self._shown.enter_context(shown_progress(quiet=self._quiet))
+        elif stage == "load":
+            self._screen = self._shown.enter_context(shown_run(self._scenario, quiet=self._quiet))
+
+    def message(self, line: str) -> None:
+        if not self._quiet:
+            show_line(line)
+
+    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
+        if client is None:
+            self._progress(phase, done, total)
+        elif self._rows:
+            self._progress(f"{phase}, {client}", done, total)
+
+    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
+        self._publish(snapshot)
+        self._screen(snapshot, clients)

@@ -1,0 +1,71 @@
+"""The logs that clients still have of runs which their controller did not collect completely."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from loadsim.cluster.collect import check_run, collect
+from loadsim.cluster.controller import cluster_at
+from loadsim.cluster.scheduler import silence_dask
+from loadsim.cluster.security import Way
+from loadsim.engine.event_loop import run
+from loadsim.errors import ConfigError, RunInvalid
+from loadsim.runs.directory import path_component, remove_empty
+from loadsim.runs.result import RunResult, write_summary
+from loadsim.runs.watcher import SILENT, Watcher
+
+
+def runs_on_clients(way: Way) -> dict[str, dict[str, bool]]:
+    """Return by client the runs of which it has logs, and if each still runs. Raises `ConfigError`."""
+    silence_dask()
+    return run(_runs(way))
+
+
+def collect_run(way: Way, run_id: str, out: Path | None = None, *, watcher: Watcher = SILENT) -> RunResult:
+    """Collect the logs of a run from all clients into the run directory `out`, and compute the summary.
+
+    Raises `ConfigError` if no client has logs of it or `out` has those of another run, and `RunInvalid` if some logs
+    did not arrive: those stay with the client, and the next call collects them.
+    """
+    out = out or Path("runs") / path_component(run_id)
+    created = [each for each in (out, *out.parents) if not each.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure.strerror}") from None
+    silence_dask()
+    try:
+        return run(_collect(way, run_id, out, watcher))
+    finally:
+        remove_empty(created)
+
+
+async def _collect(way: Way, run_id: str, out: Path, watcher: Watcher) -> RunResult:
+    watcher.stage("collect")
+    check_run(out, run_id)
+    names = [name for name, runs in (await _runs(way)).items() if run_id in runs]
+    if not names:
+        raise ConfigError(f"run {run_id}: expected a run that some client has, found none; see loadsim cluster collect")
+    async with cluster_at(way) as cluster:
+        failures = await asyncio.gather(
+            *(collect(cluster, name, run_id, out) for name in names), return_exceptions=True
+        )
+    problems = [failure for failure in failures if isinstance(failure, BaseException)]
+    for problem in problems:
+        if not isinstance(problem, ConfigError | RunInvalid):
+            raise problem
+        watcher.warning(str(problem))
+    if problems:
+        raise RunInvalid(f"run {run_id}: expected the logs of {len(names)} clients, found {len(names) - len(problems)}")
+    return write_summary(out, watcher)
+
+
+async def _runs(way: Way) -> dict[str, dict[str, bool]]:
+    async with cluster_at(way) as cluster:
+        try:
+            return {name: about["runs"] for name, about in (await cluster.clients()).items()}
+        except (OSError, TimeoutError) as failure:
+            raise ConfigError(
+                f"--cluster {way.address}: expected an answer of every client, found: {failure or 'none'}"
+            ) from None

@@ -1,0 +1,156 @@
+"""The functions of the public API, which the package `loadsim` exports: paths and values in, values out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from loadsim.analysis.compare_runs import Comparison, compare_runs
+from loadsim.analysis.score import MERGED, SCORED_PERCENT
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
+from loadsim.dryrun.plan_cache import keep
+from loadsim.errors import ConfigError
+from loadsim.model import scenario as scenarios
+from loadsim.model.scenario import Scenario
+from loadsim.protocols.registry import check_protocols
+from loadsim.runs.local import run_locally
+from loadsim.runs.result import RunResult
+from loadsim.runs.watcher import SILENT, Watcher
+
+Source = str | Path | Scenario
+"""A scenario, the path of one, or the bare name of a shipped one."""
+
+Recorded = str | Path | RunResult
+"""A run: its result, its directory, a timing log, or a pattern of logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a scenario; `figures` is what `loadsim plan --json` prints."""
+
+    scenario: Scenario
+    figures: dict[str, Any]
+
+
+def load_scenario(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """Read a scenario from a path, or a shipped one by its bare name.
+
+    `overrides` maps keys to values, as `--set` does: `{"topology.0.users": 200, "run.window": "10m"}`.
+    Raises `ConfigError`.
+    """
+    return _load(source, overrides, passwords=True)
+
+
+def _load(source: str | Path, overrides: Mapping[str, Any] | None = None, *, passwords: bool) -> Scenario:
+    settings = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]  # JSON is YAML
+    return scenarios.load_scenario(os.fspath(source), settings, passwords=passwords)
+
+
+def plan(scenario: Source, *, engines: int | None = None) -> Plan:
+    """Plan a run in virtual time, without a server, in `engines` processes; None chooses the number.
+
+    The figures do not depend on `engines`. They are kept in the user's cache for the next run.
+    Raises `ConfigError`, and `RunInvalid` if a planning process is killed.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = _load(scenario, passwords=False)
+    check_protocols(scenario)
+    most = min(scenario.users, MOST_ENGINES)
+    if engines is None:
+        engines = engines_for(scenario.users, os.cpu_count() or 1)
+    if not 1 <= engines <= most:
+        raise ConfigError(f"--engines: expected a number from 1 to {most}, found {engines}")
+    planned = make_plan(scenario, engines)
+    keep(scenario, build_fingerprint(), planned.tally.load())
+    return Plan(scenario, to_json(planned))
+
+
+def run(
+    scenario: Source,
+    out: str | Path | None = None,
+    *,
+    engines: int | None = None,
+    pin: bool = False,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Run a scenario on this machine, and return its directory and summary when it has ended.
+
+    `out` is the run directory, new or empty; None creates one in `runs`. `engines` is the number of processes that make
+    the load; None chooses it. `pin` keeps a server on this machine and the load on separate cores. `watcher` receives
+    the progress.
+
+    In the main thread, Ctrl-C ends the load early: the summary of what was measured is returned. Before the load, it
+    raises `KeyboardInterrupt`. A running event loop is no obstacle in another thread (`asyncio.to_thread`).
+
+    Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = load_scenario(scenario)
+    watcher = watcher or SILENT
+    for warning in (*scenario.exposed, *scenario.in_the_clear):
+        watcher.warning(warning)
+    directory = None if out is None else Path(out)
+    return run_locally(scenario, directory, engines=engines, pin=pin, watcher=watcher)
+
+
+def analyse(
+    logs: Recorded | Sequence[Recorded],
+    *,
+    weights: Mapping[str, float] | None = None,
+    criteria: str | Path | None = None,
+    begin_s: float | None = None,
+    end_s: float | None = None,
+    percentile: float | Fraction = SCORED_PERCENT,
+    method: str = MERGED,
+    by: str | None = None,
+    commands: bool = False,
+    rebase: bool = False,
+    force: bool = False,
+) -> Summary:
+    """Compute the summary of a run, or of several together, from timing logs.
+
+    The parameters are the options of `loadsim log answer`. Weights, window and criteria are those of the run unless
+    given; times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
+    """
+    return summarise(
+        _paths(logs),
+        weights=weights,
+        criteria=None if criteria is None else Path(criteria),
+        begin_s=begin_s,
+        end_s=end_s,
+        percent=Fraction(str(percentile)),
+        method=method,
+        by=by,
+        commands=commands,
+        rebase=rebase,
+        force=force,
+    )
+
+
+def compare(
+    base: Recorded | Sequence[Recorded],
+    new: Recorded | Sequence[Recorded],
+    *,
+    max_regression: float | None = None,
+    looks: int = 1,
+    force: bool = False,
+) -> Comparison:
+    """Compare two sets of runs: is the second slower, and by how much?
+
+    `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is how often in all the growing sets are
+    compared, for which the result is corrected. `force` compares runs that should not be compared.
+    Raises `ConfigError` for runs that cannot be read or compared.
+    """
+    return compare_runs(_paths(base), _paths(new), max_regression=max_regression, looks=looks, force=force)
+
+
+def _paths(runs: Recorded | Sequence[Recorded]) -> list[str | Path]:
+    several = [runs] if isinstance(runs, str | Path | RunResult) else runs
+    return [each.directory if isinstance(each, RunResult) else each for each in several]

@@ -1,0 +1,57 @@
+"""The result of a run: its summary, computed from the logs in its directory and written there."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.errors import LogError, RunInvalid
+from loadsim.report.summary_text import answer_text
+from loadsim.runs.watcher import Watcher
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The directory of a run, and the summary of its logs."""
+
+    directory: Path
+    summary: Summary
+
+    @property
+    def score_ms(self) -> float | None:
+        """The score; None if the run has none, or one for each of several drivers."""
+        score: float | None = self.summary.score["score_ms"]
+        return score
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of the verdict: 0 pass, 1 criteria missed, 3 invalid or ended early."""
+        return self.summary.exit_status
+
+
+def write_summary(directory: Path, watcher: Watcher) -> RunResult:
+    """Compute the summary of the logs in a run directory, and write score.json and answer.txt there.
+
+    Raises `RunInvalid` if the logs are missing or cannot be read.
+    """
+    watcher.stage("analyse")
+    try:
+        summary = summarise([directory])
+    except LogError as failure:
+        raise RunInvalid(f"the run has ended, but its logs cannot be read: {failure}") from None
+    write_whole(directory / "score.json", json.dumps(summary.score, indent=2), watcher)
+    write_whole(directory / "answer.txt", answer_text(summary), watcher)
+    return RunResult(directory, summary)
+
+
+def write_whole(path: Path, text: str, watcher: Watcher) -> None:
+    """Write a file; if the disk does not take all of it, remove it and warn."""
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as failure:
+        with suppress(OSError):
+            path.unlink()
+        watcher.warning(f"{path} not written: {failure.strerror}")

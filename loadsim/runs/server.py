@@ -1,0 +1,51 @@
+"""The server under test: started if it is the embedded one, located, and kept on its own cores on request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from loadsim.model.population import distribution_lists
+from loadsim.model.ports import Services
+from loadsim.model.scenario import Scenario, Server
+from loadsim.monitor.cpu_affinity import describe, kept_apart
+from loadsim.monitor.server_banner import environment_facts
+from loadsim.monitor.server_discovery import find_server
+from loadsim.provisioning.sessions import services_of
+from loadsim.runs.watcher import Watcher
+from loadsim.servers.embedded import start_embedded
+
+
+@contextmanager
+def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Services, str]]:
+    """Yield the services and the name of the server. The embedded server runs as long as the block."""
+    if isinstance(scenario.server, Server):
+        services = services_of(scenario)
+        yield services, f"{services.imap.host}:{services.imap.port}"
+        return
+    accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
+    with start_embedded(accounts, distribution_lists(scenario), directory) as server:
+        services = replace(server.services, command_limit_s=scenario.limits.command_s)
+        yield scenario.client.using(services), server.describe()
+
+
+@contextmanager
+def server_facts(services: Services, engines: int, pin: bool, watcher: Watcher) -> Iterator[dict[str, Any]]:
+    """Yield facts about the server and this machine for the machine's log.
+
+    With `pin`, a server on this machine and the load run on separate cores in the block.
+    """
+    place = find_server(services.imap, services.smtp)
+    facts = environment_facts(place, services)
+    if pin and place.here:
+        with kept_apart(place, engines) as cores:
+            watcher.message(describe(cores, place))
+            cpus = {"generator_cpus": cores.generator, "server_cpus": cores.server}
+            yield {**facts, **cpus, "shares_cpus": False, "pinned": True}
+        return
+    if pin:
+        watcher.warning("--pin has no effect: the server is not on this machine")
+    yield facts

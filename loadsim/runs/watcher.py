@@ -1,0 +1,49 @@
+"""The interface through which a run reports its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+from loadsim.engine.snapshot import LiveSnapshot
+
+Stage = Literal["plan", "join", "prepare", "wait", "load", "collect", "analyse"]
+"""The steps of a run, in order. `join` and `collect` occur in cluster runs, `wait` in runs with a common start."""
+
+
+class Watcher(Protocol):
+    """Receives the progress of a run. Its methods are called in the thread that runs, and should return at once.
+
+    Subclass it and override the methods of interest: the others do nothing.
+    """
+
+    def stage(self, stage: Stage) -> None:
+        """A stage begins."""
+        return
+
+    def message(self, line: str) -> None:
+        """Report a fact that needs no action, as one line."""
+        return
+
+    def warning(self, line: str) -> None:
+        """Report, as one line, a problem that does not end the run."""
+        return
+
+    def prepared(self, phase: str, done: int, total: int, client: str | None = None) -> None:
+        """Report how many accounts have passed a phase of the preparation.
+
+        The counts are those of one client machine, or of all together if `client` is None.
+        """
+        return
+
+    def snapshot(self, snapshot: LiveSnapshot, clients: Mapping[str, LiveSnapshot]) -> None:
+        """Report the state of the load, once a second; `clients` has that of each client machine of a cluster run."""
+        return
+
+
+class _Silent(Watcher):
+    pass
+
+
+SILENT: Watcher = _Silent()
+"""A watcher that ignores everything."""

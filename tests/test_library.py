@@ -1,0 +1,131 @@
+"""The public API: what it loads, what it prints, and the example of its page."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_run import written
+
+import loadsim
+from loadsim.engine.snapshot import LiveSnapshot
+
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "use-as-a-library.md"
+HEAVY = ("argparse", "asyncio", "multiprocessing", "numpy", "pydantic", "rich", "subprocess", "yaml")
+
+
+def _python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_importing_the_package_loads_nothing_else(tmp_path: Path) -> None:
+    """An engine's process imports the package: none of the API's modules, nor any library."""
+    code = f"import sys, loadsim; print([name for name in sys.modules if name in {HEAVY!r} or name > 'loadsim.'"
+    made = _python(code + " and name.startswith('loadsim.')])", tmp_path)
+    assert (made.stdout, made.stderr) == ("['loadsim.version']\n", "")
+
+
+def test_an_engines_process_does_not_load_the_api(tmp_path: Path) -> None:
+    """The modules behind the API are imported when one of its names is first used."""
+    code = (
+        "import sys, loadsim.engine.process; print([name for name in sys.modules if name.startswith('loadsim.runs')])"
+    )
+    made = _python(code, tmp_path)
+    assert (made.stdout, made.stderr) == ("[]\n", "")
+
+
+def test_every_name_of_the_api_is_there() -> None:
+    """`__all__` is what the package has, what an editor completes, and what the page names."""
+    for name in loadsim.__all__:
+        assert getattr(loadsim, name) is not None
+        assert name in dir(loadsim)
+    functions = ("analyse", "compare", "load_scenario", "plan", "run")
+    assert all(f"| `{name}(" in PAGE.read_text() for name in functions)
+    with pytest.raises(AttributeError, match="module 'loadsim' has no attribute 'nothing'"):
+        _ = loadsim.nothing  # type: ignore[attr-defined]
+
+
+def test_the_package_is_typed() -> None:
+    """PEP 561, and the imports for type checkers are those of `__getattr__`."""
+    package = Path(loadsim.__file__).parent
+    assert (package / "py.typed").is_file()
+    checked = {
+        alias.name
+        for node in ast.walk(ast.parse((package / "__init__.py").read_text()))
+        if isinstance(node, ast.If)
+        for each in node.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    }
+    assert checked == {name for names in loadsim._MODULES.values() for name in names}
+    assert checked | {"__version__"} == set(loadsim.__all__)
+
+
+def test_the_example_of_the_page_makes_a_run_and_prints_its_score(tmp_path: Path) -> None:
+    """In an empty directory: nothing is printed but the example's own line, and no argument parser is loaded."""
+    example = PAGE.read_text().split("```python\n")[1].split("```")[0]
+    made = _python(f"{example}\nimport sys\nassert 'argparse' not in sys.modules\n", tmp_path)
+    assert made.stderr == ""
+    assert made.returncode == 0
+    (line,) = made.stdout.splitlines()
+    score = json.loads((tmp_path / "my-run" / "score.json").read_text())
+    status = loadsim.analyse(tmp_path / "my-run").exit_status  # 3 on a machine that is busy with other things
+    assert f"score {score['score_ms']:.1f} ms, exit status {status}, logs in my-run" in line
+    assert [each.name for each in tmp_path.iterdir()] == ["my-run"]
+
+
+class _Notes(loadsim.Watcher):
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.snapshots: list[LiveSnapshot] = []
+
+    def stage(self, stage: str) -> None:
+        self.stages.append(stage)
+
+    def snapshot(self, snapshot: LiveSnapshot, clients: Any) -> None:
+        self.snapshots.append(snapshot)
+
+
+def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A program with an event loop runs loadsim in a thread; the stages come in order, and nothing is printed."""
+    scenario = loadsim.load_scenario(
+        written(tmp_path / "small.yaml"), {"name": "in-a-thread", "criteria": {"score_ms": {"max": 60000}}}
+    )
+    notes, results = _Notes(), []
+    thread = threading.Thread(
+        target=lambda: results.append(loadsim.run(scenario, tmp_path / "out", engines=1, watcher=notes))
+    )
+    thread.start()
+    thread.join()
+    (result,) = results
+    assert notes.stages == ["plan", "prepare", "load", "analyse"]
+    assert {each.phase for each in notes.snapshots} >= {"log-on", "work"}
+    assert result.directory == tmp_path / "out"
+    assert yaml.safe_load((result.directory / "scenario.yaml").read_text())["name"] == "in-a-thread"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_errors_are_raised_and_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Bad input of every function is a `ConfigError`."""
+    small = loadsim.load_scenario(written(tmp_path / "small.yaml"))
+    with pytest.raises(loadsim.ConfigError, match="expected one of"):
+        loadsim.load_scenario("nothing")
+    with pytest.raises(loadsim.ConfigError, match=r"^--set topology\.0\.users: "):
+        loadsim.load_scenario("quickstart", {"topology.0.users": -1})
+    with pytest.raises(loadsim.ConfigError, match="expected a number from 1"):
+        loadsim.plan(small, engines=0)
+    with pytest.raises(loadsim.ConfigError, match="expected a number from 1"):
+        loadsim.run(small, tmp_path / "out", engines=0)
+    with pytest.raises(loadsim.LogError):
+        loadsim.analyse(tmp_path)
+    with pytest.raises(loadsim.ConfigError):
+        loadsim.compare([tmp_path], [tmp_path / "other"])
+    assert capfd.readouterr() == ("", "")
+    assert not (tmp_path / "out").exists()
