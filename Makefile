@@ -13,7 +13,7 @@ VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.p
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers docs docs-serve architecture format \
+.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve architecture format \
   hostile fuzz nightly bench lock audit clean-venv
 
 help: ## list the targets
@@ -41,7 +41,7 @@ test-newest: $(VENV)/.installed-dev ## run the tests of dependencies with the ne
 	  $(BIN)/uv pip install --quiet --python $(VENV)-newest/bin/python --no-deps --no-build-isolation -e .; \
 	  $(VENV)-newest/bin/python -m pytest -q -n 3 --dist loadfile $(VERSION_TESTS); fi
 
-check: check-style check-types check-layers docs ## check style, types, layers and the documentation's links
+check: check-style check-types check-layers check-prose docs ## check style, types, layers, prose and the pages' links
 
 check-style: $(VENV)/.installed-dev ## ruff
 	$(BIN)/ruff format --check
@@ -52,6 +52,9 @@ check-types: $(VENV)/.installed-dev ## mypy --strict
 
 check-layers: $(VENV)/.installed-dev ## import-linter
 	$(BIN)/lint-imports
+
+check-prose: $(VENV)/.installed-dev ## words and openings that CONTRIBUTING.md rules out
+	$(BIN)/python tools/check_prose.py
 
 # Not --quiet: it hides warnings from --strict, too.
 docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broken link or a page without entry fails
