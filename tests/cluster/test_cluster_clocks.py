@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster import conduct, quiet_dask, shared
+from dask_clusters import conduct, quiet_dask, shared
 
 from loadsim.analysis.clock_correction import station_clock
 from loadsim.analysis.clock_model import Reading

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from paths import ROOT
-from test_run import written
+from small_runs import written
 
 import loadsim
 from loadsim.engine.snapshot import LiveSnapshot

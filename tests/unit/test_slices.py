@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailservers import StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
-from test_pool import FINISHED, GOOD, ON, READY, Conducted
-from test_run import loadsim, on, population_of, written
+from scripted_engines import FINISHED, GOOD, ON, READY, Conducted
+from small_runs import loadsim, on, population_of, written
 from timing_samples import done, event, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
