@@ -58,7 +58,6 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
 
 def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers, and is frozen before it lets us in."""
-    monkeypatch.setattr(stations, "ENTER_LIMIT_S", 0.5)
 
     async def use(address: str, pid: int) -> None:
         reach = stations.reach
@@ -69,7 +68,7 @@ def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypat
             return host
 
         monkeypatch.setattr(stations, "reach", reach_and_freeze)
-        async with cluster_at(way_to(control_address(address), None)):
+        async with cluster_at(way_to(control_address(address), None), enter_limit_s=0.5):
             pass
 
     with (

@@ -29,7 +29,7 @@ from loadsim.cluster.agent import DASK_SETTINGS
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
-from loadsim.cluster.worker_channels import worker_channels
+from loadsim.cluster.worker_channels import CLOCK_EVERY_S, worker_channels
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import StandaloneControl
 from loadsim.engine.coordinator import Coordinator
@@ -133,6 +133,7 @@ def conduct(
     out: Path | None = None,
     address: str = "127.0.0.1",
     lab: Mapping[str, Host] = NO_LAB,
+    clock_every_s: float = CLOCK_EVERY_S,
 ) -> list[dict[str, Any]]:
     """A whole run of these over a cluster of their agents, collected into `out`; the station's events."""
     told = io.StringIO()
@@ -143,7 +144,7 @@ def conduct(
         async with cluster(place, *names, address=address, lab=lab) as (station, agents):
             agents.prepare(*spare)
             shown = partial(watch_with, watch, agents)
-            async with worker_channels(station, RUN) as open_channel:
+            async with worker_channels(station, RUN, clock_every_s) as open_channel:
                 await Coordinator(
                     shares, Events(told), shown, StandaloneControl(MonotonicClock(), 0.5), open_channel, MISSES
                 ).run()

@@ -15,7 +15,7 @@ from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.control import Control, decode
-from loadsim.engine.coordinator import Coordinator, MemberAssignment
+from loadsim.engine.coordinator import HEARTBEAT_S, Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
@@ -57,7 +57,9 @@ GOOD = ON + FINISHED + "snapshot('drain')" + DRAINED
 class Conducted:
     """A pool of scripted engines, and what came of it."""
 
-    def __init__(self, place: Path, *acts: str, hands: Sequence[Assignment] = ()) -> None:
+    def __init__(
+        self, place: Path, *acts: str, hands: Sequence[Assignment] = (), heartbeat_s: float = HEARTBEAT_S
+    ) -> None:
         """An engine for each act, with two users: consecutive ones, unless `hands` say who."""
         users = 2 * len(acts)
         scenario = scenario_of(place / "scenario", (QUIET, users))
@@ -66,6 +68,7 @@ class Conducted:
             Begin(scenario, NOWHERE, hand, str(place / f"{at}"), {"engine": str(at), "acts": act})
             for at, (act, hand) in enumerate(zip(acts, hands, strict=True), 1)
         ]
+        self.heartbeat_s = heartbeat_s
         self.out = io.StringIO()
         self.snapshots: list[LiveSnapshot] = []
         self.watch = self.snapshots.append
@@ -77,7 +80,14 @@ class Conducted:
 
         async def main() -> None:
             above = control() if control else None
-            self.pool = Coordinator(self.begins, Events(self.out), self.watch, above, open_channel=scripted_engine)
+            self.pool = Coordinator(
+                self.begins,
+                Events(self.out),
+                self.watch,
+                above,
+                open_channel=scripted_engine,
+                heartbeat_s=self.heartbeat_s,
+            )
             if stop:
                 asyncio.get_running_loop().call_soon(self.pool.stop)
             await asyncio.wait_for(self.pool.run(), PATIENCE_S)

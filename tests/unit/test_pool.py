@@ -131,11 +131,10 @@ def test_an_engine_that_sends_a_malformed_line_is_lost(tmp_path: Path, before: s
     assert [kind for kind, _ in done.heard(1)] == ["log on", "start", "drain", "drained"]
 
 
-def test_a_silent_engine_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_engine_is_given_up(tmp_path: Path) -> None:
     """After five beats without a word it is killed and lost; one that has ended by itself need not speak."""
-    monkeypatch.setattr(coordinator, "HEARTBEAT_S", 0.05)
     ended = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
-    done = Conducted(tmp_path, ended, ON + "os.kill(os.getpid(), signal.SIGSTOP)").run()
+    done = Conducted(tmp_path, ended, ON + "os.kill(os.getpid(), signal.SIGSTOP)", heartbeat_s=0.05).run()
     (lost,) = done.said("engine lost")
     assert lost["engine"] == "2"
     assert lost["why"].startswith("not heard of for")
@@ -183,13 +182,12 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
     assert lost_at_s == [pytest.approx(5 + coordinator.SILENT_LIMIT_S, abs=3)]
 
 
-def test_what_a_lost_engine_has_counted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_lost_engine_has_counted_stays(tmp_path: Path) -> None:
     """No count ever falls: its tasks are counted on, its users too, but none of them is on."""
-    monkeypatch.setattr(coordinator, "HEARTBEAT_S", 0.05)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     stays = f"snapshot('over'); open({str(gate)!r}).read(1); " + ON + FINISHED + "snapshot('over')" + DRAINED
-    done = Conducted(tmp_path, stays, "snapshot('over'); os._exit(1)")
+    done = Conducted(tmp_path, stays, "snapshot('over'); os._exit(1)", heartbeat_s=0.05)
     with gate.open("r+b", buffering=0) as opened:
 
         def watch(snapshot: LiveSnapshot) -> None:
@@ -203,13 +201,12 @@ def test_what_a_lost_engine_has_counted_stays(tmp_path: Path, monkeypatch: pytes
     assert {each.done for each in done.snapshots if each.users == 4} == {2}
 
 
-def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_waits_for_others_need_not_speak(tmp_path: Path) -> None:
     """Until all are ready, silence is no sign of death."""
-    monkeypatch.setattr(coordinator, "HEARTBEAT_S", 0.01)
     calm = "snapshot('over'); " + ON + FINISHED + "snapshot('over')" + DRAINED
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    done = Conducted(tmp_path, calm, f"snapshot('over'); open({str(gate)!r}).read(1); " + calm)
+    done = Conducted(tmp_path, calm, f"snapshot('over'); open({str(gate)!r}).read(1); " + calm, heartbeat_s=0.01)
     with gate.open("r+b", buffering=0) as opened:  # for both, so that nobody waits for the other end
 
         def beat(snapshot: LiveSnapshot) -> None:
