@@ -75,7 +75,7 @@ def deepest(failure: BaseException) -> str:
 
 
 @asynccontextmanager
-async def cluster_at(way: Way) -> AsyncIterator[Cluster]:
+async def cluster_at(way: Way, enter_limit_s: float = ENTER_LIMIT_S) -> AsyncIterator[Cluster]:
     """Yield the cluster of a controller, which may go and come back while the block lasts.
 
     Raises `ConfigError` if it does not answer at first.
@@ -89,7 +89,7 @@ async def cluster_at(way: Way) -> AsyncIterator[Cluster]:
             str(way.address), security=way.security, asynchronous=True, set_as_default=False, timeout=RECONNECT_LIMIT_S
         )
         try:
-            async with asyncio.timeout(ENTER_LIMIT_S):
+            async with asyncio.timeout(enter_limit_s):
                 await dask_client
         except TimeoutError:
             await dask_client.close()

@@ -136,7 +136,7 @@ class Coordinator:
 
     `watch` receives the total of their snapshots each second. `control` keeps the coordinator in step with others, if
     there are any. `open_channel` starts a member, by default an engine. A member that misses more than `misses`
-    heartbeats in a row is lost. `start_ns` is the common start, 0 before it is known.
+    heartbeats in a row, each due within `heartbeat_s`, is lost. `start_ns` is the common start, 0 before it is known.
     """
 
     def __init__(
@@ -147,12 +147,14 @@ class Coordinator:
         control: Control | None = None,
         open_channel: Callable[[MemberAssignment], Awaitable[Channel]] = start_engine,
         misses: int = MISSES,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._assignments = assignments
         self._watch = watch
         self._control = control or StandaloneControl(MonotonicClock(), START_AHEAD_S)
         self._open_channel = open_channel
         self._misses = misses
+        self._heartbeat_s = heartbeat_s
         self._members: list[_Member] = []
         self._changed = asyncio.Event()
         self.start_ns = 0
@@ -267,7 +269,7 @@ class Coordinator:
         for member in members:
             member.channel.send(encode(**{"log on": True}))
             if member is not members[-1]:
-                await asyncio.sleep(HEARTBEAT_S / len(members))
+                await asyncio.sleep(self._heartbeat_s / len(members))
 
     async def _until(self, reached: Callable[[_Member], bool]) -> None:
         """Wait until `reached` is true of every member that is not lost."""
@@ -351,7 +353,7 @@ class Coordinator:
         The seconds are our own: if this process is stopped, it misses no heartbeat that it has not read.
         """
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
+            await asyncio.sleep(self._heartbeat_s)
             for member in self._alive():
                 member.misses += self._begun
                 quiet_s = time.monotonic() - member.quiet_since_s

@@ -66,12 +66,14 @@ def common_run_id(start: datetime, scenario: Scenario) -> str:
     return f"{start.astimezone(UTC):%Y%m%dT%H%M%SZ}-{name[:6]}"
 
 
-async def wait_to_begin(start: datetime, ramp_up_s: float) -> None:
+async def wait_to_begin(
+    start: datetime, ramp_up_s: float, log_on_limit_s: float = LOG_ON_LIMIT_S, ready_s: float = READY_S
+) -> None:
     """Wait until the engines must start for their users to be on at the common start.
 
     Not earlier: sessions that wait for hours are load, and servers end them. Raises `ConfigError` if it is too late.
     """
-    begin = start - timedelta(seconds=ramp_up_s + LOG_ON_LIMIT_S + READY_S)
+    begin = start - timedelta(seconds=ramp_up_s + log_on_limit_s + ready_s)
     while (left_s := (begin - datetime.now(UTC)).total_seconds()) > 0:  # noqa: ASYNC110 - time passes
         await asyncio.sleep(min(left_s, CLOCK_LOOK_S))
     check_start(start, ramp_up_s, datetime.now(UTC), ": looking into the mailboxes took too long")

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster import conduct, quiet_dask, shared
+from dask_clusters import conduct, quiet_dask, shared
 
 from loadsim.analysis.clock_correction import station_clock
 from loadsim.analysis.clock_model import Reading
-from loadsim.cluster import worker_channels
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.engine.control import decode, encode
 from loadsim.timinglog.merge import read_logs
@@ -25,13 +24,12 @@ VAGUE_NS = 20e9
 pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
-def test_a_runs_logs_know_the_stations_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_logs_know_the_stations_clock(tmp_path: Path) -> None:
     """Each machine's log has the first reading and later ones; here all have one clock, and they are seen to.
 
     The agents and machines are processes of their own; what they are told comes from round trips over sockets.
     """
-    monkeypatch.setattr(worker_channels, "CLOCK_EVERY_S", 0.5)
-    conduct(tmp_path, shared(tmp_path, "one", "two"))
+    conduct(tmp_path, shared(tmp_path, "one", "two"), clock_every_s=0.5)
     log = read_logs(sorted(tmp_path.rglob("*.tlog")))
     clock = station_clock(log)
     assert clock.compared

@@ -17,8 +17,8 @@ from cluster_commands import Command, client, running, station
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from patience import PATIENCE_S
 from provisioning import FOREIGN, Lab, lab_maker, put, snapshot
-from test_machine import wait_for_end
-from test_run import loadsim, on, population_of, written
+from small_runs import loadsim, on, population_of, written
+from workers import wait_for_end
 
 import loadsim as package
 from loadsim.cli import BAD_INPUT

@@ -95,7 +95,7 @@ def test_targets_pass_their_first_cases(target: Target) -> None:
     """And their cases differ."""
     cases = [case(target, 1, number) for number in range(20)]
     assert len(set(cases)) > 10
-    with watched([0]):
+    with watched([0], longest_s=0):
         assert [finding for data in cases if (finding := judge(target, data)) is not None] == []
 
 
@@ -123,9 +123,8 @@ def test_slow_cases_are_found_and_busy_machines_are_not() -> None:
     assert judge(_target(spin), b"x" * 100_000) is None  # 2 us for each byte
 
 
-def test_a_case_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_without_end_is_broken_off() -> None:
     """Also below an event loop, which holds up other exceptions."""
-    monkeypatch.setattr("fuzz.oracle.LONGEST_S", 0)
 
     def spin(_: bytes) -> None:
         async def main(_: object) -> None:
@@ -134,7 +133,7 @@ def test_a_case_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> No
 
         play(lambda *_: None, main)
 
-    with watched([0]):
+    with watched([0], longest_s=0):
         found = judge(_target(spin), b"x")
     assert found is not None and found.kind == "slow"
     assert issubclass(BrokenOff, KeyboardInterrupt)

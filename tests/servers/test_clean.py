@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,11 +15,13 @@ from provisioning import (
     USERS,
     WANTED_FOLDERS,
     Lab,
+    MakeLab,
     Snapshot,
     delivery_report,
     lab_maker,
     own_message,
     put,
+    quiet,
     quoted,
     runs_step_by_step,
     with_steps,
@@ -30,12 +32,6 @@ from loadsim.cli import main
 from loadsim.model.ports import INBOX, Account
 from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
 from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
-
-MakeLab = Callable[[], Lab]
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Progress for nobody."""
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])

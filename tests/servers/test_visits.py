@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from imap_script import PATIENCE_S, Peer, SkippingLoop, playing, skip
 from mailservers import StartEmbedded, numbered_accounts
-from provisioning import FOREIGN, USERS, Lab, delivery_report, lab_maker, own_message
-from test_clean import MakeLab, quiet
+from provisioning import FOREIGN, USERS, Lab, MakeLab, delivery_report, lab_maker, own_message, quiet
 
 from loadsim.cli import main
 from loadsim.errors import ConfigError, ServerRefused

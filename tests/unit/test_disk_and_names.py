@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imap_script import PATIENCE_S, Peer, playing
-from test_imap_connection import Client
+from imap_script import PATIENCE_S, Client, Peer, playing
 from timing_samples import EPOCH_NS, HEADER, done
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
-from virtual_runs import Lived, Tape, chosen, live, quiet, scenario_of
+from virtual_runs import EVERYTHING, LISTS, Lived, Tape, assert_one_at_a_time, chosen, live, quiet, scenario_of
 
 from loadsim.analysis.delivery import delivery
 from loadsim.engine.control import StandaloneControl

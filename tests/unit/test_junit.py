@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from junit_rules import cases_of
 from paths import ROOT
-from test_run import loadsim, written
+from small_runs import loadsim, written
 from timing_samples import done, write_sample
 
 from loadsim.cli import main

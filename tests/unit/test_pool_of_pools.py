@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE_S
-from test_pool import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
+from scripted_engines import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel

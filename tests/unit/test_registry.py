@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from patience import PATIENCE_S
-from test_run import written
+from small_runs import written
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 
 from loadsim.errors import ConfigError

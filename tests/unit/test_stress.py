@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENT_CRITERIA
-from test_run import loadsim, written
+from small_runs import loadsim, written
 from timing_samples import done, event, sample_log
 from virtual_runs import Lived, live, quiet, scenario_of
 

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
+from virtual_runs import (
+    EVERYTHING,
+    LISTS,
+    Lived,
+    assert_one_at_a_time,
+    chosen,
+    contents,
+    live,
+    quiet,
+    recipients,
+    scenario_of,
+)
 
 from loadsim.errors import ServerRefused
 from loadsim.model.content import Answered
@@ -25,19 +36,6 @@ from loadsim.users.tasks import TASKS
 LOG_ON = ["IMAP AUTHENTICATE", "IMAP CAPABILITY", "IMAP LIST", "IMAP SELECT"]
 FETCH, STORE, SELECT = "IMAP UID FETCH", "IMAP UID STORE", "IMAP SELECT"
 SUBMIT = ["SMTP CONNECT", "SMTP EHLO", "SMTP MAIL", "SMTP RCPT", "SMTP DATA"]
-
-EVERYTHING = quiet(
-    new_mail={"per_day": 60, "recipients": 2, "list_chance": "30%"},
-    process_inbox={"per_day": 60},
-    browse={"per_day": 30},
-    schedule={"per_day": 20},
-    after_reading={"reply": "10%", "reply_all": "10%", "forward": "10%", "move": "15%", "copy": "15%", "delete": "15%"},
-    messages={"ups1K": 1, "ups10Kat": 1},
-    load_attachment="50%",
-    inbox_limit=10,
-    start_state={"inbox": 4},
-)
-LISTS = {"lists": {"count": 2, "size": {"min": 2, "average": 2, "max": 2}}}
 
 
 @pytest.fixture(scope="module")
@@ -102,17 +100,6 @@ def test_on_a_server_without_faults_nothing_fails(busy: Lived) -> None:
 def test_a_user_does_one_thing_at_a_time(busy: Lived) -> None:
     """No two tasks of a user overlap, ever."""
     assert_one_at_a_time(busy)
-
-
-def assert_one_at_a_time(lived: Lived) -> None:
-    """Task intervals of each user are disjoint, from preparation to end."""
-    for user in {task["user"] for task in lived.tape.tasks}:
-        ended = 0
-        for task in lived.tasks(user=user):
-            if task["started_ns"] is None:
-                continue
-            assert task["started_ns"] >= ended, task
-            ended = task["ended_ns"] if task["ended_ns"] is not None else task["started_ns"]
 
 
 def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -> None:
@@ -202,14 +189,6 @@ def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
     for name, share in shares.items():
         hits = len(lived.tasks(name.upper()))
         assert abs(hits - read * share) < 4 * (read * share * (1 - share)) ** 0.5
-
-
-def recipients(lived: Lived) -> dict[str, set[int]]:
-    """Who each accepted message went to."""
-    found: dict[str, set[int]] = {}
-    for mail in lived.mails("accepted"):
-        found.setdefault(mail["message"], set()).add(mail["user"])
-    return found
 
 
 def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) -> None:

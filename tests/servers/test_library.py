@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from test_run import written
+from paths import ROOT
+from small_runs import written
 
 import loadsim
 from loadsim.engine.snapshot import LiveSnapshot
 
-PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "use-as-a-library.md"
+PAGE = ROOT / "docs" / "how-to" / "use-as-a-library.md"
 HEAVY = ("argparse", "asyncio", "multiprocessing", "numpy", "pydantic", "rich", "subprocess", "yaml")
 
 
