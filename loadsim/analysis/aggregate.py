@@ -15,12 +15,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.errors import LogError
+from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import NEVER, NO_SESSION, OUTCOME, OUTCOMES, PROCESS_INBOX, WITH_KIND
+from loadsim.timinglog.records import NEVER, OUTCOME
 
 MINUTE = "minute"
 """A field that records do not have: the minute, from the common start, in which they were due."""

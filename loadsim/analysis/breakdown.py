@@ -9,9 +9,9 @@ from fractions import Fraction
 from loadsim.analysis.aggregate import GROUP, MINUTE, ModuleRecords, Part, gather
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import TaskStatistics, Times, percentile, score_parts
+from loadsim.model.records import OUTCOMES
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import OUTCOMES
 
 OUTCOME = "outcome"
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from loadsim.analysis.generator_failures import USERS_GIVEN_UP
 from loadsim.model.partition import Slice
+from loadsim.model.records import NO_SESSION, SPANS
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import Source, TimingLog
-from loadsim.timinglog.records import MAKERS, NEVER, NO_SESSION, OUTCOME, SPANS, Records
+from loadsim.timinglog.records import MAKERS, NEVER, OUTCOME, Records
 
 
 def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:

@@ -18,6 +18,12 @@ from loadsim.timinglog.log_schema import OLDER_CRITERIA
 Limits = Mapping[str, float]
 """By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
 
+_DEFAULT: Mapping[str, Limits] = {
+    name: {limit: int(value) if value == int(value) else value for limit, value in (limits or {}).items()}
+    for name, limits in documents(DEFAULT).items()
+}
+"""The criteria of logs that state none. Whole limits are whole numbers in their `score.json`."""
+
 _OLDER_DEFAULT = ("score_ms", "failed_share", "delivery.undelivered_at_end")
 """The criteria that the first logs had by default."""
 
@@ -82,10 +88,9 @@ def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
     found: Mapping[str, Any] = header.get("criteria") or {}
     if found.keys() - OLDER_CRITERIA.keys():
         return dict(found)
-    default = documents(DEFAULT)
     if not found:
-        return {**default}
-    older: dict[str, Limits | None] = {name: default[name] for name in _OLDER_DEFAULT}
+        return {**_DEFAULT}
+    older: dict[str, Limits | None] = {name: _DEFAULT[name] for name in _OLDER_DEFAULT}
     for key, most in found.items():
         name, limit = OLDER_CRITERIA[key]
         older[name] = None if most is None else {limit: most}

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from loadsim.analysis.clock_correction import StationClock, station_clock
 from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment
+from loadsim.model.records import EVENTS
 from loadsim.timinglog.columns import concatenate
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
-from loadsim.timinglog.records import EVENT, EVENTS, KINDS, NEVER, Records
+from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
 
 _KEY = np.dtype([("run", ">u2"), ("message", "S20"), ("user", ">u4")])
 """The run, too: ids of messages are the same in every run of a scenario."""

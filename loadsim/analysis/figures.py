@@ -20,7 +20,7 @@ from loadsim.analysis.repeats import Repeats
 from loadsim.analysis.score import CommandStatistics, Percentiles, TaskStatistics, Times
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Totals
-from loadsim.timinglog.records import GENERATOR
+from loadsim.model.records import GENERATOR
 
 Bounds = tuple[float, float]
 """The lower and the upper end of an interval."""

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import Growing, ModuleRecords, Part, TaskRecords, gather
+from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import FAILURES, GENERATOR, OUTCOME, OUTCOMES, PROCESS_INBOX
+from loadsim.timinglog.records import OUTCOME
 
 SCORED_PERCENT = Fraction(95)
 """The percentile that a score is made of, unless another one is asked for."""

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.exact_percentiles import Pass, selected
 from loadsim.analysis.lateness import LATENESS, timed_names
+from loadsim.model.records import FAILURES, SPANS
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import FAILURES, NEVER, OUTCOME, SPANS
+from loadsim.timinglog.records import NEVER, OUTCOME
 
 Floats = NDArray[np.float64]
 

@@ -14,9 +14,9 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics
+from loadsim.model.records import GENERATOR
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON
-from loadsim.timinglog.records import GENERATOR
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks

@@ -18,24 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
+from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.compatibility import MIXED, check_compatible, mixed_terms
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.reader import Source, TimingLog, read_each
-from loadsim.timinglog.records import (
-    GENERATOR,
-    KINDS,
-    MAKERS,
-    NAMES,
-    NO_SESSION,
-    OUTCOME,
-    Kind,
-    Records,
-    chosen,
-    placed_us,
-)
+from loadsim.timinglog.records import KINDS, MAKERS, NAMES, OUTCOME, Kind, Records, chosen, placed_us
 from loadsim.timinglog.slices import check_slices
 from loadsim.timinglog.streams import EVER, Span, Stream
 from loadsim.timinglog.writer import MOST_NAMES, OTHER

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from loadsim.errors import LogError
+from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW
-from loadsim.timinglog.records import SPANS
 
 BINS = 400
 """The number of parts. The windows of the shipped scenarios begin and end at the edge of one."""

@@ -47,6 +47,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.partition import divide
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Services
+from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import NEW_MAIL, Workload
@@ -54,7 +55,7 @@ from loadsim.provisioning.initialise import prepare
 from loadsim.servers.embedded import start_embedded
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import TimingLog, read_log
-from loadsim.timinglog.records import EVENTS, GIVEN_UP, OUTCOMES
+from loadsim.timinglog.records import GIVEN_UP
 
 CONTROL_LIMIT_S = 2.0
 PASSWORD = "hush-hush"

@@ -16,14 +16,14 @@ from timing_samples import write_two_clients
 from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
 from loadsim.model.ports import Recorder
-from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
 from loadsim.model.scenario_sections import Limits
 from loadsim.timinglog import container
 from loadsim.timinglog.export_csv import COLUMNS
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_log, write_log
-from loadsim.timinglog.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
+from loadsim.timinglog.records import COMMAND, MAIL, NEVER, TASK
 from loadsim.timinglog.writer import MOST_NAMES, TimingLogWriter
 
 EPOCH_NS = 5_000_000_000

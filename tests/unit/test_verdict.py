@@ -14,7 +14,7 @@ from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
 from loadsim.analysis.verdict import Facts, Totals, judge
-from loadsim.timinglog.records import OUTCOMES
+from loadsim.model.records import OUTCOMES
 
 LIMITS = {"lost_users": 0.02, "done": 0.98, "hits": 20, "window_s": 60, "generator_lateness_p95_ms": 50}
 MET = Result("failed_share", {"max": 0.01}, 0.01)
