@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
@@ -133,8 +134,8 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
         header={**log.header, "window_s": list(window_s), "truncated_s": list(window_s)},
         streams={
             **log.streams,
-            "tasks": _Kept(log.streams["tasks"], of_window),
-            "commands": _Kept(log.streams["commands"], begun_in_window),
+            "tasks": _kept(log.streams["tasks"], of_window),
+            "commands": _kept(log.streams["commands"], begun_in_window),
         },
     )
 
@@ -150,45 +151,51 @@ def of_run(log: TimingLog, run: str) -> TimingLog:
     return replace(
         log,
         sources=tuple(source for source in log.sources if source.run == run),
-        streams={kind: _Kept(stream, own) for kind, stream in log.streams.items()},
+        streams={kind: _kept(stream, own) for kind, stream in log.streams.items()},
         health=tuple(sample for sample in log.health if sample.get("run", log.sources[0].run) == run),
         damages=(),
     )
 
 
+def _kept(of: Stream, condition: Callable[[Columns], NDArray[np.bool_]]) -> Stream:
+    """Return the records of a stream that meet a condition."""
+
+    def kept(columns: Columns) -> Columns:
+        meets = condition(columns)
+        return columns if meets.all() else columns.kept(meets)
+
+    return _Changed(of, kept)
+
+
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """The records of a stream that meet a condition."""
+class _Changed:
+    """A stream whose parts are changed by a function, which makes them later by `shift_us`."""
 
     of: Stream
-    condition: Callable[[Columns], NDArray[np.bool_]]
+    change: Callable[[Columns], Columns]
+    shift_us: int = 0
 
     @property
     def count(self) -> int:
-        """Return the most records that the stream can have."""
         return self.of.count
 
     @property
     def sample_us(self) -> NDArray[np.int64]:
-        """Return the sample of the whole stream."""
-        return self.of.sample_us
+        return self.of.sample_us + self.shift_us
 
     def pieces(self) -> Iterator[Columns]:
-        """See `Stream`."""
-        return map(self._kept, self.of.pieces())
+        return map(self.change, self.of.pieces())
 
     def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`."""
-        return map(self._kept, self.of.parts(span))
+        begin_us, end_us = self._back(span)
+        return map(self.change, self.of.parts((begin_us, end_us)))
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`."""
-        for found in self.of.slices(bounds_us):
-            yield [self._kept(part) for part in found]
+        for found in self.of.slices(self._back(bounds_us)):
+            yield [self.change(part) for part in found]
 
-    def _kept(self, columns: Columns) -> Columns:
-        kept = self.condition(columns)
-        return columns if kept.all() else columns.kept(kept)
+    def _back(self, bounds_us: Sequence[int]) -> list[int]:
+        return [min(max(bound_us - self.shift_us, EVER[0]), EVER[1]) for bound_us in bounds_us]
 
 
 def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
@@ -244,7 +251,11 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         strings=strings,
         streams={
             name: _Merged(
-                kind, tuple(_Moved(log.streams[name], renumber, shift_us) for log, renumber, shift_us in moves)
+                kind,
+                tuple(
+                    _Changed(log.streams[name], methodcaller("moved", renumber, shift_us), shift_us)
+                    for log, renumber, shift_us in moves
+                ),
             )
             for name, kind in KINDS.items()
         },
@@ -297,45 +308,6 @@ def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sa
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
-    """A stream with other numbers for its names (None: its own), and later by `shift_us`."""
-
-    of: Stream
-    renumber: NDArray[np.uint16] | None
-    shift_us: int
-
-    @property
-    def count(self) -> int:
-        """Return the most records that the stream can have."""
-        return self.of.count
-
-    @property
-    def sample_us(self) -> NDArray[np.int64]:
-        """See `Stream`."""
-        return self.of.sample_us + self.shift_us
-
-    def pieces(self) -> Iterator[Columns]:
-        """See `Stream`."""
-        return map(self._moved, self.of.pieces())
-
-    def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`."""
-        begin_us, end_us = self._back(span)
-        return map(self._moved, self.of.parts((begin_us, end_us)))
-
-    def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`."""
-        for found in self.of.slices(self._back(bounds_us)):
-            yield [self._moved(part) for part in found]
-
-    def _back(self, bounds_us: Sequence[int]) -> list[int]:
-        return [min(max(bound_us - self.shift_us, EVER[0]), EVER[1]) for bound_us in bounds_us]
-
-    def _moved(self, columns: Columns) -> Columns:
-        return columns.moved(self.renumber, self.shift_us)
-
-
-@dataclass(frozen=True, slots=True)
 class _Merged:
     """Several streams of a kind as one, in time order, in slices of time of about `SLICE_RECORDS`."""
 
@@ -344,26 +316,22 @@ class _Merged:
 
     @property
     def count(self) -> int:
-        """Return the most records that the stream can have."""
         return sum(stream.count for stream in self.of)
 
     @property
     def sample_us(self) -> NDArray[np.int64]:
-        """See `Stream`."""
         return np.concatenate([stream.sample_us for stream in self.of])
 
     def pieces(self) -> Iterator[Columns]:
-        """See `Stream`."""
         for stream in self.of:
             yield from stream.pieces()
 
     def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`."""
         for found in self.slices(self._bounds_us(span)):
             yield from found
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`; each slice has at most one part."""
+        """Yield at most one part in each slice."""
         for slices in zip(*(stream.slices(bounds_us) for stream in self.of), strict=True):
             found = [part for of_stream in slices for part in of_stream]
             yield (
