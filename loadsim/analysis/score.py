@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import Growing, ModuleRecords, Part, TaskRecords, gather
+from loadsim.analysis.json_values import INLINE
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.merge import in_window
@@ -92,11 +93,6 @@ class Percentiles:
     p99_ms: float | None
     p99_9_ms: float | None
     max_ms: float | None
-
-    @classmethod
-    def of(cls, times: Times) -> Percentiles:
-        """Leave out mean and deviation."""
-        return cls(**{name: getattr(times, name) for name in PERCENTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +222,13 @@ class ProtocolStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandStatistics:
-    """One protocol command: how often it succeeded and failed, and how long successful ones took."""
+class CommandFigures:
+    """One protocol command; `took` is of the hits."""
 
     command: str
-    hits: int
-    failed: int
-    times: Times
+    hits: float
+    failed: float
+    took: Times = field(metadata=INLINE)
 
 
 def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:
@@ -355,7 +351,7 @@ def _times(shares: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) 
     return replace(times, **means), mean_ms(percent)
 
 
-def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:
+def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandFigures]:
     """Every protocol command that started in the window, by name."""
     took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
     failed = Counter[int]()
@@ -374,6 +370,6 @@ def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequenc
         times_us = gathered.taken()
         times_us.sort()
         statistics.append(
-            CommandStatistics(log.strings[command], len(times_us), failed[command], Times.of_sorted(times_us))
+            CommandFigures(log.strings[command], len(times_us), failed[command], Times.of_sorted(times_us))
         )
     return sorted(statistics, key=lambda one: one.command)

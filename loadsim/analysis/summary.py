@@ -15,9 +15,7 @@ from loadsim.analysis.criteria import Result, hold, missed_texts, read_criteria
 from loadsim.analysis.criteria_file import criteria_of
 from loadsim.analysis.figures import (
     Bounds,
-    CommandFigures,
     Coverage,
-    DeliveryFigures,
     Figures,
     GeneratorFigures,
     InboxFigures,
@@ -28,7 +26,7 @@ from loadsim.analysis.figures import (
 )
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.intervals import Interval, Intervals
-from loadsim.analysis.json_values import to_json
+from loadsim.analysis.json_values import copied, to_json
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
 from loadsim.analysis.repeats import Repeats
@@ -173,8 +171,7 @@ def _summarise(
     if (options.percent, options.method) != (SCORED_PERCENT, MERGED):
         figures = per_run(_figures(log, weights, window_s, options.percent, options.method, part)[1], own)
     if options.commands:
-        commands = [CommandFigures.of(command) for command in command_statistics(log, window_s)]
-        figures = replace(figures, commands=mean(commands, len(runs)))
+        figures = replace(figures, commands=mean(command_statistics(log, window_s), len(runs)))
     if options.by is not None:
         tables = breakdown(log, weights, window_s, options.by, options.percent, options.method)
         figures = replace(figures, by=mean(tables, len(runs)))
@@ -291,8 +288,8 @@ def _figures(
         percentile=int(percent) if percent == int(percent) else float(percent),
         slice=facts.part,
         method=method,
-        load=LoadFigures.of(load),
-        delivery=DeliveryFigures.of(facts.delivery),
+        load=copied(LoadFigures, load) if load else None,
+        delivery=facts.delivery,
         lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**measured.late_ms),
         throughput=throughput(log, window_s, facts.protocols, facts.delivery) if facts.stress else None,
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms)),

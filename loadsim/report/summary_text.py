@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import (
-    CommandFigures,
     Coverage,
     Figures,
     GeneratorFigures,
@@ -19,7 +18,7 @@ from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.per_run import in_tenths
-from loadsim.analysis.score import FEW_HITS, MERGED
+from loadsim.analysis.score import FEW_HITS, MERGED, CommandFigures
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Verdict
