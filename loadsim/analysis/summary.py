@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from loadsim.analysis.analyse import Analysis, analyse
 from loadsim.analysis.breakdown import breakdown
@@ -46,6 +46,8 @@ from loadsim.timinglog.merge import check_window, find_logs, merge, mode_of, of_
 from loadsim.timinglog.reader import TimingLog, read_each
 from loadsim.timinglog.slices import part_of
 
+Tone = Literal["good", "doubtful", "bad"]
+
 FULL_DAY_S = 28_800.0
 """The day of the users that load-equivalents count: 8 hours, as in the canonical profiles."""
 
@@ -72,6 +74,14 @@ class Summary:
             "advice": self.verdict.advice,
             **to_json(self.figures),
         }
+
+    @property
+    def tone(self) -> Tone:
+        """The rating of the verdict; a run on the embedded server measures no server, and is not good."""
+        validity, passed = self.verdict.validity, self.verdict.passed
+        if validity == "invalid" or passed is False:
+            return "bad"
+        return "good" if validity == "valid" and passed and not self.figures.embedded else "doubtful"
 
     @property
     def exit_status(self) -> int:
