@@ -78,18 +78,6 @@ class ComparedFigure:
     p50_ratio: float | None = field(default=None, metadata=OPTIONAL)
     unanswered: Mapping[str, float] | None = field(default=None, metadata=OPTIONAL)
 
-    @classmethod
-    def of(
-        cls,
-        found: Difference,
-        less: Side | None,
-        p50_ratio: float | None = None,
-        unanswered: Mapping[str, float] | None = None,
-    ) -> ComparedFigure:
-        """Return the figure for a difference and the side with more failures."""
-        won = (found.change, less) in (("faster", NEW), ("slower", BASE))
-        return cls(found, found.difference_ms, None if won else found.change, less, p50_ratio, unanswered)
-
     @property
     def by_itself(self) -> bool:
         """True if the interval excludes 1, but the corrected p shows nothing."""
@@ -139,16 +127,11 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its path, its name, the wall-clock time (ISO 8601) at which its first engine began, and its results.
+    """One run: its figures in the comparison, its summary, and the header of an engine's log."""
 
-    `header` is that of an engine's log.
-    """
-
-    path: str
-    name: str
-    began: str
-    header: Mapping[str, Any]
+    own: RunFigures
     summary: Summary
+    header: Mapping[str, Any]
 
     @property
     def figures(self) -> Figures:
@@ -168,16 +151,6 @@ class Run:
             task.task if len(modules) == 1 else f"{module}: {task.task}": task
             for module, found in modules.items()
             for task in found.tasks
-        }
-
-    @property
-    def scores_ms(self) -> dict[str, float]:
-        """The score, or those of the client modules, where there is one."""
-        modules = self.figures.by_protocol
-        return {
-            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found.score_ms
-            for module, found in modules.items()
-            if found.score_ms is not None
         }
 
 
@@ -206,7 +179,7 @@ def compare_runs(
         raise ConfigError(f"compare: {ignored[0]}")
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
-    scores = _samples({side: [run.scores_ms for run in of_side] for side, of_side in runs.items()})
+    scores = _samples({side: [run.own.scores_ms for run in of_side] for side, of_side in runs.items()})
     less = {sample.name: _failed_more(sample.name, tasks, rates, looks) for sample in scores}
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
@@ -221,21 +194,20 @@ def compare_runs(
     compared = {one.name for one in found}
     first = runs[BASE][0].figures
     figures = ComparisonFigures(
-        base=[_told(run) for run in runs[BASE]],
-        new=[_told(run) for run in runs[NEW]],
+        base=[run.own for run in runs[BASE]],
+        new=[run.own for run in runs[NEW]],
         name=first.name,
         users=first.users,
         window_s=first.window_s,
         tasks=[
-            ComparedFigure.of(
-                one,
-                rates[one.name].more,
-                medians[one.name],
-                {BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
+            replace(
+                _compared(one, rates[one.name].more),
+                p50_ratio=medians[one.name],
+                unanswered={BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
             )
             for one in found
         ],
-        scores=[ComparedFigure.of(one, less[one.name][0]) for one in compare(scores, looks)],
+        scores=[_compared(one, less[one.name][0]) for one in compare(scores, looks)],
         not_compared=sorted({name for run in _all(tasks) for name, task in run.items() if task.hits} - compared),
         looks=looks,
         max_regression=max_regression,
@@ -261,11 +233,26 @@ def read_run(argument: Path | str) -> Run:
         if mode_of(log) == STRESS:
             raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
     simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
-    began = min((source.wall_clock_start for source in sources if source.wall_clock_start), default="")
     summary = summarise(logs)
     if part := summary.figures.slice:
         raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
-    return Run(str(argument), names[0], began, simulating.header, summary)
+    modules, totals = summary.figures.by_protocol, summary.figures.totals
+    own = RunFigures(
+        path=str(argument),
+        run=names[0],
+        began=min((source.wall_clock_start for source in sources if source.wall_clock_start), default=None),
+        server=summary.figures.server,
+        scores_ms={
+            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found.score_ms
+            for module, found in modules.items()
+            if found.score_ms is not None
+        },
+        done=totals.done,
+        failed=totals.failed,
+        validity=summary.verdict.validity,
+        passed=summary.verdict.passed,
+    )
+    return Run(own, summary, simulating.header)
 
 
 # --- what may be compared ---------------------------------------------------------------------------------------
@@ -280,11 +267,11 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
     seen: dict[str, tuple[str, Run]] = {}
     for side, of_side in runs.items():
         for run in of_side:
-            name = run.name or str(Path(run.path).resolve())
+            name = run.own.run or str(Path(run.own.path).resolve())
             if name in seen:
                 other, first = seen[name]
                 where = f"twice in {side}" if side == other else "in base and in new"
-                paths = " and ".join(dict.fromkeys((first.path, run.path)))
+                paths = " and ".join(dict.fromkeys((first.own.path, run.own.path)))
                 raise ConfigError(f"compare: expected each run once, found {name} {where} ({paths})")
             seen[name] = side, run
 
@@ -293,7 +280,7 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the reasons against the comparison, each on one line."""
     return [
         *(
-            f"{run.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.reasons)}"
+            f"{run.own.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.reasons)}"
             for run in _all(runs)
             if run.verdict.validity == "invalid"
         ),
@@ -324,7 +311,7 @@ def _differing(
     other = next((run for run in _all(runs) if of(run) != of(first)), None)
     if other is None:
         return []
-    return [f"{key}: expected {expected}, found {of(first)} in {first.path} and {of(other)} in {other.path}"]
+    return [f"{key}: expected {expected}, found {of(first)} in {first.own.path} and {of(other)} in {other.own.path}"]
 
 
 def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -346,7 +333,7 @@ def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     for run in _all(runs):
         if run.verdict.validity == "degraded" or not run.verdict.passed:
             said = "degraded" if run.verdict.validity == "degraded" else "criteria missed"
-            warnings.append(f"{run.path}: {said}: {'; '.join(run.verdict.reasons)}")
+            warnings.append(f"{run.own.path}: {said}: {'; '.join(run.verdict.reasons)}")
     if any(run.header.get("start_state_digest") is None for run in _all(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
     told: dict[str, Callable[[Run], Any]] = {
@@ -357,7 +344,7 @@ def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     for what, of in told.items():
         if len(found := {str(of(run)) for run in _all(runs)}) > 1:
             warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
-    began = {side: [run.began for run in of_side] for side, of_side in runs.items()}
+    began = {side: [run.own.began or "" for run in of_side] for side, of_side in runs.items()}
     if all(_all(began)) and min(map(len, began.values())) > 1:
         (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
         if max(earlier) < min(later):
@@ -410,6 +397,11 @@ def _failure_rate_warning(name: str, one: FailureRates) -> str:
     return f"{name}: not answered were {one.base_share * 100:.3g} % in base, {one.new_share * 100:.3g} % in new"
 
 
+def _compared(found: Difference, less: Side | None) -> ComparedFigure:
+    won = (found.change, less) in (("faster", NEW), ("slower", BASE))
+    return ComparedFigure(found, found.difference_ms, None if won else found.change, less)
+
+
 def _one_look(figures: ComparisonFigures) -> list[str]:
     """Return how often one finds what is not there, by looking after each run until something is found."""
     runs = min(len(figures.base), len(figures.new), MOST_LOOKED_AT)
@@ -421,20 +413,6 @@ def _one_look(figures: ComparisonFigures) -> list[str]:
         f" something is shown, a figure of equal servers differs in {100 * false_claims(runs):.0f} % of comparisons,"
         f" not {100 * ALPHA:.0f} %; see --looks"
     ]
-
-
-def _told(run: Run) -> RunFigures:
-    return RunFigures(
-        path=run.path,
-        run=run.name,
-        began=run.began or None,
-        server=run.figures.server,
-        scores_ms=run.scores_ms,
-        done=run.figures.totals.done,
-        failed=run.figures.totals.failed,
-        validity=run.verdict.validity,
-        passed=run.verdict.passed,
-    )
 
 
 def _decision(

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, SCORED, SCORES, documents
+from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.profile import load_weights
+from loadsim.model.terms import UNSCORED
+from loadsim.model.yaml_reader import Origin, read_file
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
 
 Limits = Mapping[str, float]
@@ -89,7 +92,7 @@ def score_limit_ms(results: Iterable[Result]) -> float | None:
     return min((float(each[limit]) for each in limits for limit in ("max", "below") if limit in each), default=None)
 
 
-def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
+def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
     """The criteria in a log's header by their names; None is one that is off."""
     found: Mapping[str, Any] = header.get("criteria") or {}
     if found.keys() - OLDER_CRITERIA.keys():
@@ -101,6 +104,21 @@ def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
         name, limit = OLDER_CRITERIA[key]
         older[name] = None if most is None else {limit: most}
     return older
+
+
+def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits | None]:
+    """The section `criteria` of a scenario's file, with the defaults, as far as `score.json` can have such `figures`.
+
+    Of a task that only one client module has done, nothing is asked of the others; of one that none has done, it is
+    asked, and not measured. Raises `ConfigError`, one line.
+    """
+    done = {module: {task["task"] for task in found["tasks"]} for module, found in figures["by_protocol"].items()} or {
+        "imap": set()
+    }
+    undone = {*load_weights(), *UNSCORED}.difference(*done.values())
+    planned = {module: tasks | undone for module, tasks in done.items()}
+    document = read_file(path, str(path)).get("criteria", {})
+    return documents(read_criteria(document, planned, figures["throughput"] is not None, Origin(str(path))))
 
 
 def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
