@@ -177,13 +177,9 @@ class GeneratorFigures:
 
         lag_p99_ms = most("lag_p99_ms")
         return cls(
-            lag_p50_ms=most("lag_p50_ms"),
             lag_p99_ms=lag_p99_ms,
-            lag_max_ms=most("lag_max_ms"),
             lag_limit_ms=lag_limit_ms,
-            cpu_share=most("cpu_share"),
-            rss_bytes=most("rss_bytes"),
-            open_files=most("open_files"),
+            **{name: most(name) for name in ("lag_p50_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files")},
             gc_max_ms=most("gc_max_ms"),
             clock_steps=sum(len(engine.clock_steps) for engine in engines) if lag_p99_ms is not None else None,
         )

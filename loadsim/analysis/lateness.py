@@ -47,11 +47,7 @@ def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, 
         for number, cause in enumerate(LATENESS):
             late_s = tasks[f"late_{cause}_s"][started]
             largest.add(np.full(len(late_s), number), late_s)
-    found = largest.percentiles()
-    return {
-        cause: None if np.isnan(late_s) else round(late_s * 1000, 3)
-        for cause, late_s in zip(LATENESS, found.tolist(), strict=True)
-    }
+    return _in_ms(LATENESS, largest)
 
 
 def lateness_of_clients_ms(
@@ -68,11 +64,13 @@ def lateness_of_clients_ms(
     for tasks in log.pieces("tasks"):
         timed = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)
         largest.add(place[tasks["client"][timed]], tasks["late_generator_s"][timed])
-    found = largest.percentiles().tolist()
-    return {
-        client: None if np.isnan(late_s) else round(late_s * 1000, 3)
-        for client, late_s in zip(clients, found, strict=True)
-    }
+    return _in_ms(clients, largest)
+
+
+def _in_ms(names: Sequence[str], late_s: Largest) -> dict[str, float | None]:
+    """Return the percentile of each group in milliseconds, to the microsecond; None for an empty group."""
+    found = zip(names, late_s.percentiles().tolist(), strict=True)
+    return {name: None if np.isnan(one_s) else round(one_s * 1000, 3) for name, one_s in found}
 
 
 def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:

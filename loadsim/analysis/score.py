@@ -244,11 +244,6 @@ def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
     return weighted_average((task.weight, task.percentile_ms) for task in tasks)
 
 
-def weighted_response_score(tasks: Iterable[TaskStatistics]) -> float | None:
-    """Return the weighted average of response times, in ms, over the tasks with a weight that were due."""
-    return weighted_average((task.weight, task.response_percentile_ms) for task in tasks)
-
-
 def score_protocols(
     log: TimingLog,
     weights: Mapping[str, float],
@@ -305,7 +300,7 @@ def statistics_of(
                 users=sum(module.users for module in of_protocol),
                 tasks=tuple(tasks),
                 score_ms=weighted_score(tasks),
-                response_score_ms=weighted_response_score(tasks),
+                response_score_ms=weighted_average((task.weight, task.response_percentile_ms) for task in tasks),
                 inbox=_task_statistics(PROCESS_INBOX, inboxes, 0, percent) if inboxes else None,
             )
         )

@@ -41,9 +41,9 @@ from loadsim.errors import LogError
 from loadsim.model.partition import Slice
 from loadsim.model.profile import load_weights
 from loadsim.model.terms import STRESS
+from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.merge import check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.timinglog.reader import TimingLog, read_each
-from loadsim.timinglog.slices import part_of
 
 Tone = Literal["good", "doubtful", "bad"]
 

@@ -74,11 +74,6 @@ class Bins:
         found = self.of(instants_us)
         return np.bincount(found[found >= 0], minlength=len(self))
 
-    def rate_per_s(self, instants_us: NDArray[np.int64]) -> Floats:
-        """Return the number of instants per second in each bin."""
-        rates: Floats = self.count(instants_us) / self.lengths_s
-        return rates
-
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
     ) -> list[Floats]:

@@ -195,13 +195,9 @@ class Totals:
         """Added up over tasks and client modules."""
         tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
         return cls(
-            planned=sum(task.planned for task in tasks),
-            attempted=sum(task.attempted for task in tasks),
-            done=sum(task.done for task in tasks),
-            failed=sum(task.failed for task in tasks),
+            **{name: sum(getattr(task, name) for task in tasks) for name in ("planned", "attempted", "done", "failed")},
             generator_failed=sum(task.counts[GENERATOR] for task in tasks),
-            unfinished=sum(task.counts["unfinished"] for task in tasks),
-            skipped=sum(task.counts["skipped"] for task in tasks),
+            **{name: sum(task.counts[name] for task in tasks) for name in ("unfinished", "skipped")},
         )
 
     @property

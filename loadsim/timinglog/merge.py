@@ -22,12 +22,11 @@ from loadsim.errors import LogError
 from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns, concatenate
-from loadsim.timinglog.compatibility import MIXED, check_compatible, mixed_terms
+from loadsim.timinglog.compatibility import MIXED, check_compatible, check_slices, mixed_terms
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.reader import Source, TimingLog, read_each
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, OUTCOME, Kind, Records, chosen, placed_us
-from loadsim.timinglog.slices import check_slices
 from loadsim.timinglog.streams import EVER, Span, Stream
 from loadsim.timinglog.writer import MOST_NAMES, OTHER
 
@@ -206,7 +205,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     start is placed by the wall clock.
 
     Raises `LogError` for no logs, two logs of one engine, logs of different modes, and slices that do not make up one
-    run (see `slices.check_slices`). Unless `force`, it also raises `LogError` for logs of different load or terms (see
+    run (see `check_slices`). Unless `force`, it also raises `LogError` for logs of different load or terms (see
     `compatibility`).
     """
     if not logs:
