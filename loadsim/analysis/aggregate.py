@@ -146,7 +146,6 @@ class _Share:
 def _shares(
     records: Columns, parted: _Parted, window_s: tuple[float, float], all_ended: bool
 ) -> Iterator[tuple[Part, _Share]]:
-    """By part, what there is to gather."""
     order, parts = parted
     outcome, error = records["outcome"][order], records["error"]
     due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
@@ -198,14 +197,12 @@ class _Users:
         self._many = 0
 
     def add(self, users: NDArray[np.int64]) -> None:
-        """Some more."""
         self._told.append(users)
         self._many += len(users)
         if self._many > len(self._told[0]) + _MOST_REPEATED:
             self._told, self._many = [self.all()], 0
 
     def all(self) -> NDArray[np.int64]:
-        """Each once."""
         return _distinct(np.concatenate(self._told))
 
 
@@ -229,7 +226,6 @@ class _Task:
         self._took_us, self._waited_us, self._slot = Growing(np.uint32), Growing(np.uint32), Growing(np.uint16)
 
     def add(self, share: _Share) -> None:
-        """More records."""
         self._occurred += share.occurred
         self._failures.update(share.failures.tolist())
         self._took_us.add(share.took_us)
@@ -262,7 +258,6 @@ class Growing:
         self._length = 0
 
     def add(self, numbers: NDArray[Any]) -> None:
-        """More numbers."""
         if numbers.itemsize > self._numbers.itemsize:
             self._numbers = self._numbers.astype(numbers.dtype)
         begin, self._length = self._length, self._length + len(numbers)
@@ -279,7 +274,6 @@ class Growing:
 
 
 def windowed_hits(module: ModuleRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
-    """The hits of each task that has any in the window."""
     return tuple(
         Hits(task, float(weights.get(task, 0)), records.took_us, records.slot)
         for task, records in sorted(module.tasks.items())

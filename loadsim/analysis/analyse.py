@@ -184,7 +184,6 @@ def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
 
 
 def _of_whom(missing: Mapping[str, int]) -> str:
-    """Return words for the clients whose logs are missing."""
     each = ", ".join(f"{users} of client {client}" for client, users in missing.items())
     return each and f"; there are none of {each}"
 

@@ -135,12 +135,10 @@ class Run:
 
     @property
     def figures(self) -> Figures:
-        """The figures of the summary."""
         return self.summary.figures
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of the summary."""
         return self.summary.verdict
 
     @property

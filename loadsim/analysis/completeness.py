@@ -109,7 +109,6 @@ def without_logs(log: TimingLog, run: str) -> dict[str, int]:
 
 
 def _logons(log: TimingLog) -> Records:
-    """All log-ons."""
     number = log.strings.index("LOGON") if "LOGON" in log.strings else -1
     return np.concatenate([tasks.kept(tasks["task"] == number).records() for tasks in log.pieces("tasks")])
 

@@ -62,13 +62,11 @@ class Result:
 
     @property
     def wanted(self) -> str:
-        """The limits in words."""
         words = {"min": "at least", "max": "at most", "below": "below"}
         return " and ".join(f"{words[limit]} {_in_words(self.name, value)}" for limit, value in self.limits.items())
 
     @property
     def text(self) -> str:
-        """All in one line."""
         return f"{self.name} {'was ' if self.figure is None else ''}{self.found}, {self.wanted} wanted"
 
 

@@ -72,7 +72,6 @@ class TaskFigures:
     def of(
         cls, task: TaskStatistics, length_s: float, bounds_ms: Bounds | None, no_interval: str | None
     ) -> TaskFigures:
-        """Return the figures of a task in a window of `length_s`."""
         return copied(
             cls,
             task,
@@ -97,7 +96,6 @@ class InboxFigures:
 
     @classmethod
     def of(cls, inbox: TaskStatistics | None) -> InboxFigures | None:
-        """Return the figures of an Inbox; None if there are none."""
         if inbox is None:
             return None
         return cls(inbox.planned, inbox.hits, inbox.planned - inbox.hits, inbox.response)
@@ -170,7 +168,6 @@ class GeneratorFigures:
 
     @classmethod
     def of(cls, engines: Sequence[EngineHealth], lag_limit_ms: float | None) -> GeneratorFigures:
-        """Return the worst of these engines, figure by figure."""
 
         def most(name: str) -> Any:
             return max((found for engine in engines if (found := getattr(engine, name)) is not None), default=None)

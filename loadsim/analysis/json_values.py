@@ -26,7 +26,6 @@ RESPONSE = {"inline": "response_"}
 
 
 def finite(figure: float | None) -> float | str | None:
-    """Return the figure, or `INFINITE` if it is infinite."""
     return INFINITE if figure == math.inf else figure
 
 

@@ -128,7 +128,6 @@ class Largest:
         self._many = 0
 
     def add(self, groups: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
-        """More numbers, and the group of each."""
         self._seen += np.bincount(groups, minlength=len(self._seen))
         both = (groups << 32) + _in_order(numbers)
         both = both[both > self._least[groups]]

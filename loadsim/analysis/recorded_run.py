@@ -43,17 +43,14 @@ class RecordedRun:
 
     @property
     def figures(self) -> Figures:
-        """The figures of the summary."""
         return self.summary.figures
 
     @property
     def modules(self) -> Mapping[str, ModuleFigures]:
-        """The figures of each client module, by name."""
         return self.figures.by_protocol
 
     @property
     def window_s(self) -> tuple[float, float]:
-        """Begin and end of the window."""
         return self.figures.window_s
 
     @property

@@ -113,7 +113,6 @@ class Times:
 
     @classmethod
     def of(cls, samples_us: NDArray[Any]) -> Times:
-        """The statistics of times in microseconds."""
         return cls.of_sorted(np.sort(samples_us))
 
     @classmethod
@@ -149,17 +148,14 @@ class TaskStatistics:
 
     @property
     def hits(self) -> int:
-        """Records with outcome ok."""
         return self.counts["ok"]
 
     @property
     def failed(self) -> int:
-        """Records with outcome refused, lost or timeout."""
         return sum(self.counts[outcome] for outcome in FAILURES)
 
     @property
     def done(self) -> int:
-        """Hits and failures: what was begun and came to an end."""
         return self.hits + self.failed
 
     @property
@@ -174,22 +170,18 @@ class TaskStatistics:
 
     @property
     def attempted_share(self) -> float | None:
-        """Attempted of planned; None where nothing was."""
         return self.attempted / self.planned if self.planned else None
 
     @property
     def done_share(self) -> float | None:
-        """Hits of planned; None where nothing was."""
         return self.hits / self.planned if self.planned else None
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned; None where nothing was."""
         return self.failed / self.planned if self.planned else None
 
     @property
     def windowed(self) -> bool:
-        """True if the window applies to the task."""
         return self.task not in WITHOUT_WINDOW
 
 

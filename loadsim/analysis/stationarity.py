@@ -61,7 +61,6 @@ class Trend:
     other_share: float
 
     def __str__(self) -> str:
-        """The warning."""
         longer = f"{self.first_share:.1%} of the hits took longer than {_NAMES[self.percent]} of their task"
         if self.went == "early":
             return (

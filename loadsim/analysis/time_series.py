@@ -48,19 +48,16 @@ class Bins:
 
     @property
     def starts_s(self) -> Floats:
-        """When each begins."""
         starts_s: Floats = self.begin_s + self.width_s * np.arange(len(self), dtype=np.float64)
         return starts_s
 
     @property
     def lengths_s(self) -> Floats:
-        """The length of each bin."""
         lengths_s: Floats = np.minimum(self.width_s, self.end_s - self.starts_s)
         return lengths_s
 
     @property
     def middles_s(self) -> Floats:
-        """The middle of each."""
         middles_s: Floats = self.starts_s + self.lengths_s / 2
         return middles_s
 
@@ -70,7 +67,6 @@ class Bins:
         return np.where(in_window(instants_us, (self.begin_s, self.end_s)), bins, -1)
 
     def count(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of instants in each bin."""
         found = self.of(instants_us)
         return np.bincount(found[found >= 0], minlength=len(self))
 

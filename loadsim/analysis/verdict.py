@@ -32,13 +32,11 @@ class LogOns:
 
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> LogOns:
-        """Add up those of all client modules."""
         tasks = [task for protocol in protocols for task in protocol.tasks if task.task == LOGON]
         return cls(sum(task.planned for task in tasks), sum(task.failed for task in tasks))
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned; None without log-ons."""
         return self.failed / self.planned if self.planned else None
 
 
@@ -90,7 +88,6 @@ class Facts:
 
     @property
     def log_ons(self) -> LogOns:
-        """The log-ons of the whole run."""
         return LogOns.of(self.protocols)
 
     @property
@@ -192,7 +189,6 @@ class Totals:
 
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
-        """Added up over tasks and client modules."""
         tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
         return cls(
             **{name: sum(getattr(task, name) for task in tasks) for name in ("planned", "attempted", "done", "failed")},
@@ -202,7 +198,6 @@ class Totals:
 
     @property
     def hits(self) -> int:
-        """Done, and well."""
         return self.done - self.failed
 
     @property
@@ -212,12 +207,10 @@ class Totals:
 
     @property
     def done_share(self) -> float | None:
-        """Succeeded of planned."""
         return (self.done - self.failed) / self.planned if self.planned else None
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned."""
         return self.failed / self.planned if self.planned else None
 
 

@@ -29,7 +29,6 @@ class Column:
     digits: int | None = None
 
     def shown(self, cell: Cell) -> str:
-        """A cell of this column as people read it."""
         if cell is None:
             return "-"
         if isinstance(cell, str) or self.digits is None:
@@ -128,7 +127,6 @@ class Chart:
     shaded: tuple[float, float] | None = None
 
     def table(self) -> Table:
-        """The figures of the chart."""
         columns = [self.axis.column]
         series: list[tuple[Cell, ...]] = []
         for panel in self.panels:

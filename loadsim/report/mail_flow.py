@@ -36,7 +36,6 @@ DELIVERED = (
 
 
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
-    """Return tables, texts and charts."""
     series = mail_series(run.log, bins, run.window_s)
     planned = planned_mail(run)
     times = tuple((title, finite(getattr(run.figures.delivery.took, key))) for key, title in TIMES)

@@ -93,7 +93,6 @@ def headline(figures: Figures) -> str:
 
 
 def subtitle(run: RecordedRun) -> str:
-    """Return the run's name, start and server."""
     begun = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
     with suppress(ValueError):  # a foreign value is shown unchanged
         at = datetime.fromisoformat(begun)
@@ -104,7 +103,6 @@ def subtitle(run: RecordedRun) -> str:
 
 
 def verdict_words(summary: Summary) -> str:
-    """Return the verdict in the words of the summary."""
     return f"{summary.verdict.validity.capitalize()}, {passed_words(summary.verdict)}"
 
 

@@ -43,7 +43,6 @@ def _unit(bins: Bins) -> tuple[float, str]:
 
 
 def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], across: int = 1) -> Chart:
-    """A chart over the time of a run."""
     unit_s, unit = _unit(bins)
     axis = Axis(
         title=f"{unit} from the common start",

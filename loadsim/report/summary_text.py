@@ -459,7 +459,6 @@ def _inbox(figures: Figures) -> list[str]:
 
 
 def _generator(generator: GeneratorFigures, engines: float) -> list[str]:
-    """Return the generator's health, if it was measured."""
     if generator.lag_p99_ms is None:
         return []
     who = "Generator" if engines == 1 else f"Generator (the worst of {engines} engines)"
@@ -507,7 +506,6 @@ def _verdict(summary: Summary) -> list[str]:
 
 
 def passed_words(verdict: Verdict) -> str:
-    """Return the words for the result of the criteria."""
     passed = verdict.passed
     return "criteria not judged by a slice" if passed is None else "criteria met" if passed else "criteria missed"
 

@@ -44,7 +44,6 @@ def export_parquet(log: TimingLog, path: Path) -> None:
 
 
 def _table(pyarrow: Any, log: TimingLog, tasks: Records) -> Any:
-    """Return tasks as a table of pyarrow."""
 
     def named(field: str, names: tuple[str, ...]) -> Any:
         return pyarrow.DictionaryArray.from_arrays(

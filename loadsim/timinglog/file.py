@@ -190,7 +190,6 @@ class _IndexBuilder:
         self._most: dict[str, int] = {}
 
     def add(self, path: Path, block: container.Block) -> None:
-        """Add the next block."""
         _, count, first_us, last_us, payload, begin = block
         named = bool(block.kind & container.NAMED)
         length = len(payload)

@@ -264,7 +264,6 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
 
 
 def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
-    """Find, read and merge logs."""
     return merge(read_each(find_logs(arguments)), rebase, force)
 
 

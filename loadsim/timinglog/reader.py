@@ -62,7 +62,6 @@ class Source:
 
     @property
     def given_up_why(self) -> str | None:
-        """Return the reason for which it ended before the others, or None."""
         return self.facts.get("given_up_why")
 
     @property
@@ -116,12 +115,10 @@ class TimingLog:
 
     @cached_property
     def mails(self) -> Records:
-        """Return all events of messages in memory."""
         return self._whole("mails")
 
     @cached_property
     def commands(self) -> Records:
-        """Return all protocol commands in memory."""
         return self._whole("commands")
 
     def parts(self, kind: str, span: Span = EVER) -> Iterator[Records]:
