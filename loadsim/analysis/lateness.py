@@ -33,8 +33,7 @@ _SPARE = 1 << 20
 def timed_names(log: TimingLog) -> NDArray[np.bool_]:
     """Which of the log's names are of tasks whose lateness counts: all that the plan has due."""
     # Tasks of the plan have a due time; those that follow from another one inherit its lateness.
-    timed: NDArray[np.bool_] = ~np.isin(np.array(log.strings), LEFT_OUT)
-    return timed
+    return np.asarray(~np.isin(np.array(log.strings), LEFT_OUT))
 
 
 def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:

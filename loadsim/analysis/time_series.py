@@ -48,18 +48,15 @@ class Bins:
 
     @property
     def starts_s(self) -> Floats:
-        starts_s: Floats = self.begin_s + self.width_s * np.arange(len(self), dtype=np.float64)
-        return starts_s
+        return np.asarray(self.begin_s + self.width_s * np.arange(len(self), dtype=np.float64))
 
     @property
     def lengths_s(self) -> Floats:
-        lengths_s: Floats = np.minimum(self.width_s, self.end_s - self.starts_s)
-        return lengths_s
+        return np.asarray(np.minimum(self.width_s, self.end_s - self.starts_s))
 
     @property
     def middles_s(self) -> Floats:
-        middles_s: Floats = self.starts_s + self.lengths_s / 2
-        return middles_s
+        return np.asarray(self.starts_s + self.lengths_s / 2)
 
     def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of the bin that each instant lies in; -1 outside of all."""
@@ -116,8 +113,7 @@ def windowed(log: TimingLog) -> Iterator[Columns]:
 
 def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
     """Which of the log's strings are among these."""
-    wanted: NDArray[np.bool_] = np.isin(np.array(log.strings), names)
-    return wanted
+    return np.asarray(np.isin(np.array(log.strings), names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +200,7 @@ class _Hits:
             yield tasks.kept((tasks["outcome"] == OUTCOME["ok"]) & ~without_window[tasks["task"]])
 
     def _number(self, tasks: Columns) -> NDArray[np.int64]:
-        number: NDArray[np.int64] = self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]]
-        return number
+        return np.asarray(self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]])
 
 
 @dataclass(frozen=True, slots=True)

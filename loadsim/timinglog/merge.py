@@ -84,8 +84,7 @@ def mode_of(log: TimingLog) -> str:
 def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.bool_]:
     """Return a mask of the instants in [begin, end)."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
-    inside: NDArray[np.bool_] = (instants_us >= begin_us) & (instants_us < end_us)
-    return inside
+    return np.asarray((instants_us >= begin_us) & (instants_us < end_us))
 
 
 def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
@@ -122,8 +121,7 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
 
     def of_window(tasks: Columns) -> NDArray[np.bool_]:
         always = without_window[tasks["task"]] | (tasks["outcome"] == OUTCOME[GENERATOR])
-        kept: NDArray[np.bool_] = always | in_window(tasks["scheduled_us"], window_s)
-        return kept
+        return np.asarray(always | in_window(tasks["scheduled_us"], window_s))
 
     def begun_in_window(commands: Columns) -> NDArray[np.bool_]:
         return in_window(commands["started_us"], window_s)
@@ -144,8 +142,7 @@ def of_run(log: TimingLog, run: str) -> TimingLog:
     number = log.strings.index(run)
 
     def own(records: Columns) -> NDArray[np.bool_]:
-        of_this: NDArray[np.bool_] = records["run"] == number
-        return of_this
+        return np.asarray(records["run"] == number)
 
     return replace(
         log,

@@ -151,8 +151,7 @@ class TimingLog:
 
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
         """Return the names in a field of records of this log."""
-        named: NDArray[np.str_] = np.array(self.strings, dtype=np.str_)[records[name]]
-        return named
+        return np.asarray(np.array(self.strings, dtype=np.str_)[records[name]])
 
 
 def read_log(path: Path) -> TimingLog:
