@@ -82,10 +82,9 @@ def gather(
         counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
-            for (*part, protocol), users in _users(some, [*fields, "protocol"], groups):
-                found[tuple(part)][protocol].users.add(users)
             by_task = _parted(some, [*fields, "protocol", "task"], groups)
             for (*part, protocol, task), share in _shares(some, by_task, window_s, all_ended):
+                found[tuple(part)][protocol].users.add(share.users)
                 found[tuple(part)][protocol].tasks[task].add(share)
     return {
         part: {
@@ -124,18 +123,14 @@ def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any
     return records[field]
 
 
-def _users(records: Columns, fields: Sequence[str], groups: Groups | None) -> Iterator[tuple[Part, NDArray[np.int64]]]:
-    """By the values of some fields, the users that have a record, and their runs: both in one number."""
-    users = records["run"].astype(np.int64) << 32 | records["user"]
-    order, parts = _parted(records, fields, groups)
-    for part, begin, end in parts:
-        yield part, _distinct(users if len(parts) == 1 else users[order[begin:end]])
-
-
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Records of a task: by outcome how many, outcome and error (in one number) of each that failed, and the times."""
+    """Records of a task: the count of each outcome, the times, and two values in one number each.
 
+    `users` has run and user, once each; `failures` has outcome and error of each failure.
+    """
+
+    users: NDArray[np.int64]
     occurred: NDArray[np.int64]
     failures: NDArray[np.int64]
     took_us: NDArray[Any]
@@ -147,6 +142,7 @@ def _shares(
     records: Columns, parted: _Parted, window_s: tuple[float, float], all_ended: bool
 ) -> Iterator[tuple[Part, _Share]]:
     order, parts = parted
+    users = (records["run"].astype(np.int64) << 32 | records["user"])[order]
     outcome, error = records["outcome"][order], records["error"]
     due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
     is_timed = ((started_us != NEVER) & (ended_us != NEVER))[order] if all_ended else outcome == OUTCOME["ok"]
@@ -162,6 +158,7 @@ def _shares(
         yield (
             part,
             _Share(
+                users=_distinct(users[begin:end]),
                 occurred=np.bincount(outcome[begin:end], minlength=len(OUTCOME)),
                 failures=failures[before_failed[begin] : before_failed[end]],
                 took_us=took_us[times],

@@ -5,6 +5,7 @@ Of so many numbers only the largest are kept, for a 95th percentile is one of th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -20,9 +21,6 @@ from loadsim.timinglog.records import NEVER
 
 LATENESS = ("busy", "down", "generator")
 """Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
-
-_MOST_SECONDS = 1 << 20
-"""Twelve days. A longer window is not counted second by second."""
 
 _PERCENT = Fraction(95)
 
@@ -78,37 +76,24 @@ def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second,
     The log is read twice: first to count how many such tasks each second has.
     """
     by_plan = timed_names(log)
-    first_s, last_s = (round(at_s * 1_000_000) // 1_000_000 for at_s in window_s)
-    seconds: NDArray[np.int64] | None = None
 
     def timed(tasks: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         due_us = tasks["scheduled_us"]
         which = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
-        return which, due_us[which] // 1_000_000 - first_s
+        return which, due_us[which] // 1_000_000
 
-    # In a long window, only the seconds that have a task take memory.
-    if last_s - first_s > _MOST_SECONDS:
-        seconds = np.zeros(0, np.int64)
-        for tasks in log.pieces("tasks"):
-            seconds = np.union1d(seconds, timed(tasks)[1])
-
-    def placed(second: NDArray[np.int64]) -> NDArray[np.int64]:
-        return second if seconds is None else np.searchsorted(seconds, second)
-
-    counts = np.zeros(max(0, last_s - first_s) + 1 if seconds is None else len(seconds), np.int64)
+    counts = Counter[int]()
     for tasks in log.pieces("tasks"):
-        counts += np.bincount(placed(timed(tasks)[1]), minlength=len(counts))
-    largest = Largest(counts)
+        found, times = np.unique(timed(tasks)[1], return_counts=True)
+        counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
+    seconds = np.array(sorted(counts), np.int64)
+    largest = Largest(np.array([counts[second] for second in seconds.tolist()], np.int64))
     for tasks in log.pieces("tasks"):
         which, second = timed(tasks)
-        second = placed(second)
-        largest.add(second, tasks["late_generator_s"][which] * np.float32(1e6))
-    late_us = largest.percentiles()
-    found = np.flatnonzero(counts)
-    begins_s = first_s + (found if seconds is None else seconds[found])
+        largest.add(np.searchsorted(seconds, second), tasks["late_generator_s"][which] * np.float32(1e6))
     return tuple(
-        Second(float(begin_s), float(begin_s + 1), late_ms / 1000)
-        for begin_s, late_ms in zip(begins_s.tolist(), late_us[found].tolist(), strict=True)
+        Second(float(begin_s), float(begin_s + 1), late_us / 1000)
+        for begin_s, late_us in zip(seconds.tolist(), largest.percentiles().tolist(), strict=True)
     )
 
 
