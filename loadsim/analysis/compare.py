@@ -334,7 +334,6 @@ def critical_t(alpha: float, freedom: NDArray[np.int64]) -> Floats:
 
 @lru_cache(maxsize=4096)
 def one_critical_t(alpha: float, freedom: int) -> float:
-    """Return the critical t for one number of degrees of freedom."""
     low, high = 0.0, math.pi / 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

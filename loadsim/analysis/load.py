@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from loadsim.analysis.score import ProtocolStatistics
+from loadsim.model.records import GENERATOR
 from loadsim.timinglog.merge import PLANNED_LOAD
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, read_planned_load
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import GENERATOR
 
 SURPLUS = 1.05
 """More of a task than this share of its plan makes up for no other task: READs that fail are tried again and again."""

@@ -14,9 +14,9 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics
+from loadsim.model.records import GENERATOR
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON
-from loadsim.timinglog.records import GENERATOR
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -32,13 +32,11 @@ class LogOns:
 
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> LogOns:
-        """Add up those of all client modules."""
         tasks = [task for protocol in protocols for task in protocol.tasks if task.task == LOGON]
         return cls(sum(task.planned for task in tasks), sum(task.failed for task in tasks))
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned; None without log-ons."""
         return self.failed / self.planned if self.planned else None
 
 
@@ -90,7 +88,6 @@ class Facts:
 
     @property
     def log_ons(self) -> LogOns:
-        """The log-ons of the whole run."""
         return LogOns.of(self.protocols)
 
     @property
@@ -192,21 +189,15 @@ class Totals:
 
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
-        """Added up over tasks and client modules."""
         tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
         return cls(
-            planned=sum(task.planned for task in tasks),
-            attempted=sum(task.attempted for task in tasks),
-            done=sum(task.done for task in tasks),
-            failed=sum(task.failed for task in tasks),
+            **{name: sum(getattr(task, name) for task in tasks) for name in ("planned", "attempted", "done", "failed")},
             generator_failed=sum(task.counts[GENERATOR] for task in tasks),
-            unfinished=sum(task.counts["unfinished"] for task in tasks),
-            skipped=sum(task.counts["skipped"] for task in tasks),
+            **{name: sum(task.counts[name] for task in tasks) for name in ("unfinished", "skipped")},
         )
 
     @property
     def hits(self) -> int:
-        """Done, and well."""
         return self.done - self.failed
 
     @property
@@ -216,12 +207,10 @@ class Totals:
 
     @property
     def done_share(self) -> float | None:
-        """Succeeded of planned."""
         return (self.done - self.failed) / self.planned if self.planned else None
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned."""
         return self.failed / self.planned if self.planned else None
 
 

@@ -68,6 +68,6 @@ def run_compare(args: argparse.Namespace) -> int:
         )
         write_junit(compare_junit(comparison))
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        text = json.dumps(comparison.figures, indent=2) + "\n" if args.json else compare_text(comparison)
+        text = json.dumps(comparison.document, indent=2) + "\n" if args.json else compare_text(comparison)
         print(text, end="")
     return comparison.exit_status

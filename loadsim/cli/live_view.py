@@ -22,10 +22,10 @@ from loadsim.analysis.per_client import by_number
 from loadsim.cli.progress import watched_terminal
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
+from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_sections import GeneratorLimits
 from loadsim.model.terms import WITHOUT_WINDOW
-from loadsim.timinglog.records import FAILURES
 from loadsim.users.tasks import TASKS
 
 ShowSnapshot = Callable[[LiveSnapshot, Mapping[str, LiveSnapshot]], None]

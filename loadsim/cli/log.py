@@ -23,6 +23,7 @@ from loadsim.files import read_text
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
+from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.export_csv import CSV_KINDS, export_csv
 from loadsim.timinglog.export_parquet import export_parquet
@@ -30,7 +31,6 @@ from loadsim.timinglog.integrity import LogCheck, check_log
 from loadsim.timinglog.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.timinglog.reader import TimingLog, read_each, read_log, write_log
 from loadsim.timinglog.records import KINDS, NEVER
-from loadsim.timinglog.slices import part_of
 from loadsim.timinglog.streams import EVER
 
 DAMAGED = 1

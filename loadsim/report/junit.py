@@ -97,11 +97,12 @@ def compare_junit(comparison: Comparison) -> str:
     """
     figures = comparison.figures
     outcomes: Mapping[str | None, Outcome] = {"failed": "failure", "undecided": "error"}
-    of_score = outcomes.get(figures["decision"], "passed")
+    of_score = outcomes.get(figures.decision, "passed")
     message = "" if of_score == "passed" else limit_text(figures)
     cases = []
-    for one in (*figures["tasks"], *figures["scores"]):
-        said = f"base {one['base_ms']:.3f} ms, new {one['new_ms']:.3f} ms, ratio {one['ratio']:.4f}: {finding(one)}"
-        case = Case("loadsim.compare", one["name"], said=said)
-        cases.append(replace(case, outcome=of_score, message=message) if one in figures["scores"] else case)
+    for one in (*figures.tasks, *figures.scores):
+        found = one.difference
+        said = f"base {found.base_ms:.3f} ms, new {found.new_ms:.3f} ms, ratio {found.ratio:.4f}: {finding(one)}"
+        case = Case("loadsim.compare", found.name, said=said)
+        cases.append(replace(case, outcome=of_score, message=message) if one in figures.scores else case)
     return junit("loadsim compare", cases)

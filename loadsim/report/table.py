@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from loadsim.report.document import Table
+
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """The first column to the left, figures to the right, two spaces between; all rows have the same columns."""
@@ -14,3 +16,9 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def text_table(found: Table) -> list[str]:
+    """Return the columns and rows of a table, without its caption."""
+    rows = ([column.shown(cell) for column, cell in zip(found.columns, row, strict=True)] for row in found.rows)
+    return table([[column.title for column in found.columns], *rows])

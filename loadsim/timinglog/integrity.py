@@ -32,7 +32,6 @@ class LogCheck:
 
     @property
     def whole(self) -> bool:
-        """Return whether no damage is known and all engines reached the end."""
         return self.ended and not self.missing
 
 

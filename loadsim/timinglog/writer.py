@@ -87,7 +87,6 @@ class TimingLogWriter:
             raise OSError(f"{path}: {failure}")
 
     def task(self, record: TaskRecord) -> None:
-        """Add a task."""
         epoch_ns, names = self._epoch_ns, self._names
         # fmt: off
         (task, user, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
@@ -112,7 +111,6 @@ class TimingLogWriter:
         self._sequence = self._sequence + 1 & _U32
 
     def mail(self, record: MailRecord) -> None:
-        """Add an event of a message."""
         event, message, user, sender, at_ns, folder = record
         self._mails += _pack_mail(
             (at_ns - self._epoch_ns) // 1000,
@@ -135,7 +133,6 @@ class TimingLogWriter:
         sent_bytes: int,
         received_bytes: int,
     ) -> None:
-        """Add a protocol command."""
         took_us = (ended_ns - started_ns) // 1000
         self._commands += _pack_command(
             (started_ns - self._epoch_ns) // 1000,

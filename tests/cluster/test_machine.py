@@ -40,13 +40,14 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
+from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import NEW_MAIL, Workload
 from loadsim.provisioning.initialise import prepare
 from loadsim.servers.embedded import start_embedded
 from loadsim.timinglog.merge import read_logs
-from loadsim.timinglog.records import EVENTS, GIVEN_UP, OUTCOMES
+from loadsim.timinglog.records import GIVEN_UP
 
 PASSWORD = "hush-hush"
 

@@ -24,13 +24,13 @@ from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
+from loadsim.model.records import OUTCOMES
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.filesystems import server_storage
 from loadsim.report.summary_text import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
-from loadsim.timinglog.records import OUTCOMES
 from loadsim.users.tasks import TASKS
 
 DOCS = ROOT / "docs"

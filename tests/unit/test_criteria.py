@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from paths import ROOT
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
 
-from loadsim.analysis.criteria import Limits, Result, figure, hold, read_criteria
+from loadsim.analysis.criteria import Limits, Result, figure, header_criteria, hold
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -740,6 +740,6 @@ def test_without_criteria_there_is_no_table(tmp_path: Path) -> None:
 
 def test_older_headers_are_read_once(tmp_path: Path) -> None:
     """The old names are nowhere in what is made of them."""
-    read_as = read_criteria({"criteria": {"score_ms_max": 5, "failed_max": None, "undelivered_max": 2}})
+    read_as = header_criteria({"criteria": {"score_ms_max": 5, "failed_max": None, "undelivered_max": 2}})
     assert read_as == {"score_ms": {"below": 5}, "failed_share": None, "delivery.undelivered_at_end": {"max": 2}}
     assert "score_ms_max" not in yaml.safe_dump(summarise([write_two_clients(tmp_path)]).score)

@@ -69,7 +69,7 @@ def test_records_gather_while_a_slow_disk_is_written_to(tmp_path: Path) -> None:
     thread.join()
     assert said == [None]
     log = read_log(path)
-    assert log.damage is None
+    assert not log.damages
     assert log.tasks["user"].tolist() == [1, 2, 3, 4, 5]
 
 

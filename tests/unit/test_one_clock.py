@@ -72,7 +72,7 @@ def test_one_machine_has_one_clock(tmp_path: Path) -> None:
     for logs in (["one"], ["one", "other"]):
         found = delivery(read_logs([tmp_path / each for each in logs], rebase=True), (0, 100))
         assert found.clock_error_ms == 0
-        assert found.times.max_ms == 20
+        assert found.took.max_ms == 20
 
 
 def test_tasks_stay_where_they_were_due(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_merged_and_truncated_logs_know_the_clocks(tmp_path: Path) -> None:
     write_log(log, tmp_path / "merged.tlog")
     again = read_log(tmp_path / "merged.tlog")
     window_s = (10.0, 50.0)
-    assert delivery(again, (0, LENGTH_S)).times == delivery(log, (0, LENGTH_S)).times
+    assert delivery(again, (0, LENGTH_S)).took == delivery(log, (0, LENGTH_S)).took
     assert delivery(again, window_s).clock_error_ms == delivery(log, window_s).clock_error_ms
-    assert delivery(truncate(again, window_s), window_s).times == delivery(log, window_s).times
+    assert delivery(truncate(again, window_s), window_s).took == delivery(log, window_s).took
 
 
 def test_two_runs_of_two_machines_keep_their_clocks_apart(tmp_path: Path) -> None:

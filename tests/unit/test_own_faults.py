@@ -65,7 +65,7 @@ def assert_survived(lived: Lived, users: int = 2) -> None:
     assert lived.tape.told["ended"] == "completed"
     assert {task["outcome"] for task in lived.tape.tasks if task["user"] != 1} == {"ok"}
     assert {task["user"] for task in lived.tasks("LOGOFF")} >= set(range(2, users + 1))
-    assert lived.log.damage is None
+    assert not lived.log.damages
     assert len(lived.log.tasks) == len(lived.tape.tasks) + len(lived.tape.spans)
 
 

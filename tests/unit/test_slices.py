@@ -443,7 +443,7 @@ def test_a_slice_is_compared_with_nothing(tmp_path: Path) -> None:
     other = [part_of_sample(tmp_path / "b", text, {"run": "b"}) for text in ("1/2", "2/2")]
     write_log(read_logs(other), tmp_path / "b.tlog")
     found = compare_runs([str(tmp_path / "*of2-*/logs/*.tlog")], [tmp_path / "b.tlog"], force=True)
-    assert [task["ratio"] for task in found.figures["tasks"] if task["name"] == "READ"] == [1]
+    assert [task["ratio"] for task in found.document["tasks"] if task["name"] == "READ"] == [1]
 
 
 # --- for real -----------------------------------------------------------------------------------------------------
