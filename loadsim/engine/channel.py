@@ -20,32 +20,25 @@ class Channel(Protocol):
     @property
     def ended(self) -> str | None:
         """The member's end ("signal 9"); None while it runs."""
-        ...
 
     @property
     def silent_s(self) -> float:
         """Seconds since the last sign of life; 0 if the channel has none."""
-        ...
 
     def send(self, line: bytes) -> None:
         """Send a line, without waiting for its delivery; a dead member shows by its silence."""
-        ...
 
     def send_start(self, start_ns: int) -> None:
         """Send the common start, converted from our monotonic clock to the member's."""
-        ...
 
     async def receive(self) -> bytes:
         """Return the next line, b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
-        ...
 
     async def wait(self) -> str:
         """Wait for the member's end, and return it."""
-        ...
 
     def kill(self) -> None:
         """End the member at once, unless it has ended."""
-        ...
 
 
 class ProcessChannel:

@@ -258,27 +258,21 @@ class Control(Protocol):
 
     async def all_ready(self) -> None:
         """Report that this member is ready, and wait until all are."""
-        ...
 
     async def common_start(self) -> int | None:
         """Report the end of the log-on, and wait. Return the instant of the common start, or None if there is none."""
-        ...
 
     def stop_waiting(self) -> None:
         """End all waiting for other members, because this one stops."""
-        ...
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
         """Report that the server accepted a message for a user of another member."""
-        ...
 
     async def all_finished(self) -> None:
         """Report that our tasks have ended, and wait until all members' have: until then there may be more mail."""
-        ...
 
     def all_delivered(self, outstanding: int) -> bool:
         """Return True if all mail of the run has been seen; `outstanding` messages for our own users have not."""
-        ...
 
 
 class StandaloneControl:

@@ -73,24 +73,19 @@ class MemberAssignment(Protocol):
     @property
     def name(self) -> str:
         """The member's name: the engine's number, the client's name."""
-        ...
 
     @property
     def assignment(self) -> Assignment:
         """Its users."""
-        ...
 
     def encode(self) -> bytes:
         """Return the line that begins the member."""
-        ...
 
     def say_ready(self, events: Events, process: int) -> None:
         """Write the event that the member is ready, in the process with this id."""
-        ...
 
     def say_lost(self, events: Events, why: str) -> None:
         """Write the event that the member is lost."""
-        ...
 
 
 async def start_engine(_: MemberAssignment, kept: Sequence[int] = ()) -> Channel:

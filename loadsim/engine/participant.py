@@ -29,19 +29,15 @@ class Controlled(Protocol):
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
         """Note that the server accepted these messages of other members' users, each for one of ours."""
-        ...
 
     def snapshot(self) -> LiveSnapshot:
         """Return the member's state and counts."""
-        ...
 
     def stop(self) -> None:
         """End the run early; a second call: at once."""
-        ...
 
     def give_up(self, why: str) -> None:
         """End as by `stop`, although the run may go on: the rest of our work is lost."""
-        ...
 
 
 class RemoteControl:

@@ -58,11 +58,9 @@ class ActivityLog(Protocol):
 
     def skipped(self, step: Step, due_ns: int) -> None:
         """Record a step that the end of the run left undone."""
-        ...
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
         """Record an activity; None if it did not reach its end."""
-        ...
 
 
 class Pace(Protocol):
@@ -72,38 +70,30 @@ class Pace(Protocol):
 
     def plan(self) -> None:
         """Make the plan."""
-        ...
 
     def begin(self) -> None:
         """Begin the plan, at the common start."""
-        ...
 
     def take(self) -> PendingActivity:
         """Remove and return the next step; its `step` is None if the activity has nothing to do.
 
         The caller then calls `go_on`, or `done` if there was nothing to do.
         """
-        ...
 
     def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
         """Add the step that follows from one that ended with this result."""
-        ...
 
     def done(self) -> None:
         """Go on after an activity that had nothing to do."""
-        ...
 
     def mail_shown(self, at_ns: int) -> None:
         """Note that there may be new mail to read."""
-        ...
 
     def shown(self, unread: Sequence[Unread]) -> None:
         """Note messages that were listed as new in the Inbox; after the end of the run they stay unread."""
-        ...
 
     def end(self, end_ns: int) -> None:
         """Begin no more activities; record the steps that were due before `end_ns` as skipped."""
-        ...
 
 
 class PendingActivities:
