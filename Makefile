@@ -8,12 +8,13 @@ SITE ?= site
 PORT ?= 8000
 
 # Tests of what loadsim uses of its dependencies: these also run with the oldest and the newest versions allowed.
-VERSION_TESTS = $(addprefix tests/test_, aioimaplib_module.py certs.py content.py export.py live.py machine.py metrics.py \
-  profiles.py report.py scenarios.py servers.py smtp.py smtp_pipelining.py timinglog.py)
+VERSION_TESTS = $(addprefix tests/unit/test_, content.py live.py metrics.py profiles.py report.py scenarios.py smtp.py \
+  smtp_pipelining.py timinglog.py) tests/cluster/test_certs.py tests/cluster/test_machine.py \
+  $(addprefix tests/servers/test_, aioimaplib_module.py export.py servers.py)
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers docs docs-serve architecture format \
+.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve architecture format \
   hostile fuzz nightly bench lock audit clean-venv
 
 help: ## list the targets
@@ -41,7 +42,7 @@ test-newest: $(VENV)/.installed-dev ## run the tests of dependencies with the ne
 	  $(BIN)/uv pip install --quiet --python $(VENV)-newest/bin/python --no-deps --no-build-isolation -e .; \
 	  $(VENV)-newest/bin/python -m pytest -q -n 3 --dist loadfile $(VERSION_TESTS); fi
 
-check: check-style check-types check-layers docs ## check style, types, layers and the documentation's links
+check: check-style check-types check-layers check-prose docs ## check style, types, layers, prose and the pages' links
 
 check-style: $(VENV)/.installed-dev ## ruff
 	$(BIN)/ruff format --check
@@ -52,6 +53,9 @@ check-types: $(VENV)/.installed-dev ## mypy --strict
 
 check-layers: $(VENV)/.installed-dev ## import-linter
 	$(BIN)/lint-imports
+
+check-prose: $(VENV)/.installed-dev ## words and openings that CONTRIBUTING.md rules out
+	$(BIN)/python tools/check_prose.py
 
 # Not --quiet: it hides warnings from --strict, too.
 docs: $(VENV)/.installed-dev ## build the documentation in SITE (site/); a broken link or a page without entry fails
@@ -70,10 +74,10 @@ format: $(VENV)/.installed-dev ## format the code, and correct what ruff can
 	$(BIN)/ruff check --fix
 
 hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write the tables of docs/explanation/reliability.md
-	PYTHONPATH=tests $(BIN)/python -m hostile --write
+	PYTHONPATH=tests:tests/support $(BIN)/python -m hostile --write
 
 fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) on all cores; SEED (1) repeats a run
-	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
+	PYTHONPATH=tests:tests/support $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
 nightly: audit bench ## audit, bench and an hour of fuzzing
 	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)

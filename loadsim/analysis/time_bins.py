@@ -49,8 +49,9 @@ def bin_of(due_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[
 
 
 def in_order(took_us: NDArray[Any], slot: NDArray[np.uint16]) -> tuple[NDArray[np.int64], NDArray[np.uint16]]:
-    """Hits sorted by what they took, with their slots: in one number each, which is sorted several times as fast as by
-    way of an index.
+    """Sort hits by their times, with their bins.
+
+    Time and bin share one number: sorting it is several times as fast as sorting an index.
     """
     both = took_us.astype(np.int64)
     both <<= _SLOT_BITS

@@ -7,5 +7,6 @@
     mail_targets, visit_targets, file_targets, control_targets    the targets
     work        processes that run cases until time is up, and their findings, made smaller
 
-`PYTHONPATH=tests python -m fuzz --seconds 60` runs all targets; `--target T --seed S --case N` repeats one case.
+`PYTHONPATH=tests:tests/support python -m fuzz --seconds 60` runs all targets; `--target T --seed S --case N` repeats
+one case.
 """

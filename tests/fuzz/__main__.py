@@ -56,7 +56,8 @@ def fuzz(targets: list[Target], seed: int, seconds: float, processes: int, save:
     for target in targets:
         for number, finding, data in tallies[target.name].found.values():
             show(target, finding, data)
-            print(f"    again: PYTHONPATH=tests python -m fuzz --target {target.name} --seed {seed} --case {number}")
+            again = f"python -m fuzz --target {target.name} --seed {seed} --case {number}"
+            print(f"    again: PYTHONPATH=tests:tests/support {again}")
             if save is not None:
                 keep(save / f"{target.name}-{seed}-{number}", data)
     return int(found > 0)

@@ -16,6 +16,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from paths import ROOT, SUPPORT, TESTS
 
 from loadsim.errors import ConfigError
 from loadsim.protocols.aioimaplib import open_driver as open_library
@@ -64,13 +65,12 @@ def test_the_command_repeats_a_case(tmp_path: Path) -> None:
     target = TARGETS["log-contents"]
     saved = tmp_path / "case"
     saved.write_bytes(case(target, 5, 3))
-    here = Path(__file__).resolve().parents[1]
     for seed in "1", "2":
         script = (
             "import hashlib; from fuzz.all_targets import TARGETS; from fuzz.target import case; "
             "print({name: hashlib.sha256(case(each, 5, 3)).hexdigest() for name, each in TARGETS.items()})"
         )
-        environment = {**os.environ, "PYTHONPATH": f"{here}:{here.parent}", "PYTHONHASHSEED": seed}
+        environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{SUPPORT}:{ROOT}", "PYTHONHASHSEED": seed}
         made = subprocess.run(
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
         )
@@ -266,7 +266,7 @@ def test_documents_are_not_shared() -> None:
 
 def test_the_page_names_every_target() -> None:
     """In docs/explanation/reliability.md, and no other."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "reliability.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "reliability.md").read_text()
     rows = page.partition("| target | what is read |")[2].partition("\n\n")[0].splitlines()
     names = [name for row in rows[2:] if row for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
     assert sorted(names) == sorted(TARGETS)

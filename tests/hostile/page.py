@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+from paths import ROOT
 
 from .acts import PROVISIONING, Fault
 from .cases import Outcome, Provisioned, play, provision
 from .imap_faults import IMAP_FAULTS
 from .smtp_faults import SMTP_FAULTS
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
+PAGE = ROOT / "docs" / "explanation" / "reliability.md"
 
 
 @dataclass(frozen=True)

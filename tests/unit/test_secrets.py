@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from paths import ROOT
 from timing_samples import DELIVERED, LOGGED_ON, done, write_sample
 
 from loadsim.cli import BAD_INPUT, main
@@ -284,7 +285,7 @@ def test_outputs_that_were_asked_for_keep_to_the_umask(place: Path) -> None:
 
 def test_every_python_child_is_started_safely() -> None:
     """Every Python process is started with -P: the working directory may have modules of others."""
-    source = Path(__file__).parent.parent / "loadsim"
+    source = ROOT / "loadsim"
     starts = [
         line.strip()
         for path in source.rglob("*.py")

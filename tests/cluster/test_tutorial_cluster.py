@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 from machines import Machine, machines
+from paths import ROOT
 
 pytestmark = [pytest.mark.hosts, pytest.mark.servers, pytest.mark.ssh]
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "tutorial-cluster.md"
+PAGE = ROOT / "docs" / "tutorial-cluster.md"
 PROMPT = re.compile(r"^(\w+)\$ (.+)$", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMES = ("station", "load1", "load2", "mail")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 from timing_samples import write_two_clients
 
 from loadsim.analysis.summary import summarise
@@ -351,7 +352,7 @@ def test_numbers_that_stand_for_nothing_are_refused(tmp_path: Path, field: str, 
         read_log(tmp_path / "a.tlog")
 
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference" / "timing-log.md"
+REFERENCE = ROOT / "docs" / "reference" / "timing-log.md"
 
 
 @pytest.mark.parametrize(

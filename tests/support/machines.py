@@ -18,13 +18,13 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from paths import ROOT, SUPPORT
 from patience import PATIENCE_S
 
 from bench.hosts import Host, hosts
 from loadsim.errors import ConfigError
 from loadsim.servers.command import find
 
-ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = {"loadsim": "-m loadsim", "dask": "-m dask", "python": ""}
 """What lies in `loadsim/.venv/bin`, and what Python is told there: the tests' own installation."""
 
@@ -150,7 +150,7 @@ def _furnish(home: Path, keys: Path) -> None:
     shutil.copy(keys / "user.pub", home / ".ssh" / "authorized_keys")
     programs = home / "loadsim" / ".venv" / "bin"
     programs.mkdir(parents=True)
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    path = os.pathsep.join((str(ROOT), str(SUPPORT)))
     for program, module in PROGRAMS.items():
         (programs / program).write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} {module} "$@"\n')
         (programs / program).chmod(0o755)

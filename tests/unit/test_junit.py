@@ -12,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from junit_rules import cases_of
+from paths import ROOT
 from test_run import loadsim, written
 from timing_samples import done, write_sample
 
@@ -21,7 +22,7 @@ from loadsim.model.criteria import DEFAULT
 from loadsim.model.scenario import load_scenario
 from loadsim.report.junit import Case, junit
 
-HOW_TO = Path(__file__).parent.parent / "docs" / "how-to" / "fail-a-build.md"
+HOW_TO = ROOT / "docs" / "how-to" / "fail-a-build.md"
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import yaml
+from paths import ROOT
 
 from loadsim.cli import parser
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 MANIFEST = DOCS / "examples" / "kubernetes" / "loadsim.yaml"
 PAGE = DOCS / "how-to" / "kubernetes.md"
 

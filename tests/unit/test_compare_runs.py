@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 from junit_rules import cases_of
+from paths import GOLDEN_FILES, ROOT
 from timing_samples import done, write_sample
 
 from loadsim.analysis.compare_runs import Comparison, compare_runs
@@ -20,8 +21,8 @@ from loadsim.cli import main
 from loadsim.errors import ConfigError
 from loadsim.report.compare_text import compare_text
 
-GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
-COMMANDS = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
+GOLDEN = GOLDEN_FILES / "compare.txt"
+COMMANDS = ROOT / "docs" / "reference" / "commands.md"
 
 Capture = pytest.CaptureFixture[str]
 

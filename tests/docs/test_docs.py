@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
+from paths import ROOT
+from timing_samples import TWO_CLIENTS, done, write_sample, write_two_clients
 
 from loadsim.analysis.compare_runs import UNDECIDED
 from loadsim.analysis.summary import summarise
@@ -30,9 +32,7 @@ from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
 from loadsim.timinglog.records import OUTCOMES
 from loadsim.users.tasks import TASKS
-from tests.timing_samples import TWO_CLIENTS, done, write_sample, write_two_clients
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]

@@ -27,6 +27,7 @@ from mailservers import (
     numbered_accounts,
     submit,
 )
+from paths import ROOT
 from patience import PATIENCE_S
 
 from loadsim.errors import ConfigError
@@ -43,7 +44,6 @@ LISTS = {
     EVERYBODY: [account.address for account in ACCOUNTS],
     FEW: [account.address for account in ACCOUNTS[:3]],
 }
-REPOSITORY = Path(__file__).parents[1]
 LOADSIM = [sys.executable, "-c", "import sys; from loadsim.cli import main; sys.exit(main())"]
 
 
@@ -260,7 +260,7 @@ def test_embedded_names_the_missing_extra() -> None:
     """Without pymap and aiosmtpd the error says what to install."""
     program = f"""
 import sys
-sys.path[:0] = [{str(REPOSITORY)!r}]
+sys.path[:0] = [{str(ROOT)!r}]
 from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.servers.embedded import start_embedded

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
@@ -945,8 +946,6 @@ def test_a_profiles_name_and_sources_do_not_change_the_digest(tmp_path: Path) ->
 
 
 # --- the reference, and installed packages ----------------------------------------------------------------------
-
-ROOT = Path(__file__).parent.parent
 
 
 def documented(page: str) -> set[str]:

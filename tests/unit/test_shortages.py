@@ -12,12 +12,12 @@ import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from imap_script import PATIENCE_S, Ear
 from mailservers import StartEmbedded, numbered_accounts
+from paths import SUPPORT
 
 from bench.hosts import hosts
 from loadsim.engine.event_loop import fastest_loop
@@ -134,7 +134,7 @@ print(json.dumps(found))
 @pytest.mark.hosts
 def test_no_free_local_port() -> None:
     """The server listens, and all ports from which it could be reached are in use."""
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    path = os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])
     with hosts(1) as (host,):
         command = [sys.executable, "-c", WITHOUT_PORTS, json.dumps(DRIVERS)]
         with host.start(command, stdout=-1, env=os.environ | {"PYTHONPATH": path}) as process:

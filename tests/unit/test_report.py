@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from paths import GOLDEN_FILES, ROOT
 from patience import PATIENCE_S
 from timing_samples import (
     DELIVERED,
@@ -50,7 +51,7 @@ from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 
-GOLDEN = Path(__file__).parent / "golden" / "report.md"
+GOLDEN = GOLDEN_FILES / "report.md"
 VOID = ("meta", "br", "hr", "img", "link", "input")
 
 HOSTILE = """<b>&"'</b> a|b `c` $x$ </title><script>alert(1)</script>"""
@@ -309,7 +310,7 @@ def test_the_same_log_gives_the_same_bytes(tmp_path: Path) -> None:
     made = subprocess.run(
         [sys.executable, "-m", "loadsim", "report", str(tmp_path / "run"), "-o", str(tmp_path / "again.html")],
         env={**os.environ, "PYTHONHASHSEED": "1"},
-        cwd=Path(__file__).parent.parent,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -825,7 +826,7 @@ def test_engines_never_load_the_drawing_library() -> None:
 def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        cwd=Path(__file__).parent.parent,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

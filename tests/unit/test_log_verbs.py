@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import GOLDEN_FILES
 from patience import PATIENCE_S
 from timing_samples import (
     DELIVERED,
@@ -40,7 +41,7 @@ from loadsim.timinglog.export_csv import COLUMNS
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
 
-GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
+GOLDEN = GOLDEN_FILES / "answer.txt"
 CSV_HEADER = "scheduled_s,started_s,service_ms,response_ms,client,engine,user,profile,protocol,task,outcome,error,bytes"
 CSV_HEADER += ",late_busy_ms,late_down_ms,late_generator_ms"
 

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import keeper
 import pytest
+from paths import ROOT
 from patience import PATIENCE_S
-
-ROOT = Path(__file__).parents[1]
 
 RUN = """
 import os, subprocess, sys, time
 from pathlib import Path
-sys.path.insert(0, "tests")
+sys.path.insert(0, "tests/support")
 import keeper
 from mailservers import numbered_accounts, short_directory
 from bench.hosts import hosts

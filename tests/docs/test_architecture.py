@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 STOPS = re.findall(r"^\| \d+ \| `(\S+\.py)` `(\S+)` \|", PAGE, re.MULTILINE)
 

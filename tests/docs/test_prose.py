@@ -9,8 +9,7 @@ from textwrap import dedent
 from types import ModuleType
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
+from paths import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from paths import ROOT
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
 
 from loadsim.analysis.criteria import Limits, Result, figure, hold, read_criteria
@@ -27,7 +28,7 @@ from loadsim.model.yaml_reader import known
 from loadsim.report.summary_text import answer_text
 from loadsim.users.tasks import TASKS
 
-SCENARIO = Path(__file__).parent.parent / "docs" / "reference" / "scenario.md"
+SCENARIO = ROOT / "docs" / "reference" / "scenario.md"
 FEW = "topology: [{profile: loadsim-5.5/light, users: 2}]\n"
 LIGHT = sorted(planned_tasks(load_profile("loadsim-5.5/light")))
 

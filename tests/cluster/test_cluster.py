@@ -23,6 +23,7 @@ import pytest
 from distributed import Client as Control
 from distributed import Scheduler
 from distributed.security import Security
+from paths import SUPPORT
 from patience import PATIENCE_S
 from test_machine import Agreed, Client, on_fake, wait_for_end
 from virtual_runs import NOWHERE
@@ -305,7 +306,7 @@ def conduct_and_cut(place: Path, lab: Sequence[Host]) -> list[dict[str, Any]]:
 def test_a_network_that_is_cut(tmp_path: Path) -> None:
     """For five seconds: nothing is lost. For ever: the station does without the client, whose machine goes on."""
     with hosts(4) as lab:
-        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""), *sys.path])
+        path = os.pathsep.join([str(Path(__file__).parent), str(SUPPORT), os.environ.get("PYTHONPATH", ""), *sys.path])
         done = subprocess.run(
             lab[0].command([sys.executable, "-c", ON_A_HOST]),
             input=pickle.dumps((tmp_path, lab)),

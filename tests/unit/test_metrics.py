@@ -6,10 +6,10 @@ import http.client
 import re
 import socket
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 parser = pytest.importorskip("prometheus_client.parser", reason="without the extra `metrics`")
 
@@ -21,7 +21,7 @@ from loadsim.cli.metrics import BUCKETS, address, served_metrics  # noqa: E402
 from loadsim.engine.snapshot import LiveSnapshot  # noqa: E402
 from loadsim.errors import ConfigError  # noqa: E402
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """Values by name and labels."""

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from paths import GOLDEN_FILES
 from timing_samples import (
     DELIVERED,
     ENDED,
@@ -42,7 +43,7 @@ from loadsim.timinglog.merge import merge, truncate
 from loadsim.timinglog.reader import TimingLog, read_log, write_log
 from loadsim.timinglog.records import GIVEN_UP, NEVER
 
-GOLDEN = Path(__file__).parent / "golden" / "answer.txt"
+GOLDEN = GOLDEN_FILES / "answer.txt"
 FAST = settings(deadline=None, max_examples=60)
 
 
