@@ -9,7 +9,7 @@ from typing import Any
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver
-from loadsim.model.records import GENERATOR, NO_SESSION, TaskRecord
+from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import PROCESS_INBOX
@@ -18,7 +18,7 @@ from loadsim.users.activities import Step, UnderWay
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
 from loadsim.users.inbox import Unread
-from loadsim.users.mail import UserMail, new_record
+from loadsim.users.mail import UserMail
 from loadsim.users.pending import ClosedLoop, Ended, Pace, PendingActivities
 from loadsim.users.session_state import ON_TIME, Late, SessionState
 
@@ -434,14 +434,14 @@ class User:
         number, profile, protocol = self._whose
         busy_s, down_s, generator_s = late_s = (late_ns[0] * 1e-9, late_ns[1] * 1e-9, late_ns[2] * 1e-9)
         # fmt: off
-        self._recorder.task(new_record(TaskRecord, (
+        self._recorder.task((
             task, number, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
             outcome, error, moved_bytes,
-        )))
+        ))
         # fmt: on
         self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
 
     def _record_span(self, name: str, due_ns: int, started_ns: int | None, ended_ns: int | None, outcome: str) -> None:
         """Write a record that spans tasks (`model.records.SPANS`) to the log."""
         instants = (due_ns, started_ns, ended_ns)
-        self._recorder.task(TaskRecord(name, *self._whose, *instants, 0.0, 0.0, 0.0, outcome, error="", moved_bytes=0))
+        self._recorder.task((name, *self._whose, *instants, 0.0, 0.0, 0.0, outcome, "", 0))
