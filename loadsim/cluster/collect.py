@@ -14,13 +14,13 @@ import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from loadsim.cluster.agent import DIGEST_FILE, DISCARD_RUN, LIST_FILES, READ_FILE
-from loadsim.cluster.controller import ANSWER_LIMIT_S, AgentSession, Cluster
+from loadsim.cluster.controller import ANSWER_LIMIT_S, AgentSession, Cluster, retried
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import LOGS_NAME, digest_of
 from loadsim.errors import ConfigError, LogError, RunInvalid
@@ -62,7 +62,7 @@ async def collect(cluster: Cluster, name: str, run: str, out: Path, end_limit_s:
     acknowledged, on a busy machine some seconds.
     """
     await asyncio.to_thread(check_run, out, run)
-    with AgentSession(cluster, name) as agent:
+    with closing(AgentSession(cluster, name)) as agent:
         # Wait for the run's processes to exit.
         listed = await _retried(name, partial(agent.ask, LIST_FILES, run=run))
         wait_until = time.monotonic() + end_limit_s
@@ -196,12 +196,7 @@ async def _piece(agent: AgentSession, run: str, file: str, offset: int, size: in
 
 async def _retried(name: str, ask: Callable[[], Awaitable[T]]) -> T:
     """Repeat a request without an answer, `ATTEMPTS` times in all. Then raises `RunInvalid`."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return await ask()
-        except (OSError, TimeoutError):
-            await asyncio.sleep(BEAT_S)
     try:
-        return await ask()
+        return await retried(ask, ATTEMPTS)
     except (OSError, TimeoutError) as failure:
         raise RunInvalid(_kept(name, failure)) from None

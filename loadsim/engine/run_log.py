@@ -57,5 +57,5 @@ class LogFlusher:
 
     def _note(self, error: str | None) -> None:
         if error and self._error is None:
-            self._events.say("log not written", why=error)
+            self._events.write("log not written", why=error)
         self._error = error

@@ -32,29 +32,17 @@ class Host(Protocol):
 
     start_ns: int  # the common start; 0 before it
     counts: SessionCounts
-
-    @property
-    def workload(self) -> Workload: ...
-
-    @property
-    def contents(self) -> Contents: ...
+    workload: Workload
+    contents: Contents
+    run_id: str
+    log_on_slots: asyncio.Semaphore  # limits the users that log on at the same time
+    log_off_slots: asyncio.Semaphore
 
     @property
     def recorder(self) -> Recorder: ...
 
     @property
-    def run_id(self) -> str: ...
-
-    @property
     def now_ns(self) -> Callable[[], int]: ...
-
-    @property
-    def log_on_slots(self) -> asyncio.Semaphore:
-        """Limits the users that log on at the same time."""
-
-    @property
-    def log_off_slots(self) -> asyncio.Semaphore:
-        """Limits the users that log off at the same time."""
 
     @property
     def in_turn(self) -> Callable[[Callable[[], object]], None]:

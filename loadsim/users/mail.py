@@ -97,7 +97,6 @@ class UserMail:
         return delay_ms.at(draw(self.workload.seed, self.number, "read note delay", name))
 
     async def watch(self) -> None:
-        """Ask the server to announce new mail until the next task."""
         await self.mailbox.watch()
         self.watching = True
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from control_lines import read_line
 from patience import PATIENCE_S
 from timing_samples import HEADER
 from virtual_runs import NOWHERE, quiet, scenario_of
@@ -39,7 +40,7 @@ from loadsim.cluster.worker_directory import (
 )
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import StandaloneControl, decode
+from loadsim.engine.control import StandaloneControl
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
@@ -363,7 +364,7 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     """What a machine is told is what the station has; its users are those of all its engines."""
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
-    assert WorkerAssignment.decode(decode(one.encode())[1]) == one
+    assert WorkerAssignment.read(read_line(one.encode())[1]) == one
     assert set(one.assignment) == {user for hand in one.per_engine for user in hand}
     assert sorted([*one.assignment, *two.assignment]) == list(range(1, 101))
     assert PASSWORD not in repr(one)
