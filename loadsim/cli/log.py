@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -16,8 +15,9 @@ from pathlib import Path
 from loadsim.analysis.breakdown import BY
 from loadsim.analysis.score import MERGED, METHODS, SCORED_PERCENT
 from loadsim.analysis.summary import summarise
-from loadsim.cli import BAD_INPUT, VERBS
+from loadsim.cli import BAD_INPUT
 from loadsim.cli.junit import junit_file
+from loadsim.cli.options import whole
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
 from loadsim.model.yaml_reader import read_yaml
@@ -44,10 +44,8 @@ _INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_
 """The columns with instants, by kind of record."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `log` and its verbs."""
-    log = subparsers.add_parser("log", help=VERBS["log"])
-    verbs = log.add_subparsers(dest="log_verb", required=True, metavar="VERB")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="log_verb", required=True, metavar="VERB")
 
     times = verbs.add_parser("times", help="print start, end and counts of each log")
     _add_logs(times)
@@ -61,12 +59,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_logs(show)
     show.add_argument("--kind", choices=tuple(KINDS), action="append", help="only records of this kind; repeatable")
     show.add_argument("--task", metavar="NAME", help="only tasks of this name")
-    show.add_argument("--user", type=_count, metavar="N", help="only records of this user")
+    show.add_argument("--user", type=whole(0, 10**18), metavar="N", help="only records of this user")
     show.add_argument(
         "--begin", type=instant_s, metavar="TIME", help="only what began, or was due, at this instant or later"
     )
     show.add_argument("--end", type=instant_s, metavar="TIME", help="only what began, or was due, before this instant")
-    show.add_argument("--limit", type=_count, metavar="N", help="print at most N lines")
+    show.add_argument("--limit", type=whole(0, 10**18), metavar="N", help="print at most N lines")
     _add_merge_options(show)
     show.set_defaults(run=run_show)
 
@@ -142,7 +140,6 @@ def percent(text: str) -> Fraction:
 
 
 def run_times(args: argparse.Namespace) -> int:
-    """Print one line per log."""
     for path in find_logs(args.logs):
         log = read_log(path)
         print(f"{printable(str(path))}: {_times(log)}")
@@ -207,7 +204,6 @@ def _state(check: LogCheck) -> str:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print the records in time order, one per line."""
     kinds = [*dict.fromkeys(args.kind or (["tasks"] if args.task else KINDS))]
     if args.task and kinds != ["tasks"]:
         raise ConfigError(f"--task: expected records of tasks only, found --kind {', '.join(kinds)}")
@@ -222,7 +218,6 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_truncate(args: argparse.Namespace) -> int:
-    """Write the records of a window to a new log."""
     log = _one_log(args.log)
     begin_s, end_s = window_of(log)
     write_log(
@@ -239,7 +234,6 @@ def _one_log(argument: str) -> TimingLog:
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    """Merge the logs into a new one."""
     write_log(read_logs(args.logs, args.rebase, args.force), args.out)
     return 0
 
@@ -280,28 +274,14 @@ def read_weights(path: Path) -> dict[str, float]:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    """Write comma-separated values to standard output. A reader that closes the pipe (`head`) is no error."""
-    log = read_logs(args.logs, args.rebase, args.force)
-    try:
-        export_csv(log, sys.stdout, args.kind)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes standard output at exit: discard the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Write comma-separated values to standard output."""
+    export_csv(read_logs(args.logs, args.rebase, args.force), sys.stdout, args.kind)
     return 0
 
 
 def run_export_parquet(args: argparse.Namespace) -> int:
-    """Write the task records to a new Parquet file."""
     export_parquet(read_logs(args.logs, args.rebase, args.force), args.out)
     return 0
-
-
-def _count(text: str) -> int:
-    """Parse a whole number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {text!r}")
-    return int(text)
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

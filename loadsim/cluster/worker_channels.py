@@ -11,13 +11,13 @@ from distributed.core import send_recv
 
 from loadsim.analysis.clock_model import Reading
 from loadsim.cluster.agent import ATTEND, READ_CLOCK
-from loadsim.cluster.background import background_tasks
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.clock_sync import read_clock
-from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster
+from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster, retried
 from loadsim.cluster.reliable_channel import BEAT_S, lines_in
 from loadsim.engine.channel import Channel
 from loadsim.engine.coordinator import MemberAssignment
+from loadsim.engine.event_loop import background_tasks, task_group
 from loadsim.errors import ConfigError
 
 ATTEMPTS = 3
@@ -44,42 +44,35 @@ async def worker_channels(
     """
     channels: dict[str, WorkerChannel] = {}
     attended: list[asyncio.Task[None]] = []
-    try:
-        async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
 
-            async def open_channel(assigned: MemberAssignment) -> Channel:
-                name = assigned.name
-                clock = await _first_reading(cluster, name)
-                if name in channels:
-                    channels[name].set_clock(clock)
-                    return channels[name]
-                channel = channels[name] = WorkerChannel(clock)
-                attended.append(group.create_task(_keep_attached(cluster, name, run, channel, clock_every_s)))
-                return channel
+        async def open_channel(assigned: MemberAssignment) -> Channel:
+            name = assigned.name
+            clock = await _first_reading(cluster, name)
+            if name in channels:
+                channels[name].set_clock(clock)
+                return channels[name]
+            channel = channels[name] = WorkerChannel(clock)
+            attended.append(group.create_task(_keep_attached(cluster, name, run, channel, clock_every_s)))
+            return channel
 
-            try:
-                yield open_channel
-            except BaseException:
-                for channel in channels.values():
-                    channel.kill()
-                raise
-            finally:
-                if attended:
-                    _, late = await asyncio.wait(attended, timeout=FAREWELL_S)
-                    for task in late:
-                        task.cancel()
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        try:
+            yield open_channel
+        except BaseException:
+            for channel in channels.values():
+                channel.kill()
+            raise
+        finally:
+            if attended:
+                _, late = await asyncio.wait(attended, timeout=FAREWELL_S)
+                for task in late:
+                    task.cancel()
 
 
 async def _first_reading(cluster: Cluster, name: str) -> Reading:
     """Read a client's clock. Raises `ConfigError` if the client is not connected, or too busy to answer."""
     try:
-        for _ in range(ATTEMPTS - 1):
-            with suppress(OSError, TimeoutError):
-                return await _read_clock(cluster, name)
-            await asyncio.sleep(BEAT_S)
-        return await _read_clock(cluster, name)
+        return await retried(lambda: _read_clock(cluster, name), ATTEMPTS)
     except (OSError, TimeoutError) as failure:
         raise ConfigError(f"client {name}: expected an agent, found: {failure or 'no answer'}") from None
 

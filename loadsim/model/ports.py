@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.records import MailFields, TaskFields
 
 MessageRef = Hashable
 """A message in a folder of one mailbox: an opaque value, which stays valid in later sessions."""
@@ -303,11 +303,11 @@ class Clock(Protocol):
 class Recorder(Protocol):
     """Takes measurements. Instants are nanoseconds of the run's clock; None means "never happened"."""
 
-    def task(self, record: TaskRecord) -> None:
+    def task(self, record: TaskFields) -> None:
         """Record a task that has ended, or that the end of the run left undone."""
         ...
 
-    def mail(self, record: MailRecord) -> None:
+    def mail(self, record: MailFields) -> None:
         """Record an event of a message."""
         ...
 

@@ -19,12 +19,17 @@ CLOCK_LOOK_S = 1.0
 """The longest interval between two looks at the wall clock, which can be set meanwhile."""
 
 
-def check_slice(part: Slice, scenario: Scenario) -> None:
-    """Check that several machines can share this scenario. Raises `ConfigError`."""
+def check_shareable(scenario: Scenario, option: str) -> None:
+    """Check that several machines can share this scenario. Raises `ConfigError`, which names the option."""
     if not isinstance(scenario.server, Server):
-        raise ConfigError(f"--slice: {scenario.name}: server: expected one that all machines reach, found embedded")
+        raise ConfigError(f"{option}: {scenario.name}: server: expected one that all machines reach, found embedded")
     if alone := needs_one_engine(scenario):
-        raise ConfigError(f"--slice: {scenario.name}: expected mailboxes on a server, found protocol {alone}")
+        raise ConfigError(f"{option}: {scenario.name}: expected mailboxes on a server, found protocol {alone}")
+
+
+def check_slice(part: Slice, scenario: Scenario) -> None:
+    """Check that this machine can run a slice of the scenario. Raises `ConfigError`."""
+    check_shareable(scenario, "--slice")
     if not len(part.assignment(scenario.users)):
         raise ConfigError(f"--slice {part}: expected a slice with users in it, found none of {scenario.users}")
 

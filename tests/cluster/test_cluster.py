@@ -98,7 +98,7 @@ def test_a_frozen_agent_and_a_killed_machine_process(tmp_path: Path) -> None:
     lost = {event["client"]: event for event in events if event["event"] == "client lost"}
     assert set(lost) == {"frozen", "killed"}
     assert lost["killed"]["why"].startswith("no worker process: ")
-    assert lost["frozen"]["why"].startswith("not heard of for ")
+    assert lost["frozen"]["why"].startswith("sent nothing for ")
     assert lost["killed"]["at_s"] < lost["frozen"]["at_s"]
     (process,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == "frozen"]
     for pid in (process, *engines):

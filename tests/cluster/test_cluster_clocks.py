@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from control_lines import line_of, read_line
 from dask_clusters import conduct, quiet_dask, shared
 
 from loadsim.analysis.clock_correction import station_clock
 from loadsim.analysis.clock_model import Reading
 from loadsim.cluster.channel import WorkerChannel
-from loadsim.engine.control import decode, encode
 from loadsim.timinglog.merge import read_logs
 
 __all__ = ["quiet_dask"]
@@ -57,12 +57,12 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
     lines: list[bytes] = []
     channel.link.attach(lines.append)
     channel.link.feed(b"heard 0\n")
-    channel.send(encode(begin={}))
+    channel.send(line_of(begin={}))
     for heard, reading in enumerate(readings[1:], 2):
         channel.send_clock(reading)
         channel.link.feed(b"heard %d\n" % heard)
     channel.send_start(600 * 10**9)
-    told = [decode(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
+    told = [read_line(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
     assert [kind for kind, _ in told] == ["begin"] + ["clock"] * 60 + ["start", "clock"]
     start_ns, (*last, ahead_ns) = (about for _, about in told[-2:])
     assert abs(start_ns - shows_ns(600)) < 100_000
@@ -75,13 +75,13 @@ def test_progress_that_crossed_the_begin_of_the_load_is_left_out() -> None:
     """A machine reports its preparation each second, until it is told to begin: a report may cross that message."""
     reading = Reading(0, 0, 0)
     channel = WorkerChannel(reading)
-    progress = encode(progress=["initialise", 2, 2])
-    for number, line in enumerate([progress, progress, progress, encode(ready=1), encode(over=True)], 1):
+    progress = line_of(progress=["initialise", 2, 2])
+    for number, line in enumerate([progress, progress, progress, line_of(ready=1), line_of(over=True)], 1):
         if number == 3:
             assert asyncio.run(channel.receive()) == progress
             channel.set_clock(reading)
         channel.link.feed(b"%d %s" % (number, line))
-    assert [asyncio.run(channel.receive()) for _ in range(3)] == [encode(ready=1), encode(over=True), b""]
+    assert [asyncio.run(channel.receive()) for _ in range(3)] == [line_of(ready=1), line_of(over=True), b""]
 
 
 class Elsewhen:

@@ -23,7 +23,7 @@ from loadsim.cluster import controller as stations
 from loadsim.cluster.address import control_address
 from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.placement import log_bytes
-from loadsim.cluster.security import Way, way_to
+from loadsim.cluster.security import Access, access_to
 from loadsim.errors import ConfigError
 from loadsim.model.partition import all_users
 from loadsim.model.scenario import load_scenario
@@ -62,13 +62,13 @@ def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypat
     async def use(address: str, pid: int) -> None:
         reach = stations.reach
 
-        async def reach_and_freeze(way: Way, name: str | None = None) -> str:
-            host = await reach(way, name)
+        async def reach_and_freeze(access: Access, name: str | None = None) -> str:
+            host = await reach(access, name)
             os.kill(pid, signal.SIGSTOP)
             return host
 
         monkeypatch.setattr(stations, "reach", reach_and_freeze)
-        async with cluster_at(way_to(control_address(address), None), enter_limit_s=0.5):
+        async with cluster_at(access_to(control_address(address), None), enter_limit_s=0.5):
             pass
 
     with (
@@ -187,7 +187,7 @@ def test_a_run_that_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
         (tmp_path / "one" / file).write_bytes(b"begun")
 
     async def work(address: str) -> None:
-        async with cluster_at(way_to(control_address(address), None)) as cluster:
+        async with cluster_at(access_to(control_address(address), None)) as cluster:
             await forget(cluster, "run-1", ["nobody", "one"])
 
     with station(tmp_path) as (address, _), client(tmp_path, address, "one"):

@@ -69,10 +69,10 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
             assert whole.process.wait() == 0
         said = "".join(whole.heard)
         for name, why in (
-            ("agent", "not heard of for"),
-            ("both", "not heard of for"),
+            ("agent", "sent nothing for"),
+            ("both", "sent nothing for"),
             ("engine, engine 1,", "signal 9"),
-            ("frozen", "not heard of for"),
+            ("frozen", "sent nothing for"),
             ("orphan", "no worker process"),
         ):
             assert f" s: client {name} is lost, with 1 of 6 users: {why}" in said

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
+from control_lines import read_line
 from patience import PATIENCE_S
 from virtual_runs import NOWHERE, quiet, scenario_of
 from workers import CONTROL_LIMIT_S, Agreed, Client, on_fake, wait_for_end
@@ -34,7 +35,7 @@ from loadsim.cluster.worker_directory import (
 )
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import StandaloneControl, decode
+from loadsim.engine.control import StandaloneControl
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
@@ -227,7 +228,7 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     """What a machine is told is what the station has; its users are those of all its engines."""
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
-    assert WorkerAssignment.decode(decode(one.encode())[1]) == one
+    assert WorkerAssignment.read(read_line(one.encode())[1]) == one
     assert set(one.assignment) == {user for hand in one.per_engine for user in hand}
     assert sorted([*one.assignment, *two.assignment]) == list(range(1, 101))
     assert PASSWORD not in repr(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from provisioning import (
     with_steps,
 )
 
-from loadsim.cli import init
+from loadsim.cli import parser
 from loadsim.errors import ConfigError
 from loadsim.model.content import Contents
 from loadsim.model.message_tag import MessageTag
@@ -337,9 +336,7 @@ def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
 
 def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """The verb: plain lines of progress where nobody watches a terminal, then the result."""
-    parser = argparse.ArgumentParser()
-    init.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["init", str(lab.path), "--set", "run.seed=5"])
+    args = parser("init").parse_args(["init", str(lab.path), "--set", "run.seed=5"])
     assert args.run(args) == 0
     said = capsys.readouterr()
     assert "inspect: 3 of 3 accounts\n" in said.err
@@ -350,9 +347,7 @@ def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -
 
 def test_init_refuses_a_server_that_lives_only_during_a_run() -> None:
     """Nothing that init put there would be left for anybody."""
-    parser = argparse.ArgumentParser()
-    init.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["init", "quickstart"])
+    args = parser("init").parse_args(["init", "quickstart"])
     with pytest.raises(ConfigError, match=r"^quickstart: server: expected a server that is running, found embedded"):
         args.run(args)
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from control_lines import read_line
 from patience import PATIENCE_S
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel, start_process
-from loadsim.engine.control import Control, decode
+from loadsim.engine.control import Control
 from loadsim.engine.coordinator import HEARTBEAT_S, Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin
@@ -97,7 +98,7 @@ class Conducted:
 
     def heard(self, engine: int) -> list[tuple[str, Any]]:
         """What an engine was told after its beginning."""
-        return [decode(line.encode()) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
+        return [read_line(line) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
 
     def said(self, event: str) -> list[dict[str, Any]]:
         """Events of one kind."""

@@ -22,7 +22,7 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.content import Contents
 from loadsim.model.ports import Driver, Endpoint, Services
-from loadsim.model.records import SPANS, MailRecord, TaskRecord
+from loadsim.model.records import SPANS, MailFields, MailRecord, TaskFields, TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver
@@ -98,10 +98,10 @@ class Tape:
         self.complaint: str | None = None
         self.flushes = 0
 
-    def task(self, made: TaskRecord) -> None:
+    def task(self, made: TaskFields) -> None:
         """Also notes which commands the user gave while the task ran."""
         self._log.task(made)
-        record = made._asdict()
+        record = TaskRecord(*made)._asdict()
         if record["task"] in SPANS:
             self.spans.append(record)
             return
@@ -111,9 +111,9 @@ class Tape:
         self.tasks.append(record | {"commands": given})
         recent.clear()
 
-    def mail(self, made: MailRecord) -> None:
+    def mail(self, made: MailFields) -> None:
         self._log.mail(made)
-        self.mails.append(made._asdict())
+        self.mails.append(MailRecord(*made)._asdict())
 
     def command(self, *figures: Any) -> None:
         self._log.command(*figures)

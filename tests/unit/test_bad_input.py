@@ -98,8 +98,14 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         (("topology", "export", "quickstart"), "required: --format"),
         (("topology", "export", "quickstart", "--format", "ldap"), "invalid choice: 'ldap'"),
         (("server", "exchange"), "argument KIND: invalid choice: 'exchange'"),
-        (("server", "dovecot-postfix", "quickstart", "--imap-port", "0"), "expected 1 to 65535, found '0'"),
-        (("server", "dovecot-postfix", "quickstart", "--imap-port", "imap"), "expected 1 to 65535, found 'imap'"),
+        (
+            ("server", "dovecot-postfix", "quickstart", "--imap-port", "0"),
+            "a whole number from 1 to 65535, found '0'",
+        ),
+        (
+            ("server", "dovecot-postfix", "quickstart", "--imap-port", "imap"),
+            "a whole number from 1 to 65535, found 'imap'",
+        ),
         (("log", "export", "orc", "a.tlog"), "invalid choice: 'orc'"),
         (("run", "quickest"), "scenario: expected one of dovecot-postfix, medium, mixed, quickstart, or the path"),
         (("run", "none.yaml"), "none.yaml: expected a file that can be read, found: No such file or directory"),

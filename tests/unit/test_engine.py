@@ -590,7 +590,8 @@ def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
 def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
     """The first of a kind with the server's line, all of them counted at the end; a line each, in JSON."""
     out = io.StringIO()
-    events = Events(out, lambda: 1.23456)
+    events = Events(out)
+    events.seconds = lambda: 1.23456
     for user in range(5):
         events.failed("SEND", user, ServerRefused("550 RCPT", f"550 no user {user}"))
     events.failed("SEND", 1, ServerLost("550 RCPT"))

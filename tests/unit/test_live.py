@@ -195,14 +195,17 @@ def test_a_plain_line_says_how_the_generator_is() -> None:
 
 SHOWING = """
 import sys
-from loadsim.cli.live_view import shown_run
+from contextlib import closing
+from loadsim.cli.run_view import RunView
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
-with shown_run(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv) as show:
+with closing(RunView(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv, publish=lambda _: None)) as view:
+    view.stage("load")
     for second in range(3):
         print("next", flush=True)
         sys.stdin.readline()
-        show(LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0), {})
+        tasks = {"READ": {"ok": 5, "lost": 1}}
+        view.snapshot(LiveSnapshot("work", float(second), 200, 199 - second, tasks, 0, 1, 0.0), {})
 """
 """Shows three snapshots, each when it is told to, and says so beforehand."""
 

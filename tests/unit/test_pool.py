@@ -18,7 +18,7 @@ from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.engine import coordinator
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.engine.control import decode, encode
+from loadsim.engine.control import TO_A_MEMBER, Event, decode, encode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment, engines_for
 from loadsim.engine.event_log import Events
 from loadsim.engine.process import Begin
@@ -113,12 +113,12 @@ SOUND_SNAPSHOT += "generator_late_most_s=0.0, heard=0, **%s)"
         ("say(accepted=1)", "accepted: expected a list"),
         ("say(accepted=[[1, 'x']])", "accepted: 0: expected a message's id and its user"),
         ("say(snapshot=None)", "snapshot: expected a mapping"),
-        ("say(snapshot={})", "snapshot: expected accepted_undelivered: a value"),
-        ("say(snapshot=%s)" % (SOUND_SNAPSHOT % "dict(phase_='x')"), "snapshot: expected no key 'phase_'"),
-        ("say(snapshot={**%s, 'phase': 'x'})" % (SOUND_SNAPSHOT % "{}"), "snapshot: expected phase: one of log-on"),
-        ("say(snapshot={**%s, 'tasks': {'READ': 1}})" % (SOUND_SNAPSHOT % "{}"), "tasks: READ: a mapping"),
-        ("say(snapshot={**%s, 'users': -1})" % (SOUND_SNAPSHOT % "{}"), "users: a whole number from 0"),
-        ("say(snapshot={**%s, 'cpu_share': float('nan')})" % (SOUND_SNAPSHOT % "{}"), "cpu_share: a number"),
+        ("say(snapshot={})", "snapshot: accepted_undelivered: expected a value"),
+        ("say(snapshot=%s)" % (SOUND_SNAPSHOT % "dict(phase_='x')"), "snapshot: expected the keys heard, phase"),
+        ("say(snapshot={**%s, 'phase': 'x'})" % (SOUND_SNAPSHOT % "{}"), "snapshot: phase: expected one of log-on"),
+        ("say(snapshot={**%s, 'tasks': {'READ': 1}})" % (SOUND_SNAPSHOT % "{}"), "tasks: READ: expected a mapping"),
+        ("say(snapshot={**%s, 'users': -1})" % (SOUND_SNAPSHOT % "{}"), "users: expected a whole number from 0"),
+        ("say(snapshot={**%s, 'cpu_share': float('nan')})" % (SOUND_SNAPSHOT % "{}"), "cpu_share: expected a number"),
         ("sys.stdout.write('x' * (17 << 20)); sys.stdout.flush()", "chunk exceed the limit"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_silent_engine_is_given_up(tmp_path: Path) -> None:
     done = Conducted(tmp_path, ended, ON + "os.kill(os.getpid(), signal.SIGSTOP)", heartbeat_s=0.05).run()
     (lost,) = done.said("engine lost")
     assert lost["engine"] == "2"
-    assert lost["why"].startswith("not heard of for")
+    assert lost["why"].startswith("sent nothing for")
     assert dict(done.heard(1))["drained"] is True
 
 
@@ -178,7 +178,7 @@ def test_a_machine_without_a_sign_of_life_is_not_waited_for(tmp_path: Path) -> N
     run_virtual(live)
     (lost,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["event"] == "engine lost"]
     assert lost["engine"] == "2"
-    assert lost["why"].startswith("not heard of for")
+    assert lost["why"].startswith("sent nothing for")
     assert lost_at_s == [pytest.approx(5 + coordinator.SILENT_LIMIT_S, abs=3)]
 
 
@@ -253,14 +253,15 @@ def test_as_many_engines_as_cores_and_users_ask_for() -> None:
 def test_what_is_no_message_is_refused(line: bytes) -> None:
     """A line is an object with one key."""
     with pytest.raises(ValueError):
-        decode(line)
+        decode(line, TO_A_MEMBER)
 
 
 def test_messages_survive_the_line() -> None:
     """What is said is what is heard, on one line."""
-    line = encode(event={"line": "a\nb\u2028"})
+    message = Event({"event": "a\nb\u2028"})
+    line = encode(message)
     assert line.count(b"\n") == 1
-    assert decode(line) == ("event", {"line": "a\nb\u2028"})
+    assert decode(line, [Event]) == message
 
 
 def test_a_beginning_shows_no_password(tmp_path: Path) -> None:
@@ -269,4 +270,4 @@ def test_a_beginning_shows_no_password(tmp_path: Path) -> None:
     begin = Begin(scenario, NOWHERE, Assignment(2, 1, 1, 3), "x", {"engine": "1"})
     assert b"hush" not in begin.encode()
     assert "hush" not in repr(begin)
-    assert Begin.decode(decode(begin.encode())[1]) == begin
+    assert decode(begin.encode(), [Begin]) == begin
