@@ -8,14 +8,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from loadsim.analysis.compare import MOST_LOOKS
 from loadsim.analysis.compare_runs import compare_runs
 from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
 from loadsim.report.compare_text import compare_text
 from loadsim.report.junit import compare_junit
-
-MOST_LOOKS = 100
-"""With more looks, the correction leaves no difference significant."""
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
 
