@@ -186,7 +186,7 @@ class OtherEngines:
             engine, status = self._first_exit(exited.at)
             if engine in self._given_up:
                 raise RunInvalid(
-                    f"engine {engine} of the plan was stopped, and did not go on within {MOST_CHECKS * CHECK_S:g} s"
+                    f"engine {engine} of the plan was stopped, and not continued within {MOST_CHECKS * CHECK_S:g} s"
                 ) from None
             if status < 0:
                 raise RunInvalid(f"engine {engine} of the plan was ended by signal {-status}") from None
