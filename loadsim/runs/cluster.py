@@ -32,7 +32,8 @@ from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario, Server
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_sections import Server
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
 from loadsim.provisioning.initialise import start_state_after, total

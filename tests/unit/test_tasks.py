@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
 from loadsim.errors import ServerRefused
-from loadsim.model.content import Answered
+from loadsim.model.content.compose import Answered
 from loadsim.model.message_tag import MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, Header
 from loadsim.model.workload import PROCESS_INBOX, Workload
