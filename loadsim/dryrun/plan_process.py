@@ -188,7 +188,7 @@ class OtherEngines:
             engine, status = self._first_exit(exited.at)
             if engine in self._given_up:
                 raise RunInvalid(
-                    f"engine {engine} of the plan was stopped, and did not go on within"
+                    f"engine {engine} of the plan was stopped, and not continued within"
                     f" {self._most_checks * self._check_s:g} s"
                 ) from None
             if status < 0:

@@ -24,7 +24,7 @@ from loadsim.engine.mail_in_transit import MailInTransit
 from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Clock, Driver
 from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload

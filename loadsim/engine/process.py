@@ -27,7 +27,7 @@ from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
 from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.partition import Assignment, slice_of
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario

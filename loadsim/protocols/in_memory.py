@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast, overload
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.draws import draw, exponential
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
@@ -103,16 +103,14 @@ def _part(name: str, content_type: str, size_bytes: int) -> Part:
     return Part(name, content_type, size_bytes)
 
 
+@dataclass(slots=True, eq=False)
 class _Message:
     """A message in a folder, and the reference to it."""
 
-    __slots__ = ("flags", "folder", "mail", "uid")
-
-    def __init__(self, folder: _Folder, uid: int, mail: Mail, flags: frozenset[Flag]) -> None:
-        self.folder = folder
-        self.uid = uid
-        self.mail = mail
-        self.flags = flags
+    folder: _Folder
+    uid: int
+    mail: Mail
+    flags: frozenset[Flag]
 
 
 class _Folder:
@@ -380,7 +378,7 @@ class InMemoryMailbox:
             await self._command("IMAP FETCH", 120, HEADER_BYTES * len(uids))
             if folder == INBOX:
                 self._shown_uid = max(self._shown_uid, uids[-1])
-        return _Headers(self, folder, uids)
+        return _Headers(self, found, uids)
 
     async def arrived(self) -> Sequence[Header]:
         """UID FETCH of the messages that arrived since the last listing of the Inbox."""
@@ -392,7 +390,7 @@ class InMemoryMailbox:
         await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
         if new:
             self._shown_uid = new[-1]
-        return [self._header(inbox, uid) for uid in new]
+        return [self.header(inbox, uid) for uid in new]
 
     async def watch(self) -> None:
         """IDLE."""
@@ -454,11 +452,8 @@ class InMemoryMailbox:
         self._on = False
         self._open = None
 
-    def header(self, folder: str, uid: int) -> Header:
+    def header(self, folder: _Folder, uid: int) -> Header:
         """Return the header of a message that is in the folder."""
-        return self._header(self.folder(folder), uid)
-
-    def _header(self, folder: _Folder, uid: int) -> Header:
         message = folder.messages[uid]
         if message is None:
             mail = self._system.initial(self._account, folder.name, uid - 1)
@@ -485,14 +480,16 @@ class InMemoryMailbox:
         return messages
 
 
+@dataclass(slots=True, eq=False)
 class _Headers(Sequence[Header]):
     """A list of headers, each made on access: users list a folder to read one message of it."""
 
-    def __init__(self, mailbox: InMemoryMailbox, folder: str, uids: Sequence[int]) -> None:
-        self._mailbox, self._folder, self._uids = mailbox, folder, uids
+    mailbox: InMemoryMailbox
+    folder: _Folder
+    uids: Sequence[int]
 
     def __len__(self) -> int:
-        return len(self._uids)
+        return len(self.uids)
 
     @overload
     def __getitem__(self, at: int) -> Header: ...
@@ -500,8 +497,8 @@ class _Headers(Sequence[Header]):
     def __getitem__(self, at: slice) -> Sequence[Header]: ...
     def __getitem__(self, at: int | slice) -> Header | Sequence[Header]:
         if isinstance(at, slice):
-            return _Headers(self._mailbox, self._folder, self._uids[at])
-        return self._mailbox.header(self._folder, self._uids[at])
+            return _Headers(self.mailbox, self.folder, self.uids[at])
+        return self.mailbox.header(self.folder, self.uids[at])
 
 
 @dataclass(slots=True)

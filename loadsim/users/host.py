@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Recorder
 from loadsim.model.workload import Workload
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadsim.errors import ServerRefused
-from loadsim.model.content import Answered, Attachment
+from loadsim.model.content.compose import Answered, Attachment
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing

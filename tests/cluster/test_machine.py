@@ -45,7 +45,7 @@ from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import NEW_MAIL, Workload
-from loadsim.provisioning.initialise import prepare
+from loadsim.provisioning.initialise import initialise
 from loadsim.servers.embedded import start_embedded
 from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.records import GIVEN_UP
@@ -103,7 +103,7 @@ def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) 
     command_lines = []
     with start_embedded(accounts, distribution_lists(scenario), tmp_path) as server:
         services = server.services
-        asyncio.run(prepare(scenario, workload, services, lambda *_: None))
+        asyncio.run(initialise(workload, services, scenario.initialise, lambda *_: None))
         one, two = clients = Agreed(tmp_path, scenario, services, {"one": 1, "two": 2}).clients
 
         def watch(snapshot: LiveSnapshot) -> None:

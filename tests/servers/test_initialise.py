@@ -28,7 +28,7 @@ from provisioning import (
 
 from loadsim.cli import parser
 from loadsim.errors import ConfigError
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
 from loadsim.model.scenario import load_scenario
@@ -39,7 +39,6 @@ from loadsim.provisioning.initialise import (
     Wanted,
     change_folder,
     initialise,
-    prepare,
     restore_mailbox,
 )
 from loadsim.servers.dovecot_postfix import free_port
@@ -313,7 +312,7 @@ def test_progress_is_told_in_two_phases(lab: Lab) -> None:
     def tell(phase: str, done: int, total: int) -> None:
         told.append((phase, done, total))
 
-    asyncio.run(prepare(lab.scenario, lab.workload, lab.services, tell))
+    asyncio.run(initialise(lab.workload, lab.services, lab.scenario.initialise, tell))
     assert told == [("inspect", done, 3) for done in range(4)] + [("initialise", done, 3) for done in range(4)]
 
 

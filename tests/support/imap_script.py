@@ -215,23 +215,16 @@ class Client:
 
     async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S, patiently: bool = True) -> Connection:
         """Connect and take the greeting; if `patiently`, the time limit counts from then on only."""
-        connection, _ = await Connection.connect(
-            endpoint,
-            tls_context(endpoint),
-            ACCOUNT,
-            self.ear,
-            PATIENCE_S if patiently else limit_s,
-            self.hear,
-            self.broken.append,
-        )
-        connection._limit_s = limit_s
+        first_s = PATIENCE_S if patiently else limit_s
+        connection = Connection(ACCOUNT, self.ear, first_s, self.hear, self.broken.append)
+        await connection.connect(endpoint, tls_context(endpoint))
+        connection.limit_s = limit_s
         return connection
 
     async def log_on(self, endpoint: Endpoint, account: Account) -> tuple[Connection, frozenset[str]]:
         """The whole log-on."""
-        return await log_on(
-            endpoint, tls_context(endpoint), account, self.ear, PATIENCE_S, self.hear, self.broken.append
-        )
+        connection = Connection(account, self.ear, PATIENCE_S, self.hear, self.broken.append)
+        return connection, await log_on(connection, endpoint, tls_context(endpoint))
 
 
 ACCOUNT = Account(1, "user1", "user1@sim.test", 'se"cret-\\1')

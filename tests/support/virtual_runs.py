@@ -20,7 +20,7 @@ from loadsim.engine.control import Control
 from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Driver, Endpoint, Services
 from loadsim.model.records import SPANS, MailFields, MailRecord, TaskFields, TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario

@@ -501,7 +501,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, SSLCo
 
 
 RIGHT = "is tls: {} right for this port?"
-TRUST = "; set server.{service}.ca_file to who signed it, and host to a name that it is for"
+TRUST = "; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
 
 
 @pytest.mark.parametrize("service", ["imap", "smtp"])

@@ -42,7 +42,7 @@ def written(tmp_path: Path, criteria: str, more: str = FEW) -> Path:
 
 def read(tmp_path: Path, criteria: str, *settings_: str, more: str = FEW) -> dict[str, dict[str, float] | None]:
     """The criteria of a scenario, as they go into the log."""
-    return load_scenario(str(written(tmp_path, criteria, more)), settings_).criteria_document()
+    return documents(load_scenario(str(written(tmp_path, criteria, more)), settings_).criteria)
 
 
 # --- in the scenario ------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_a_share_in_percent_may_be_reached_exactly(failed: int) -> None:
     with TemporaryDirectory() as place:
         path = Path(place) / "s.yaml"
         path.write_text(yaml.safe_dump(file))
-        criteria = load_scenario(str(path), [setting]).criteria_document()
+        criteria = documents(load_scenario(str(path), [setting]).criteria)
     for share, passed in ((failed / 1000, True), ((failed + 1) / 1001, failed == 1000)):
         results = {one.name: one for one in hold(criteria, score_of(failed_share=share))}
         assert results["failed_share"].passed == passed

@@ -227,7 +227,7 @@ class Murderous:
     ("sent", "says"),
     [
         (signal.SIGKILL, "was ended by signal 9"),
-        (signal.SIGSTOP, "was stopped, and did not go on within 0.6 s"),
+        (signal.SIGSTOP, "was stopped, and not continued within 0.6 s"),
     ],
 )
 @pytest.mark.parametrize("before", [True, False])

@@ -25,7 +25,7 @@ from virtual_runs import (
 )
 
 from loadsim.errors import ServerRefused
-from loadsim.model.content import Answered
+from loadsim.model.content.compose import Answered
 from loadsim.model.message_tag import MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, Header
 from loadsim.model.workload import PROCESS_INBOX, Workload
