@@ -54,6 +54,7 @@ def correspondence(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     return live(scenario_of(place, (profile, 2), day="2h"), place, service_s=MEAN_MS / 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "commands"), [("SAVE SENT", 2), ("READ", 3)])
 def test_service_times_are_erlang(correspondence: Lived, task: str, commands: int) -> None:
     """A task of k commands has the mean and the 95th percentile of Erlang-k: for k = 2 of 20 ms each, 94.9 ms.
@@ -75,6 +76,7 @@ def test_service_times_are_erlang(correspondence: Lived, task: str, commands: in
     assert abs(fmean(took_ms) / MEAN_MS - commands) < 4 * math.sqrt(commands / n)
 
 
+@pytest.mark.slow
 def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
     """One user with a Poisson stream of tasks is M/G/1: waiting is what Pollaczek and Khinchine say.
 
@@ -300,6 +302,7 @@ def test_a_connection_that_breaks_is_told_once(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+@pytest.mark.slow
 def test_without_service_time_nothing_waits(tmp_path: Path) -> None:
     """`service_s` of 0 takes no virtual time at all: what is due is done at its due time."""
     profile = quiet(new_mail={"per_day": 20}, process_inbox={"per_day": 10}, browse={"per_day": 10})

@@ -30,6 +30,8 @@ from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.json_checks import Check
 from loadsim.timinglog.planned_load import PlannedLoad
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 SOFTWARE = build_fingerprint()
 
