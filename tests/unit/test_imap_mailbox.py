@@ -933,6 +933,7 @@ def test_html_is_the_text_where_there_is_no_other() -> None:
     assert [each.name for each in structure.attachments] == ["1"]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=60) | st.from_regex(rb"(=\?[a-z0-9-]{0,9}\?[qb]\?[ -~]{0,9}\?=){1,3}"))
 def test_any_subject_has_a_text(raw: bytes) -> None:
