@@ -283,6 +283,9 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
 FIRST_LOOK = 3
 """The fewest runs of each that should be compared."""
 
+MOST_LOOKS = 100
+"""With more looks, the correction leaves no difference significant."""
+
 MOST_LOOKED_AT = 30
 """Beyond so many runs of each, the share of false claims is still that of these."""
 

@@ -344,8 +344,12 @@ class InMemoryMailbox:
         self.abandon()
         self._on = True
         self._sessions += 1
-        await self._command("IMAP AUTHENTICATE")
-        await self._command("IMAP CAPABILITY")
+        try:
+            await self._command("IMAP AUTHENTICATE")
+            await self._command("IMAP CAPABILITY")
+        except TaskFailed:
+            self.abandon()
+            raise
 
     async def folders(self) -> Sequence[str]:
         """LIST."""
@@ -438,9 +442,9 @@ class InMemoryMailbox:
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         """UID STORE and UID EXPUNGE."""
-        messages = await self._about("IMAP UID STORE", refs)
-        await self._command("IMAP UID EXPUNGE")
-        _remove(messages)
+        if messages := await self._about("IMAP UID STORE", refs):
+            await self._command("IMAP UID EXPUNGE")
+            _remove(messages)
 
     async def log_off(self) -> None:
         """LOGOUT."""
@@ -466,7 +470,9 @@ class InMemoryMailbox:
     async def _about(
         self, command: str, refs: Sequence[MessageRef], sent_bytes: int = 40, received_bytes: int = 40
     ) -> Sequence[_Message]:
-        """Open the messages' folder, and run a command about them. Raises `ServerRefused` if a message is gone."""
+        """Open the messages' folder, and run a command about them, if any. Raises `ServerRefused` if one is gone."""
+        if not refs:
+            return ()
         if not isinstance(refs[0], _Message):
             raise TypeError(f"expected references that this mailbox gave out, found {refs[0]!r}")
         messages = cast("Sequence[_Message]", refs)

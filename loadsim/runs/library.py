@@ -112,9 +112,7 @@ def _check_no_event_loop(function: str) -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise RuntimeError(
-        f"{function} would block this thread's event loop: await asyncio.to_thread(loadsim.{function}, ...)"
-    )
+    raise RuntimeError(f"{function} blocks this thread's event loop: await asyncio.to_thread(loadsim.{function}, ...)")
 
 
 def analyse(

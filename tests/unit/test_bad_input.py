@@ -35,6 +35,8 @@ from loadsim.errors import LONGEST_SERVER_LINE, ServerLost, ServerRefused, print
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "hunter2-{index}"
 FEW: dict[str, Any] = {"topology": [{"profile": "loadsim-5.5/light", "users": 2}], "run": {"day_length": "20s"}}
 

@@ -215,6 +215,7 @@ def test_many_recipients_are_folded() -> None:
     assert [address.addr_spec for address in parse(message)["To"].addresses] == to
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1, max_size=200))
 def test_any_subject_comes_back(subject: str) -> None:

@@ -58,6 +58,7 @@ def test_log_ons_are_spread_over_the_ramp_up(tmp_path: Path) -> None:
     assert (start["users_on"], start["at_s"]) == (4, 0.0)
 
 
+@pytest.mark.slow
 def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
     """The same activities are due at the same instants from the start, on a fast server and on an overloaded one."""
     scenario = scenario_of(tmp_path, (SENDER, 2), day="600s", limits={"grace": "1s"})
@@ -93,6 +94,7 @@ def test_a_task_ends_with_its_last_answer(tmp_path: Path, monkeypatch: pytest.Mo
     assert_lateness_adds_up(lived)
 
 
+@pytest.mark.slow
 def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:
     """Refusals, losses and silence at random, by a seed: nothing overlaps, is lost or is counted twice."""
 
@@ -533,6 +535,7 @@ class Late(StandaloneControl):
         return await super().common_start() - 3 * S
 
 
+@pytest.mark.slow
 def test_an_engine_knows_when_it_really_began(tmp_path: Path) -> None:
     """At the common start, or later, if it was told too late; what was due meanwhile is late by the generator."""
     scenario = scenario_of(tmp_path, (SENDER, 4), day="60s")
@@ -568,6 +571,7 @@ def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> No
 # --- what is told -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
     """The log's complaint is an event; events that cannot be written are no reason to stop."""
 
@@ -638,6 +642,7 @@ def test_snapshots_are_cumulative(tmp_path: Path) -> None:
     assert phases[:2] == ["log-on", "work"]
 
 
+@pytest.mark.slow
 def test_tasks_leave_no_cycles(tmp_path: Path) -> None:
     """Hundreds of tasks leave nothing for the collector of cycles: it need not run while a server is measured."""
     found: list[int] = []

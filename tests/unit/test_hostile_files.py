@@ -28,6 +28,8 @@ from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.planned_load import PlannedLoad
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 SOFTWARE = build_fingerprint()
 

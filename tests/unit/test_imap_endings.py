@@ -34,6 +34,8 @@ from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.under_way import Answer
 from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 30.0
 ACCOUNT = Account(1, "user1", "user1@sim.test", "secret")
 REF = Ref(INBOX, 7, 5)

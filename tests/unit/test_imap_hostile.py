@@ -20,6 +20,8 @@ from loadsim.protocols.imap.sets import MOST_LISTED, NumberSet
 from loadsim.protocols.imap.values import DEEPEST, Value, body_of
 from loadsim.protocols.imap.wire import Wire
 
+pytestmark = pytest.mark.slow
+
 ODD_CHARSETS = (
     "idna",
     "punycode",

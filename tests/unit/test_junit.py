@@ -22,6 +22,8 @@ from loadsim.model.criteria import DEFAULT
 from loadsim.model.scenario import load_scenario
 from loadsim.report.junit import Case, junit
 
+pytestmark = pytest.mark.slow
+
 HOW_TO = ROOT / "docs" / "how-to" / "fail-a-build.md"
 
 

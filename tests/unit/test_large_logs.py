@@ -23,6 +23,8 @@ from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.records import INSTANTS, NAMED_COMMAND, NAMED_TASK, NAMES, NEVER, placed_us
 from loadsim.timinglog.writer import TimingLogWriter
 
+pytestmark = pytest.mark.slow
+
 FEW = settings(deadline=None, max_examples=50)
 
 Engine = tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]

@@ -37,6 +37,8 @@ from loadsim.users.inbox import Inbox
 from loadsim.users.pending import PendingActivities
 from loadsim.users.user import User
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s3cret contents"
 SENDER = quiet(new_mail={"per_day": 200, "save_sent": False})
 READER = quiet(new_mail={"per_day": 200, "save_sent": False}, process_inbox={"per_day": 50})

@@ -32,6 +32,8 @@ from loadsim.model.accounts import AccountPattern
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, plan_digest
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 60
 
 

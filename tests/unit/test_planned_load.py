@@ -35,6 +35,8 @@ from loadsim.timinglog.merge import merge
 from loadsim.timinglog.planned_load import BINS, PlannedLoad, read_planned_load
 from loadsim.timinglog.reader import TimingLog
 
+pytestmark = pytest.mark.slow
+
 START_NS = 9_000_000_000
 
 SECONDS, COUNT = "a number from 1e-06 to 1e+09", "a whole number from 0 to 9007199254740992"

@@ -65,6 +65,7 @@ def loadsim_with_plugin(place: Path, *arguments: str | Path) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_a_driver_runs_a_profile_without_the_tasks_that_it_lacks(tmp_path: Path) -> None:
     """The run is made through it, and none of these tasks is due."""
     (tmp_path / "few.yaml").write_text(yaml.safe_dump(FEW_TASKS))
@@ -79,6 +80,7 @@ def test_a_driver_runs_a_profile_without_the_tasks_that_it_lacks(tmp_path: Path)
     assert not tasks & {"BROWSE", "MOVE"}
 
 
+@pytest.mark.slow
 def test_a_profile_with_a_task_that_its_driver_lacks_is_rejected(tmp_path: Path) -> None:
     """It is rejected before the run, in one line with the key, the tasks and the driver."""
     topology = [

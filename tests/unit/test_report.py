@@ -51,6 +51,8 @@ from loadsim.report.html import to_html
 from loadsim.report.markdown import to_markdown
 from loadsim.timinglog.writer import TimingLogWriter
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = GOLDEN_FILES / "report.md"
 VOID = ("meta", "br", "hr", "img", "link", "input")
 

@@ -42,6 +42,8 @@ from loadsim.runs.common_start import check_start, common_run_id, utc_text
 from loadsim.timinglog.merge import merge, read_logs
 from loadsim.timinglog.reader import read_log, write_log
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 3, 14, 13, 50, tzinfo=UTC)
 
 # --- who is whose -------------------------------------------------------------------------------------------------

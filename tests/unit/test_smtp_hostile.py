@@ -29,6 +29,8 @@ from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, Wire
 from loadsim.protocols.tls import tls_context
 
+pytestmark = pytest.mark.slow
+
 SENDER, RECIPIENTS = "user1@sim.test", ["user2@sim.test", "user3@sim.test"]
 WAYS = {
     "aiosmtplib": (LibrarySubmission, True),

@@ -22,6 +22,8 @@ from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import merge
 
+pytestmark = pytest.mark.slow
+
 BUSY = {"new_mail": {"per_day": 20}, "browse": {"per_day": 30}, "schedule": {"per_day": 10}}
 READS = {"process_inbox": {"per_day": 40}, "after_reading": {"reply": 0.2, "move": 0.2, "copy": 0.1, "delete": 0.2}}
 UNTIMED = "IMAP IDLE"

@@ -102,6 +102,7 @@ def test_a_user_does_one_thing_at_a_time(busy: Lived) -> None:
     assert_one_at_a_time(busy)
 
 
+@pytest.mark.slow
 def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -> None:
     """Tasks of one processing are due at its due time plus the delays before them, compressed.
 
@@ -135,6 +136,7 @@ def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -
             assert task["started_ns"] == cause["ended_ns"] + delay
 
 
+@pytest.mark.slow
 def test_outcomes_are_exclusive(busy: Lived) -> None:
     """No message is both moved and copied or deleted after it was read; every message is answered once at most."""
     evicted = {
@@ -154,6 +156,7 @@ def test_outcomes_are_exclusive(busy: Lived) -> None:
         assert not answers & {answer_id(user, message, how) for how in ("reply", "reply_all", "forward")}
 
 
+@pytest.mark.slow
 def test_what_happens_to_a_message_does_not_depend_on_the_server(tmp_path: Path, busy: Lived) -> None:
     """The same population on a slower server does the same with every message that both runs came to act upon."""
     slow = live(scenario_of(tmp_path, (EVERYTHING, 6), day="1h", **LISTS), tmp_path, service_s=0.2)
@@ -175,6 +178,7 @@ def after_reading(lived: Lived, user: int) -> dict[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.slow
 def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
     """Of many messages read, each outcome takes its share, to within 4 standard deviations of a binomial count."""
     shares = {"reply": 0.10, "forward": 0.15, "move": 0.20, "copy": 0.15, "delete": 0.25}
@@ -191,6 +195,7 @@ def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
         assert abs(hits - read * share) < 4 * (read * share * (1 - share)) ** 0.5
 
 
+@pytest.mark.slow
 def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) -> None:
     """Reply: the sender, or the first addressee of own mail that a list brought back; all: sender and individuals."""
     profile = quiet(
@@ -237,6 +242,7 @@ def test_what_is_sent_is_saved(busy: Lived) -> None:
     assert saved == Counter(set(recipients(busy)))
 
 
+@pytest.mark.slow
 def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) -> None:
     """Within one processing of the Inbox each message is tried once; it is neither lost nor tried for ever."""
     profile = quiet(process_inbox={"per_day": 6}, start_state={"inbox": 2})
@@ -254,6 +260,7 @@ def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) ->
     assert sorted(read.values()) == [1, 1]
 
 
+@pytest.mark.slow
 def test_eviction_keeps_the_limit_and_the_unread(tmp_path: Path) -> None:
     """After processing at most `inbox_limit` messages are left, the newest, and what could not be read."""
     profile = quiet(process_inbox={"per_day": 10}, start_state={"inbox": 6}, inbox_limit=2)
@@ -269,6 +276,7 @@ def test_eviction_keeps_the_limit_and_the_unread(tmp_path: Path) -> None:
     assert ids[0] in [mail["message"] for mail in lived.mails("read", user=1)]
 
 
+@pytest.mark.slow
 def test_a_refused_eviction_is_not_repeated_for_ever(tmp_path: Path) -> None:
     """What cannot be moved stays where it is, and does not stop the eviction of what comes later."""
     profile = quiet(process_inbox={"per_day": 20}, start_state={"inbox": 6}, inbox_limit=2)
@@ -369,6 +377,7 @@ def test_announcements_date_each_message_as_if_it_were_announced_alone(events: l
         assert inbox.announced == len(each)
 
 
+@pytest.mark.slow
 def test_announcements_take_no_memory_by_their_size_or_number() -> None:
     """Billions of messages, and a million announcements: a few kilobytes, and no stamp too early."""
     inbox = Inbox("run-1", 2, None)
@@ -406,6 +415,7 @@ def test_a_message_listed_twice_is_one() -> None:
     assert len(inbox.unread) == 1
 
 
+@pytest.mark.slow
 def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path) -> None:
     """A Message-ID that breaks the rules fails the task, not the run, and does not show up in the events."""
     with pytest.raises(ValueError, match="message id"):  # what makes it so
@@ -444,6 +454,7 @@ def test_mail_of_an_earlier_run_is_left_alone() -> None:
     assert [each.header.ref for each in inbox.unread] == ["b", "c"]
 
 
+@pytest.mark.slow
 def test_browsed_mail_may_be_answered_again_and_again(tmp_path: Path) -> None:
     """Each answer to the same message is a message of its own, with an id of its own."""
     profile = quiet(
