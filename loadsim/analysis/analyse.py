@@ -106,7 +106,7 @@ def _statistics(
     Intervals and trends are of one run and its merged records: of several, the spread between them says more.
     """
     obstacle = None
-    if len({source.run for source in log.sources}) > 1:
+    if len(log.runs) > 1:
         obstacle = "the logs are of several runs: see the spread between them"
     elif method != MERGED:
         obstacle = "percentiles are means of those of several clients"
@@ -142,7 +142,7 @@ def _should_know_load(log: TimingLog) -> bool:
     """
     if PLANNED_LOAD not in log.header:
         return False
-    return log.header[PLANNED_LOAD] is None or len({source.run for source in log.sources}) == 1
+    return log.header[PLANNED_LOAD] is None or len(log.runs) == 1
 
 
 def _why(source: Source) -> str:

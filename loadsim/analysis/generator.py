@@ -145,7 +145,7 @@ def _maker(source: Source) -> tuple[str, ...]:
 
 def _machine(log: TimingLog, source: Source) -> str:
     """A machine's name, with the run where there are several."""
-    return f"{source.run}: {source.client}" if len({one.run for one in log.sources}) > 1 else source.client
+    return f"{source.run}: {source.client}" if len(log.runs) > 1 else source.client
 
 
 @dataclass(frozen=True, slots=True)

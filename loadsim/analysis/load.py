@@ -72,7 +72,7 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     Raises `LogError` for a header in which it is damaged.
     """
     document = log.header.get(PLANNED_LOAD)
-    runs = len({source.run for source in log.sources})
+    runs = len(log.runs)
     if document is None or (runs > 1 and not log.header.get("rebased")):
         return None
     plan = read_planned_load(document)

@@ -71,7 +71,7 @@ def repeats(
     method: str = MERGED,
 ) -> dict[str, Repeats]:
     """By client module, the spread between the runs of a merged log; empty when it holds one run only."""
-    if len({source.run for source in log.sources}) < 2:
+    if len(log.runs) < 2:
         return {}
     found: dict[str, list[tuple[str, ProtocolStatistics]]] = {}
     for (run,), protocols in score_parts(log, weights, window_s, ("run",), percent, method).items():

@@ -144,7 +144,7 @@ def summarise(
     limits = log.header.get("limits") or {}
 
     # 3. Each of several runs by itself: together with others, an invalid run would not be noticed.
-    runs = sorted({source.run for source in log.sources})
+    runs = log.runs
     alone = {run: _judged(of_run(log, run), weights, window_s, criteria) for run in (runs if len(runs) > 1 else ())}
 
     # 4. The verdict on all runs together, always by the standard percentiles.
@@ -237,8 +237,8 @@ def _figures(
     limits, fastest_ms = limits_of(header.get("limits") or {}, facts.stress), facts.fastest_p95_ms
     engines = facts.generator.engines
     return facts, Figures(
-        run=", ".join(sorted({source.run for source in log.sources if source.run})) or None,
-        runs=len({source.run for source in log.sources}),
+        run=", ".join(filter(None, log.runs)) or None,
+        runs=len(log.runs),
         name=header.get("name"),
         mode=mode_of(log),
         start_at=header.get("start_at"),

@@ -98,7 +98,7 @@ def bins_of(log: TimingLog) -> Bins:
 def _end_s(log: TimingLog) -> float:
     """As long as the run was to last; as far as its records go, where the log does not say it or is of many runs."""
     lasted_s = float(log.header.get("duration_s") or 0)
-    if lasted_s > 0 and len({source.run for source in log.sources}) == 1:
+    if lasted_s > 0 and len(log.runs) == 1:
         return lasted_s
     last_us = max((int(tasks["scheduled_us"].max()) for tasks in windowed(log) if len(tasks)), default=None)
     return max(lasted_s, 0 if last_us is None else math.ceil(last_us / 1e6) + 1, 1)

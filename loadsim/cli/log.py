@@ -24,6 +24,7 @@ from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.compatibility import part_of
+from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.export_csv import CSV_KINDS, export_csv
 from loadsim.timinglog.export_parquet import export_parquet
@@ -159,7 +160,7 @@ def _times(log: TimingLog) -> str:
                     instants_us += [int(happened.min()), int(happened.max())]
     begin_s, end_s = window_of(log)
     who = ", ".join(f"{source.client}.{source.engine}" for source in log.sources)
-    runs = ", ".join(sorted({source.run for source in log.sources}))
+    runs = ", ".join(log.runs)
     part = f", slice {only}" if (only := part_of(log)) else ""
     span = f"{min(instants_us) / 1e6:.6f} s to {max(instants_us) / 1e6:.6f} s" if instants_us else "no records"
     start = "" if log.started else " from the log's own beginning (the common start never came)"
@@ -186,21 +187,21 @@ def run_check(args: argparse.Namespace) -> int:
             continue
         span = f", {check.span_s[0]:.6f} s to {check.span_s[1]:.6f} s" if check.span_s else ""
         print(
-            f"{printable(str(path))}: {_state(check)}; format {check.version}, {check.blocks} blocks,"
-            f" {check.size} bytes, {_counted(check.counts)}{span}"
+            f"{printable(str(path))}: {_state(check)}; format {VERSION}, {check.file.blocks} blocks,"
+            f" {check.file.size} bytes, {_counted(check.counts)}{span}"
         )
-        for missing in check.missing:
+        for missing in check.log.damages:
             print(f"  {missing}")
-        status = max(status, 0 if check.whole else DAMAGED)
+        status = max(status, 0 if check.ended and not check.log.damages else DAMAGED)
     return status
 
 
 def _state(check: LogCheck) -> str:
-    if check.damaged_at is not None:
-        return f"damaged at byte {check.damaged_at}"
+    if check.file.damage:
+        return f"damaged at byte {check.file.end}"
     if not check.ended:
         return "without an end"
-    return "made of damaged logs" if check.missing else "whole"
+    return "made of damaged logs" if check.log.damages else "whole"
 
 
 def run_show(args: argparse.Namespace) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from loadsim.report.document import Table
+if TYPE_CHECKING:  # the text of a plan needs no analysis
+    from loadsim.report.document import Table
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -23,22 +23,11 @@ class Groups:
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Groups | None:
-        """Return the groups in a log's header; None for older logs, which have none.
-
-        Raises `LogError` for malformed groups.
-        """
+        """Return the groups in a log's header; None for older logs, which have none."""
         found = header.get("groups")
         if not found:
             return None
-        try:
-            profiles, modules, sizes = zip(
-                *((str(group["profile"]), str(group["module"]), int(group["users"])) for group in found), strict=True
-            )
-        except (KeyError, TypeError, ValueError):
-            raise LogError(
-                f"groups: expected profile, module and users of each group, found {str(found)[:80]}"
-            ) from None
-        return cls(profiles, modules, sizes)
+        return cls(*(tuple(group[key] for group in found) for key in ("profile", "module", "users")))
 
     def numbers(self, users: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Return the group (from 0) of each user (from 1).

@@ -145,6 +145,11 @@ class TimingLog:
         return concatenate(self.streams[kind].parts(), KINDS[kind], self.streams[kind].count)
 
     @property
+    def runs(self) -> list[str]:
+        """Return the names of the runs in alphabetical order."""
+        return sorted({source.run for source in self.sources})
+
+    @property
     def started(self) -> bool:
         """Return whether every engine reached the common start."""
         return all(source.started for source in self.sources)
