@@ -80,7 +80,6 @@ async def run(from_worker: int, to_worker: int) -> None:
     async with coordinator_lines(from_worker, to_worker) as (reader, send):
         if line := await reader.readline():
             request = decode(line, (PrepareRequest,))
-            assert isinstance(request, PrepareRequest)
             with suppress(WorkerGone):
                 try:
                     await prepare(request, reader, send)

@@ -51,12 +51,15 @@ class Message:
         return cls(*(value if count > 1 else [value][:count]))
 
 
+M = TypeVar("M", bound=Message)
+
+
 def encode(message: Message) -> bytes:
     """Return the line of a message."""
     return json.dumps({message.kind: message.value()}).encode() + b"\n"
 
 
-def decode(line: bytes, known: Iterable[type[Message]]) -> Message:
+def decode(line: bytes, known: Iterable[type[M]]) -> M:
     """Return the message on a line, which must be one of the `known` ones.
 
     Raises `ValueError` with a one-line message: a peer with a valid certificate may still be faulty.
@@ -77,15 +80,12 @@ def decode(line: bytes, known: Iterable[type[Message]]) -> Message:
     return by_kind[kind].read(value)
 
 
-def is_true(value: Any) -> str | None:
+def _true(value: Any) -> str | None:
     return None if value is True else "true"
 
 
-M = TypeVar("M", bound=Message)
-
-
 @dataclass_transform(frozen_default=True)
-def message(kind: str, check: Check = is_true) -> Callable[[type[M]], type[M]]:
+def message(kind: str, check: Check = _true) -> Callable[[type[M]], type[M]]:
     """Make a message of a class: a frozen dataclass with this kind, whose value on the line passes `check`."""
 
     def make(cls: type[M]) -> type[M]:

@@ -103,7 +103,6 @@ async def run(from_coordinator: int, to_coordinator: int) -> None:
         coordinator = RemoteControl(send)
         if line := await reader.readline():
             begin = decode(line, (Begin,))
-            assert isinstance(begin, Begin)
             try:
                 await _run_engine(begin, coordinator, reader)
                 coordinator.send(Over())

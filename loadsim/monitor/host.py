@@ -169,31 +169,23 @@ async def watched_machine(
     `start_ns` returns the common start, 0 before it; `facts_at_start` is called after it, once. `more` returns further
     values for each sample.
     """
+
+    async def sample_each_second(machine: Machine) -> None:
+        started = False
+        while True:
+            await asyncio.sleep(1)
+            if start_ns() and not started:
+                started = True
+                log.facts({"start_ns": start_ns()})
+                log.facts(facts_at_start())
+            log.health({"at_ns": clock.now_ns(), **machine.take(), **more()})
+            log.gather()
+            log.write()
+
     log.facts(facts)
     async with AsyncExitStack() as stack:
         with suppress(OSError):  # a system without these files has no samples
             machine = Machine(stack.enter_context(open_files()))
-            sampling = _sample_each_second(machine, log, clock, start_ns, facts_at_start, more)
-            await stack.enter_async_context(background_tasks(sampling))
+            await stack.enter_async_context(background_tasks(sample_each_second(machine)))
         yield
     log.facts({"ended": "completed"})
-
-
-async def _sample_each_second(
-    machine: Machine,
-    log: RunLog,
-    clock: Clock,
-    start_ns: Callable[[], int],
-    facts_at_start: Callable[[], Mapping[str, Any]],
-    more: Callable[[], Mapping[str, Any]],
-) -> None:
-    started = False
-    while True:
-        await asyncio.sleep(1)
-        if start_ns() and not started:
-            started = True
-            log.facts({"start_ns": start_ns()})
-            log.facts(facts_at_start())
-        log.health({"at_ns": clock.now_ns(), **machine.take(), **more()})
-        log.gather()
-        log.write()

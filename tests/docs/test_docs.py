@@ -141,8 +141,9 @@ def events() -> dict[str, set[str]]:
     """Every event that the program says, with its fields, read from its source."""
     found: dict[str, set[str]] = {}
     for module in sorted((ROOT / "loadsim").rglob("*.py")):
+        writers = ["self.write"] if module.name == "event_log.py" else ["events.write", "self._events.write"]
         for node in ast.walk(ast.parse(module.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "say":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in writers:
                 name = node.args[0]
                 assert isinstance(name, ast.Constant), f"{module.name}: an event without a fixed name"
                 found.setdefault(name.value, set()).update(str(keyword.arg) for keyword in node.keywords)

@@ -144,7 +144,7 @@ def test_a_closed_loop_has_no_plan(tmp_path: Path) -> None:
     """`loadsim plan` refuses it in one line."""
     refused = loadsim("plan", written(tmp_path / "s.yaml"), "--set", "run.mode=stress")
     assert (refused.returncode, refused.stdout) == (2, "")
-    expected = "expected canonical (how much a closed loop does, the server decides), found stress"
+    expected = "expected canonical (the server decides how much a closed loop does), found stress"
     assert refused.stderr == f"loadsim: small: run.mode: {expected}\n"
 
 
