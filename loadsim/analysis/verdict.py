@@ -112,19 +112,26 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`validity` is valid, degraded or invalid; `passed`: all criteria were met; None for a slice,
-    which is not judged.
+    """The verdict on a run: `validity` is valid, degraded or invalid.
 
-    `warnings` say what did not change the verdict but should be known; `advice` what helps a generator that was the
-    bottleneck itself.
+    `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
+    `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
+    not change the verdict. `advice` helps if the generator was the bottleneck.
     """
 
     validity: str
     passed: bool | None
     ended_early: bool
-    reasons: tuple[str, ...]
+    defects: tuple[str, ...]
+    missed: tuple[str, ...]
+    missed_runs: tuple[str, ...]
     warnings: tuple[str, ...]
     advice: str | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All reasons against the run."""
+        return (*self.defects, *self.missed, *self.missed_runs)
 
     @property
     def exit_status(self) -> int:
@@ -160,12 +167,14 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.invalid_runs,
     ]
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *hardly_seen]
-    missed = [*missed_texts(criteria), *facts.missed_runs]
+    missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
-        passed=not missed if whole else None,
+        passed=not (missed or missed_runs) if whole else None,
         ended_early=facts.ended_early,
-        reasons=(*invalid, *degraded, *missed),
+        defects=(*invalid, *degraded),
+        missed=missed,
+        missed_runs=missed_runs,
         warnings=(*_sessions(facts), *warnings, *facts.unsteady),
         advice=advice(facts.generator) if own else None,
     )

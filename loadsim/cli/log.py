@@ -20,6 +20,7 @@ from loadsim.cli.junit import junit_file
 from loadsim.cli.options import whole
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
+from loadsim.model.profile import weights_of
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
@@ -241,10 +242,11 @@ def run_merge(args: argparse.Namespace) -> int:
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the summary. Return the exit status of the verdict."""
+    path = args.weights
     with junit_file(args.junit, "log answer") as write_junit:
         summary = summarise(
             args.logs,
-            weights=read_weights(args.weights) if args.weights else None,
+            weights=weights_of(read_yaml(read_text(path, str(path)), str(path)), str(path)) if path else None,
             begin_s=args.begin,
             end_s=args.end,
             commands=args.commands,
@@ -259,19 +261,6 @@ def run_answer(args: argparse.Namespace) -> int:
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(summary.score, indent=2) if args.json else answer_text(summary), end="\n" if args.json else "")
     return summary.exit_status
-
-
-def read_weights(path: Path) -> dict[str, float]:
-    """Read weights from a file: a mapping of tasks to numbers of at least 0. Raises `ConfigError`."""
-    found = read_yaml(read_text(path, str(path)), str(path))
-    if not isinstance(found, dict) or not found:
-        raise ConfigError(f"{path}: expected a mapping of tasks to weights, found {type(found).__name__}")
-    for task, weight in found.items():
-        if not isinstance(task, str):
-            raise ConfigError(f"{path}: {task}: expected the name of a task, found {task!r}")
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
-            raise ConfigError(f"{path}: {task}: expected a number of at least 0, found {weight!r}")
-    return {task: float(weight) for task, weight in found.items()}
 
 
 def run_export_csv(args: argparse.Namespace) -> int:

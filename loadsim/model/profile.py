@@ -305,6 +305,20 @@ def read_weights(value: object) -> dict[str, float]:
     return {name: float(weight) for name, weight in value.items()}
 
 
+def weights_of(document: object, name: str) -> dict[str, float]:
+    """Return the weights of a document, called `name` in a `ConfigError`. It is a mapping of tasks to weights."""
+    return parse(_WEIGHTS_ALONE, document, Origin(name))
+
+
+def _some_weights(value: object) -> dict[str, float]:
+    if not isinstance(value, dict) or not value:
+        raise mismatch("a mapping of tasks to weights", "an empty one" if value == {} else None)
+    return read_weights(value)
+
+
+_WEIGHTS_ALONE: TypeAdapter[dict[str, float]] = TypeAdapter(Annotated[dict[str, float], PlainValidator(_some_weights)])
+
+
 @strict
 @dataclass(frozen=True, slots=True)
 class _WeightsFile:

@@ -8,7 +8,7 @@ from typing import Any
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
-from loadsim.model.ports import ALL_TASKS, Driver, Services
+from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 
@@ -58,8 +58,9 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
             continue
         if name not in drivers:
             drivers[name] = open_driver(name, services)
-        # A driver of an older form does not state its tasks, and supports all.
-        missing = planned_tasks(group.profile) - getattr(drivers[name], "supported_tasks", ALL_TASKS)
+            if not hasattr(drivers[name], "supported_tasks"):
+                raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
+        missing = planned_tasks(group.profile) - drivers[name].supported_tasks
         if missing:
             raise ConfigError(
                 f"{scenario.name}: topology[{at}].protocol: expected a driver that supports"

@@ -315,7 +315,7 @@ def test_every_column_of_the_csv_is_described():
 def test_every_exit_status_is_described():
     """The statuses of verdicts, of bad input, of an undecided comparison, of Ctrl-C and of our own bugs; no other."""
     verdicts = {
-        Verdict(validity, passed, ended_early, (), ()).exit_status
+        Verdict(validity, passed, ended_early, (), (), (), ()).exit_status
         for validity in ("valid", "degraded", "invalid")
         for passed in (True, False)
         for ended_early in (True, False)

@@ -119,13 +119,13 @@ def test_answer_as_json_with_weights_and_a_window(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("READ: -1", "READ: expected a number of at least 0, found -1"),
-        ("READ: yes", "READ: expected a number of at least 0, found True"),
-        ("READ: .inf", "READ: expected a number of at least 0, found '.inf'"),
-        ("READ: .nan", "READ: expected a number of at least 0, found '.nan'"),
-        ("3: 1", "3: expected the name of a task, found 3"),
-        ("[READ]", "expected a mapping of tasks to weights, found list"),
-        ("", "expected a mapping of tasks to weights, found NoneType"),
+        ("READ: -1", "READ: expected a weight of at least 0, found -1"),
+        ("READ: yes", "READ: expected a weight of at least 0, found yes"),
+        ("READ: .inf", "READ: expected a weight of at least 0, found '.inf'"),
+        ("READ: .nan", "READ: expected a weight of at least 0, found '.nan'"),
+        ("3: 1", "expected the name of a task, found 3"),
+        ("[READ]", "expected a mapping of tasks to weights, found a list"),
+        ("", "expected a mapping of tasks to weights, found nothing"),
         ("READ: [1", "line 1: expected YAML, found"),
     ],
 )

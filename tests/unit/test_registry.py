@@ -125,12 +125,13 @@ class NewerDriver:
     supported_tasks: frozenset[str] = frozenset()
 
 
-def test_a_driver_that_states_no_tasks_supports_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Third-party drivers that are older than the attribute keep working."""
+def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not may lack any: it is rejected before the load, as one that lacks a planned task."""
     topology = [{"profile": "loadsim-5.5/heavy", "users": 1, "protocol": "any"}]
     scenario = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
     monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", OlderDriver()))
-    check_drivers(scenario, NOWHERE)
+    with pytest.raises(ConfigError, match=r"^protocol any: expected a driver with supported_tasks, found one without$"):
+        check_drivers(scenario, NOWHERE)
     monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", NewerDriver()))
     with pytest.raises(
         ConfigError, match=r"expected a driver that supports BROWSE, .*LOGON.*, found any, which does not"
