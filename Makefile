@@ -14,7 +14,7 @@ VERSION_TESTS = $(addprefix tests/unit/test_, content.py live.py metrics.py prof
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" pyproject.toml
 
-.PHONY: help run test test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve architecture format \
+.PHONY: help run test test-fast test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve architecture format \
   hostile fuzz nightly bench lock audit clean-venv
 
 help: ## list the targets
@@ -26,9 +26,13 @@ run: $(VENV)/.installed ## simulate 36 users for one compressed day on a server 
 # With two processes at least, 60 s of fuzzing take two minutes or more.
 test: test-suite test-oldest test-newest fuzz ## run everything: the tests, also with the oldest and newest dependencies, and the fuzzer
 
+test-fast: $(VENV)/.installed-dev ## run the unit and docs tests that are quick and need no Dovecot, Postfix, root or compiler
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (slow or servers or compiler or hosts or ssh)" tests/unit tests/docs
+
+# The order is that of tests/support/suite.py: the files with long tests first.
 test-suite: $(VENV)/.installed-dev ## run the tests; as root on Debian, install Dovecot and Postfix for them first
 	sh tests/install-mail-servers.sh || [ $$? -eq 3 ]
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-oldest: $(VENV)-oldest/.installed ## run the tests of dependencies with the oldest versions allowed
 	$(VENV)-oldest/bin/python -m pytest -q -n 3 --dist loadfile $(VERSION_TESTS)

@@ -311,8 +311,8 @@ class _Stamped(ImapSession):
     """A session that hears when the null server sent what it pushes, and wakes whoever waits for it."""
 
     def __init__(self, services: Services, number: int) -> None:
-        self.observer = Quiet()
-        super().__init__(services.imap, None, account(number), self.observer, LIMIT_S)
+        self.quiet = Quiet()
+        super().__init__(services.imap, None, account(number), self.quiet, LIMIT_S)
         self.waiting: asyncio.Future[int] | None = None
 
     def _on_response(self, response: Response) -> None:
@@ -356,7 +356,7 @@ async def lateness(job: Mapping[str, Any]) -> dict[str, Any]:
     await asyncio.sleep(float(job["seconds"]))
     share = (spent_s() - before_s) / (time.monotonic() - began_s)
     for session, life in zip(sessions, lives, strict=True):
-        session.observer.over = True
+        session.quiet.over = True
         life.cancel()
     await asyncio.gather(*lives, return_exceptions=True)
     for session in sessions:

@@ -31,9 +31,9 @@ async def pull(address: str, certs: Path, out: Path, names: Sequence[str]) -> fl
     from loadsim.cluster.address import control_address  # all of it takes the extra
     from loadsim.cluster.collect import collect
     from loadsim.cluster.controller import cluster_at
-    from loadsim.cluster.security import way_to
+    from loadsim.cluster.security import access_to
 
-    async with cluster_at(way_to(control_address(address), certs)) as cluster:
+    async with cluster_at(access_to(control_address(address), certs)) as cluster:
         began_s = time.monotonic()
         await asyncio.gather(*(collect(cluster, name, RUN, out) for name in names))
         return time.monotonic() - began_s

@@ -29,7 +29,7 @@ from loadsim.engine.control import StandaloneControl
 from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, TaskFailed
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver

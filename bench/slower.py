@@ -97,16 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
     for name, comparison in found.items():
         print(f"\n--- base and {name} ---\n\n{compare_text(comparison)}", end="")
-    for task in found["slower"].figures["tasks"]:
+    for task in found["slower"].document["tasks"]:
         times = task["difference_ms"] / args.delay_ms
         print(f"{task['name']}: {task['difference_ms']:+.1f} ms, {times:.1f} delays of {args.delay_ms:g} ms")
-    return int(wrong(found))
+    return int(wrong({name: comparison.document for name, comparison in found.items()}))
 
 
-def wrong(found: Mapping[str, Comparison]) -> bool:
+def wrong(found: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether something was found where nothing is, or READ was not found to be slower."""
-    imagined = [one for key in ("tasks", "scores") for one in found["same"].figures[key] if one["change"]]
-    (read,) = (one for one in found["slower"].figures["tasks"] if one["name"] == "READ")
+    imagined = [one for key in ("tasks", "scores") for one in found["same"][key] if one["change"]]
+    (read,) = (one for one in found["slower"]["tasks"] if one["name"] == "READ")
     return bool(imagined) or read["change"] != "slower"
 
 

@@ -14,6 +14,7 @@ from loadsim.version import __version__
 if TYPE_CHECKING:
     from loadsim.analysis.compare_runs import Comparison
     from loadsim.analysis.summary import Summary
+    from loadsim.engine.snapshot import LiveSnapshot
     from loadsim.errors import ConfigError, LoadSimError, LogError, RunInvalid
     from loadsim.model.scenario import Scenario
     from loadsim.runs.library import Plan, analyse, compare, load_scenario, plan, run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "ConfigError",
+    "LiveSnapshot",
     "LoadSimError",
     "LogError",
     "Plan",
@@ -42,6 +44,7 @@ __all__ = [
 _MODULES = {
     "loadsim.analysis.compare_runs": ("Comparison",),
     "loadsim.analysis.summary": ("Summary",),
+    "loadsim.engine.snapshot": ("LiveSnapshot",),
     "loadsim.errors": ("ConfigError", "LoadSimError", "LogError", "RunInvalid"),
     "loadsim.model.scenario": ("Scenario",),
     "loadsim.runs.library": ("Plan", "analyse", "compare", "load_scenario", "plan", "run"),
@@ -50,12 +53,14 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name of the public API (PEP 562)."""
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker that sees it accepts every name
+
+    def __getattr__(name: str) -> Any:
+        """Import a name of the public API (PEP 562)."""
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(import_module(module), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

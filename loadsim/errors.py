@@ -9,7 +9,7 @@
           ProtocolError        the server sent what its protocol does not allow; the session is closed
         ServerSilent         no answer within the command's time limit; the session is closed
         GeneratorFailed      a shortage of this machine or a bug in loadsim; it makes the run invalid
-      RunInvalid           the run ended, but its score must not be quoted
+      RunInvalid           a run or a plan ended without a result
 
 The texts of a `TaskFailed` come from a server: they are shortened, made `printable`, and never hold a password.
 """
@@ -90,4 +90,4 @@ class GeneratorFailed(TaskFailed):
 
 
 class RunInvalid(LoadSimError):
-    """The run ended, but its score must not be quoted."""
+    """A run or a plan ended without a result: no engine was ready, or logs are missing."""

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
 
 from bench import slower
 from bench.delay import delayed
-from loadsim.analysis.compare_runs import Comparison
 from loadsim.model.scenario import load_scenario
 
 DELAY_S = 0.05
@@ -125,8 +125,8 @@ def test_the_benchmarks_scenario_is_one(tmp_path: Path) -> None:
 def test_the_benchmark_knows_a_wrong_answer(same: str | None, read: str | None, wrong: bool) -> None:
     """A difference where there is none, or none where READ is slower."""
 
-    def found(read: str | None, score: str | None = None) -> Comparison:
-        return Comparison({"tasks": [{"name": "READ", "change": read}], "scores": [{"change": score}]}, "", 0)
+    def found(read: str | None, score: str | None = None) -> dict[str, Any]:
+        return {"tasks": [{"name": "READ", "change": read}], "scores": [{"change": score}]}
 
     assert slower.wrong({"same": found(None, same), "slower": found(read)}) == wrong
 

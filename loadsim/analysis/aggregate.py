@@ -15,12 +15,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.errors import LogError
+from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import NEVER, NO_SESSION, OUTCOME, OUTCOMES, PROCESS_INBOX, WITH_KIND
+from loadsim.timinglog.records import NEVER, OUTCOME
 
 MINUTE = "minute"
 """A field that records do not have: the minute, from the common start, in which they were due."""
@@ -81,10 +82,9 @@ def gather(
         counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
-            for (*part, protocol), users in _users(some, [*fields, "protocol"], groups):
-                found[tuple(part)][protocol].users.add(users)
             by_task = _parted(some, [*fields, "protocol", "task"], groups)
             for (*part, protocol, task), share in _shares(some, by_task, window_s, all_ended):
+                found[tuple(part)][protocol].users.add(share.users)
                 found[tuple(part)][protocol].tasks[task].add(share)
     return {
         part: {
@@ -123,18 +123,14 @@ def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any
     return records[field]
 
 
-def _users(records: Columns, fields: Sequence[str], groups: Groups | None) -> Iterator[tuple[Part, NDArray[np.int64]]]:
-    """By the values of some fields, the users that have a record, and their runs: both in one number."""
-    users = records["run"].astype(np.int64) << 32 | records["user"]
-    order, parts = _parted(records, fields, groups)
-    for part, begin, end in parts:
-        yield part, _distinct(users if len(parts) == 1 else users[order[begin:end]])
-
-
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Records of a task: by outcome how many, outcome and error (in one number) of each that failed, and the times."""
+    """Records of a task: the count of each outcome, the times, and two values in one number each.
 
+    `users` has run and user, once each; `failures` has outcome and error of each failure.
+    """
+
+    users: NDArray[np.int64]
     occurred: NDArray[np.int64]
     failures: NDArray[np.int64]
     took_us: NDArray[Any]
@@ -145,8 +141,8 @@ class _Share:
 def _shares(
     records: Columns, parted: _Parted, window_s: tuple[float, float], all_ended: bool
 ) -> Iterator[tuple[Part, _Share]]:
-    """By part, what there is to gather."""
     order, parts = parted
+    users = (records["run"].astype(np.int64) << 32 | records["user"])[order]
     outcome, error = records["outcome"][order], records["error"]
     due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
     is_timed = ((started_us != NEVER) & (ended_us != NEVER))[order] if all_ended else outcome == OUTCOME["ok"]
@@ -162,6 +158,7 @@ def _shares(
         yield (
             part,
             _Share(
+                users=_distinct(users[begin:end]),
                 occurred=np.bincount(outcome[begin:end], minlength=len(OUTCOME)),
                 failures=failures[before_failed[begin] : before_failed[end]],
                 took_us=took_us[times],
@@ -197,14 +194,12 @@ class _Users:
         self._many = 0
 
     def add(self, users: NDArray[np.int64]) -> None:
-        """Some more."""
         self._told.append(users)
         self._many += len(users)
         if self._many > len(self._told[0]) + _MOST_REPEATED:
             self._told, self._many = [self.all()], 0
 
     def all(self) -> NDArray[np.int64]:
-        """Each once."""
         return _distinct(np.concatenate(self._told))
 
 
@@ -228,7 +223,6 @@ class _Task:
         self._took_us, self._waited_us, self._slot = Growing(np.uint32), Growing(np.uint32), Growing(np.uint16)
 
     def add(self, share: _Share) -> None:
-        """More records."""
         self._occurred += share.occurred
         self._failures.update(share.failures.tolist())
         self._took_us.add(share.took_us)
@@ -261,7 +255,6 @@ class Growing:
         self._length = 0
 
     def add(self, numbers: NDArray[Any]) -> None:
-        """More numbers."""
         if numbers.itemsize > self._numbers.itemsize:
             self._numbers = self._numbers.astype(numbers.dtype)
         begin, self._length = self._length, self._length + len(numbers)
@@ -278,7 +271,6 @@ class Growing:
 
 
 def windowed_hits(module: ModuleRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
-    """The hits of each task that has any in the window."""
     return tuple(
         Hits(task, float(weights.get(task, 0)), records.took_us, records.slot)
         for task, records in sorted(module.tasks.items())

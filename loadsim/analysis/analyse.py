@@ -37,20 +37,15 @@ from loadsim.timinglog.reader import Source, TimingLog
 
 
 @dataclass(frozen=True, slots=True)
-class Certainty:
-    """The certainty of each client module's figures, and the trends of an unsteady window."""
-
-    intervals: Mapping[str, Intervals]
-    repeats: Mapping[str, Repeats]
-    unsteady: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Analysis:
-    """The facts of a verdict, and their certainty. `late_ms` is the 95th percentile of the lateness by cause."""
+    """The facts of a verdict, and the certainty of each client module's figures.
+
+    `late_ms` is the 95th percentile of the lateness by cause.
+    """
 
     facts: Facts
-    certainty: Certainty
+    intervals: Mapping[str, Intervals]
+    repeats: Mapping[str, Repeats]
     late_ms: Mapping[str, float | None]
 
 
@@ -66,7 +61,7 @@ def analyse(
 
     `part` is the slice of a run that the log is to be taken for, None for all of it. Several runs are taken together.
     """
-    protocols, certainty = _statistics(log, weights, window_s, percent, method)
+    protocols, certain, spreads, unsteady = _statistics(log, weights, window_s, percent, method)
     late_ms = lateness_p95_ms(log, window_s)
     users = sum(users_had(log, part).values())
     unplanned = part is not None or mode_of(log) == STRESS
@@ -92,7 +87,7 @@ def analyse(
         ),
         incomplete=_incomplete(log, window_s, part),
         stress=mode_of(log) == STRESS,
-        unsteady=certainty.unsteady,
+        unsteady=unsteady,
         ended_why="; ".join(dict.fromkeys(_why(each) for each in log.sources if each.facts.get("ended_why"))) or None,
         part=str(part) if part else None,
         load=load,
@@ -100,15 +95,18 @@ def analyse(
         mixed=log.header.get(MIXED, ()),
         own_faults=generator_failures(log),
     )
-    return Analysis(facts, certainty, late_ms)
+    return Analysis(facts, certain, spreads, late_ms)
 
 
 def _statistics(
     log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
-) -> tuple[tuple[ProtocolStatistics, ...], Certainty]:
-    """Intervals and trends are of one run and its merged records: of several, the spread between them says more."""
+) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Mapping[str, Repeats], Sequence[str]]:
+    """Return the statistics, their intervals, their spread between runs, and the trends of an unsteady window.
+
+    Intervals and trends are of one run and its merged records: of several, the spread between them says more.
+    """
     obstacle = None
-    if len({source.run for source in log.sources}) > 1:
+    if len(log.runs) > 1:
         obstacle = "the logs are of several runs: see the spread between them"
     elif method != MERGED:
         obstacle = "percentiles are means of those of several clients"
@@ -116,19 +114,17 @@ def _statistics(
         protocols = score_protocols(log, weights, window_s, percent, method)
         none = Interval(why_not=obstacle)
         each = {one.protocol: Intervals(none, {task.task: none for task in one.tasks}) for one in protocols}
-        return protocols, Certainty(each, repeats(log, weights, window_s, percent, method), ())
+        return protocols, each, repeats(log, weights, window_s, percent, method), ()
     modules = gather(log, window_s).get((), {})
     hits = {name: windowed_hits(module, weights) for name, module in modules.items()}
     protocols = statistics_of([modules], weights, percent)
-    return protocols, Certainty(
-        intervals={one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols},
-        repeats={},
-        unsteady=[
-            f"{module}: {trend}" if len(hits) > 1 else str(trend)
-            for module, of_module in hits.items()
-            for trend in trends(of_module, window_s)
-        ],
-    )
+    certain = {one.protocol: _windowed(one, intervals(hits[one.protocol], window_s, percent)) for one in protocols}
+    unsteady = [
+        f"{module}: {trend}" if len(hits) > 1 else str(trend)
+        for module, of_module in hits.items()
+        for trend in trends(of_module, window_s)
+    ]
+    return protocols, certain, {}, unsteady
 
 
 def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
@@ -146,7 +142,7 @@ def _should_know_load(log: TimingLog) -> bool:
     """
     if PLANNED_LOAD not in log.header:
         return False
-    return log.header[PLANNED_LOAD] is None or len({source.run for source in log.sources}) == 1
+    return log.header[PLANNED_LOAD] is None or len(log.runs) == 1
 
 
 def _why(source: Source) -> str:
@@ -188,7 +184,6 @@ def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
 
 
 def _of_whom(missing: Mapping[str, int]) -> str:
-    """Return words for the clients whose logs are missing."""
     each = ", ".join(f"{users} of client {client}" for client, users in missing.items())
     return each and f"; there are none of {each}"
 

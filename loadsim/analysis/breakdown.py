@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from loadsim.analysis.aggregate import GROUP, MINUTE, ModuleRecords, Part, gather
-from loadsim.analysis.json_values import INLINE
-from loadsim.analysis.score import TaskStatistics, Times, percentile, score_parts
+from loadsim.analysis.json_values import INLINE, copied
+from loadsim.analysis.score import Times, percentile, score_parts
+from loadsim.model.records import OUTCOMES
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import OUTCOMES
 
 OUTCOME = "outcome"
 
@@ -37,19 +37,6 @@ class TaskRow:
     service: Times = field(metadata=INLINE)
     percentile_ms: float | None
     response_percentile_ms: float | None
-
-    @classmethod
-    def of(cls, task: TaskStatistics) -> TaskRow:
-        """Return the row of a task."""
-        return cls(
-            task.task,
-            task.weight,
-            task.hits,
-            task.failed,
-            task.service,
-            task.percentile_ms,
-            task.response_percentile_ms,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +100,11 @@ def breakdown(
         for value, part in _in_order(log, by, [*parts]):
             tables += [
                 PartTable(
-                    value, one.protocol, one.score_ms, one.response_score_ms, [TaskRow.of(task) for task in one.tasks]
+                    value,
+                    one.protocol,
+                    one.score_ms,
+                    one.response_score_ms,
+                    [copied(TaskRow, task) for task in one.tasks],
                 )
                 for one in parts[part]
             ]

@@ -1,21 +1,18 @@
-"""The clock of one machine told by that of another, from readings of both: with how far it may be wrong.
+"""A model of another machine's clock, made of readings of both clocks, with the bound of its error.
 
-A reading says: at this instant of our clock (`at_ns`) the other showed `there_ns`, give or take `error_ns`. Between two
-readings the other clock is taken to go evenly. Let f be what it is ahead of ours, e0 and e1 the errors of two readings
-that lie L apart, and s how far from the first to the second an instant is, from 0 to 1. Then
+At the instant `at_ns` of our clock the other one shows `there_ns`, give or take `error_ns`. Between two readings the
+model is a straight line. Let e0 and e1 be the errors of two readings that lie L apart, and s the share of the way from
+the first to the second, from 0 to 1. There the error is at most the sum of two bounds:
 
-  - were f a straight line there, it would be wrong by (1 - s) e0 + s e1 at most, as a chord through two points is;
-  - it is none, as clocks wander: where its slope stays within a range of width w, it is off its chord by at most
-    w s (1 - s) L, which is w L / 4 in the middle.
+  - (1 - s) e0 + s e1: the error of a chord through two points;
+  - w s (1 - s) L, at most w L / 4: clocks wander, and w is the width of the range of the slope.
 
-The error is the sum. `WANDER` is what w is taken to be, unless the readings prove that it was more: between some two of
-them the clock must have gone faster, for any errors within bounds, than between some other two, by more than that. From
-all pairs comes the least w with which a clock can have shown all that was read, give or take the errors. What is told
-is right for any such clock, so it contradicts no reading. A clock that wandered still more, unseen by them, is beyond
-it.
+w is `WANDER`, unless the readings prove more: between some two of them the clock went faster than between some other
+two by more than that, for any errors within their bounds. Then w is the least width that agrees with all pairs of
+readings. So the model contradicts no reading. A clock that wandered more between readings is outside of it.
 
-Outside the readings the line through the first and the last goes on, and is wrong by as much more as its slope can be:
-w, and what the errors of both come to over the time between them.
+Outside the readings, the line through the first and the last continues. Its error grows with the possible error of its
+slope: w, and the errors of both readings by the time between them.
 """
 
 from __future__ import annotations
@@ -70,12 +67,11 @@ class OtherClock:
 
     @classmethod
     def of(cls, readings: Iterable[Reading]) -> OtherClock:
-        """The clock by these readings, in any order, without those that the others know better.
+        """Return the clock by readings in any order, without those at whose instants the others are more exact.
 
-        What is left out has had its say before: with all of them it was found how far the clock must have wandered. So
-        what is told without a reading does not contradict it, and is as exact at its instant. When the best ones have
-        been taken, those left out are asked once more, until none has more to say: between two readings errors may be
-        greater than was thought when the later one was not there yet. Raises `ValueError` for none.
+        All readings determine `wander` first, so the model contradicts none that is left out. The most exact come
+        first. Those left out are tried again until none is more exact than the model: between two readings its error
+        may grow when a later one is added. Raises `ValueError` for no readings.
         """
         in_time = sorted(readings)
         if not in_time:

@@ -283,6 +283,9 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
 FIRST_LOOK = 3
 """The fewest runs of each that should be compared."""
 
+MOST_LOOKS = 100
+"""With more looks, the correction leaves no difference significant."""
+
 MOST_LOOKED_AT = 30
 """Beyond so many runs of each, the share of false claims is still that of these."""
 
@@ -334,7 +337,6 @@ def critical_t(alpha: float, freedom: NDArray[np.int64]) -> Floats:
 
 @lru_cache(maxsize=4096)
 def one_critical_t(alpha: float, freedom: int) -> float:
-    """Return the critical t for one number of degrees of freedom."""
     low, high = 0.0, math.pi / 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ from loadsim.analysis.compare import (
     repeats_needed,
 )
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
-from loadsim.analysis.summary import summarise
+from loadsim.analysis.figures import Bounds, Figures, TaskFigures
+from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
+from loadsim.analysis.summary import Summary, summarise
+from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
 from loadsim.model.terms import STRESS
 from loadsim.timinglog.merge import find_logs, mode_of
@@ -46,45 +49,111 @@ SCORE = "Score"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """`figures` is what `--json` prints, `exit_status` the status of `loadsim compare`."""
+class RunFigures:
+    """One of the compared runs; `began` is the wall-clock time (ISO 8601) at which its first engine began."""
 
-    figures: dict[str, Any]
-    exit_status: int
+    path: str
+    run: str
+    began: str | None
+    server: str | None
+    scores_ms: Mapping[str, float]
+    done: float
+    failed: float
+    validity: str
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """A task or a score in two sets of runs.
+
+    `change` is that of `difference`, unless it is an advantage of the side with more failures, `answered_less`.
+    `p50_ratio` and the failure rates by side, `unanswered`, are those of a task.
+    """
+
+    difference: Difference = field(metadata=INLINE)
+    difference_ms: float
+    change: str | None
+    answered_less: Side | None
+    p50_ratio: float | None = field(default=None, metadata=OPTIONAL)
+    unanswered: Mapping[str, float] | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def by_itself(self) -> bool:
+        """True if the interval excludes 1, but the corrected p shows nothing."""
+        low, high = self.difference.low, self.difference.high
+        if self.change or self.answered_less or low is None or high is None:
+            return False
+        return not low <= 1 <= high
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonFigures:
+    """The figures of a comparison. `ignored` has the reasons against it that `force` overruled."""
+
+    base: Sequence[RunFigures]
+    new: Sequence[RunFigures]
+    name: str | None
+    users: float
+    window_s: Bounds
+    tasks: Sequence[ComparedFigure]
+    scores: Sequence[ComparedFigure]
+    not_compared: Sequence[str]
+    looks: int
+    max_regression: float | None
+    decision: Decision | None
+    more_repeats: int | None
+    ignored: Sequence[str]
+    warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of two sets of runs."""
+
+    figures: ComparisonFigures
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The output of `loadsim compare --json`."""
+        document: dict[str, Any] = to_json(self.figures)
+        return document
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of `loadsim compare`."""
+        return EXIT_STATUS[self.figures.decision]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: where it was found, its name, the header of an engine's log, and what score.json holds.
+    """One run: its figures in the comparison, its summary, and the header of an engine's log."""
 
-    `began` is when its first engine did, by the wall clock (ISO 8601).
-    """
-
-    path: str
-    name: str
-    began: str
+    own: RunFigures
+    summary: Summary
     header: Mapping[str, Any]
-    score: Mapping[str, Any]
 
     @property
-    def tasks(self) -> dict[str, Mapping[str, Any]]:
+    def figures(self) -> Figures:
+        return self.summary.figures
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.summary.verdict
+
+    @property
+    def tasks(self) -> dict[str, TaskFigures]:
         """The tasks, under names that tell client modules apart where there are several."""
-        modules = self.score["by_protocol"]
+        modules = self.figures.by_protocol
         return {
-            task["task"] if len(modules) == 1 else f"{module}: {task['task']}": task
+            task.task if len(modules) == 1 else f"{module}: {task.task}": task
             for module, found in modules.items()
-            for task in found["tasks"]
+            for task in found.tasks
         }
 
-    @property
-    def scores_ms(self) -> dict[str, float]:
-        """The score, or those of the client modules, where there is one."""
-        modules = self.score["by_protocol"]
-        return {
-            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found["score_ms"]
-            for module, found in modules.items()
-            if found["score_ms"] is not None
-        }
+
+Tasks = Mapping[str, Sequence[Mapping[str, TaskFigures]]]
+"""By side, the tasks of each run."""
 
 
 def compare_runs(
@@ -108,7 +177,7 @@ def compare_runs(
         raise ConfigError(f"compare: {ignored[0]}")
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
-    scores = _samples({side: [run.scores_ms for run in of_side] for side, of_side in runs.items()})
+    scores = _samples({side: [run.own.scores_ms for run in of_side] for side, of_side in runs.items()})
     less = {sample.name: _failed_more(sample.name, tasks, rates, looks) for sample in scores}
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
@@ -121,33 +190,34 @@ def compare_runs(
     found = compare(_samples(_of_each(tasks, "p95_ms")), looks)
     medians = {one.name: one.ratio for one in compare(_samples(_of_each(tasks, "p50_ms")))}
     compared = {one.name for one in found}
-    figures: dict[str, Any] = {
-        **{side: [_told(run) for run in of_side] for side, of_side in runs.items()},
-        "name": runs[BASE][0].score["name"],
-        "users": runs[BASE][0].score["users"],
-        "window_s": runs[BASE][0].score["window_s"],
-        "tasks": [
-            {
-                **_figures(one, rates[one.name].more),
-                "p50_ratio": medians[one.name],
-                "unanswered": {BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
-            }
+    first = runs[BASE][0].figures
+    figures = ComparisonFigures(
+        base=[run.own for run in runs[BASE]],
+        new=[run.own for run in runs[NEW]],
+        name=first.name,
+        users=first.users,
+        window_s=first.window_s,
+        tasks=[
+            replace(
+                _compared(one, rates[one.name].more),
+                p50_ratio=medians[one.name],
+                unanswered={BASE: rates[one.name].base_share, NEW: rates[one.name].new_share},
+            )
             for one in found
         ],
-        "scores": [_figures(one, less[one.name][0]) for one in compare(scores, looks)],
-        "not_compared": sorted({name for run in _all(tasks) for name, task in run.items() if task["hits"]} - compared),
-        "looks": looks,
-        "max_regression": max_regression,
-        "decision": decision,
-        "more_repeats": _most(more for one, more in decisions if one == decision) if decision == "undecided" else None,
-        "ignored": ignored,
-        "warnings": [
+        scores=[_compared(one, less[one.name][0]) for one in compare(scores, looks)],
+        not_compared=sorted({name for run in _all(tasks) for name, task in run.items() if task.hits} - compared),
+        looks=looks,
+        max_regression=max_regression,
+        decision=decision,
+        more_repeats=_most(more for one, more in decisions if one == decision) if decision == "undecided" else None,
+        ignored=ignored,
+        warnings=[
             *_warnings(runs),
             *(_failure_rate_warning(name, one) for name, one in rates.items() if one.more and name not in compared),
         ],
-    }
-    figures["warnings"] += _one_look(figures)
-    return Comparison(figures, EXIT_STATUS[decision])
+    )
+    return Comparison(replace(figures, warnings=[*figures.warnings, *_one_look(figures)]))
 
 
 def read_run(argument: Path | str) -> Run:
@@ -161,11 +231,26 @@ def read_run(argument: Path | str) -> Run:
         if mode_of(log) == STRESS:
             raise ConfigError(f"{argument}: mode: expected a canonical run, found a stress run: it has no score")
     simulating = next((log for log in logs if any(source.simulates for source in log.sources)), logs[0])
-    began = min((source.wall_clock_start for source in sources if source.wall_clock_start), default="")
-    score = summarise(logs).score
-    if part := score["slice"]:
+    summary = summarise(logs)
+    if part := summary.figures.slice:
         raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
-    return Run(str(argument), names[0], began, simulating.header, score)
+    modules, totals = summary.figures.by_protocol, summary.figures.totals
+    own = RunFigures(
+        path=str(argument),
+        run=names[0],
+        began=min((source.wall_clock_start for source in sources if source.wall_clock_start), default=None),
+        server=summary.figures.server,
+        scores_ms={
+            SCORE if len(modules) == 1 else f"{module}: {SCORE}": found.score_ms
+            for module, found in modules.items()
+            if found.score_ms is not None
+        },
+        done=totals.done,
+        failed=totals.failed,
+        validity=summary.verdict.validity,
+        passed=summary.verdict.passed,
+    )
+    return Run(own, summary, simulating.header)
 
 
 # --- what may be compared ---------------------------------------------------------------------------------------
@@ -180,11 +265,11 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
     seen: dict[str, tuple[str, Run]] = {}
     for side, of_side in runs.items():
         for run in of_side:
-            name = run.name or str(Path(run.path).resolve())
+            name = run.own.run or str(Path(run.own.path).resolve())
             if name in seen:
                 other, first = seen[name]
                 where = f"twice in {side}" if side == other else "in base and in new"
-                paths = " and ".join(dict.fromkeys((first.path, run.path)))
+                paths = " and ".join(dict.fromkeys((first.own.path, run.own.path)))
                 raise ConfigError(f"compare: expected each run once, found {name} {where} ({paths})")
             seen[name] = side, run
 
@@ -193,12 +278,12 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the reasons against the comparison, each on one line."""
     return [
         *(
-            f"{run.path}: expected a valid run, found an invalid one: {'; '.join(run.score['verdict']['reasons'])}"
+            f"{run.own.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.reasons)}"
             for run in _all(runs)
-            if run.score["verdict"]["validity"] == "invalid"
+            if run.verdict.validity == "invalid"
         ),
         *chain(*(_differing(runs, key, _header(key)) for key in SAME)),
-        *_differing(runs, "client modules", lambda run: ", ".join(run.score["by_protocol"])),
+        *_differing(runs, "client modules", lambda run: ", ".join(run.figures.by_protocol)),
         *_differing(runs, "tasks in the score", _scored),
         *_differing_loads(runs),
     ]
@@ -214,7 +299,7 @@ def _digest(key: str) -> Callable[[Run], str]:
 
 
 def _scored(run: Run) -> str:
-    return "; ".join(", ".join(found["covers"]["scored"]) for found in run.score["by_protocol"].values())
+    return "; ".join(", ".join(found.covers.scored) for found in run.figures.by_protocol.values())
 
 
 def _differing(
@@ -224,7 +309,7 @@ def _differing(
     other = next((run for run in _all(runs) if of(run) != of(first)), None)
     if other is None:
         return []
-    return [f"{key}: expected {expected}, found {of(first)} in {first.path} and {of(other)} in {other.path}"]
+    return [f"{key}: expected {expected}, found {of(first)} in {first.own.path} and {of(other)} in {other.own.path}"]
 
 
 def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -241,24 +326,23 @@ def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
 def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the facts that do not forbid the comparison, but that its readers should know."""
     warnings = []
-    if any(run.score["embedded"] for run in _all(runs)):
+    if any(run.figures.embedded for run in _all(runs)):
         warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
     for run in _all(runs):
-        verdict = run.score["verdict"]
-        if verdict["validity"] == "degraded" or not verdict["passed"]:
-            said = "degraded" if verdict["validity"] == "degraded" else "criteria missed"
-            warnings.append(f"{run.path}: {said}: {'; '.join(verdict['reasons'])}")
+        if run.verdict.validity == "degraded" or not run.verdict.passed:
+            said = "degraded" if run.verdict.validity == "degraded" else "criteria missed"
+            warnings.append(f"{run.own.path}: {said}: {'; '.join(run.verdict.reasons)}")
     if any(run.header.get("start_state_digest") is None for run in _all(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
     told: dict[str, Callable[[Run], Any]] = {
         "software": _header("software"),
-        "engines": lambda run: run.score["engines"],
-        "client machines": lambda run: run.score["clients"],
+        "engines": lambda run: run.figures.engines,
+        "client machines": lambda run: run.figures.clients,
     }
     for what, of in told.items():
         if len(found := {str(of(run)) for run in _all(runs)}) > 1:
             warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
-    began = {side: [run.began for run in of_side] for side, of_side in runs.items()}
+    began = {side: [run.own.began or "" for run in of_side] for side, of_side in runs.items()}
     if all(_all(began)) and min(map(len, began.values())) > 1:
         (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
         if max(earlier) < min(later):
@@ -272,11 +356,9 @@ def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
 # --- figures ----------------------------------------------------------------------------------------------------
 
 
-def _of_each(
-    tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], key: str
-) -> dict[str, list[dict[str, float]]]:
+def _of_each(tasks: Tasks, key: str) -> dict[str, list[dict[str, float]]]:
     return {
-        side: [{name: task[key] for name, task in of_run.items() if task["hits"]} for of_run in of_side]
+        side: [{name: getattr(task.service, key) for name, task in of_run.items() if task.hits} for of_run in of_side]
         for side, of_side in tasks.items()
     }
 
@@ -290,26 +372,21 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]
     ]
 
 
-def _failure_rates(tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]]) -> dict[str, FailureRates]:
+def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
     """By name, of every task of any run."""
 
     def counts(name: str, side: str) -> list[Counts]:
         found = [of_run[name] for of_run in tasks[side] if name in of_run]
-        return [Counts(task["planned"], task["planned"] - task["hits"]) for task in found]
+        return [Counts(task.planned, task.planned - task.hits) for task in found]
 
     names = sorted({name for of_run in _all(tasks) for name in of_run})
     return {name: FailureRates(counts(name, BASE), counts(name, NEW)) for name in names}
 
 
-def _failed_more(
-    score: str,
-    tasks: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
-    rates: Mapping[str, FailureRates],
-    looks: int,
-) -> tuple[Side | None, bool]:
+def _failed_more(score: str, tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> tuple[Side | None, bool]:
     """The side that answered less of a task that the score of this name covers, and whether that is shown."""
     module = score.removesuffix(SCORE)
-    scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task["weight"]}
+    scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task.weight}
     of_score = (one for name, one in rates.items() if name in scored and name.startswith(module))
     return together(of_score, looks)
 
@@ -318,45 +395,22 @@ def _failure_rate_warning(name: str, one: FailureRates) -> str:
     return f"{name}: not answered were {one.base_share * 100:.3g} % in base, {one.new_share * 100:.3g} % in new"
 
 
-def _figures(one: Difference, less: Side | None) -> dict[str, Any]:
-    """Return a difference. An advantage of the side with more failures does not count as a change."""
-    won = (one.change, less) in (("faster", NEW), ("slower", BASE))
-    return {
-        **asdict(one),
-        "difference_ms": one.difference_ms,
-        "change": None if won else one.change,
-        "answered_less": less,
-    }
+def _compared(found: Difference, less: Side | None) -> ComparedFigure:
+    won = (found.change, less) in (("faster", NEW), ("slower", BASE))
+    return ComparedFigure(found, found.difference_ms, None if won else found.change, less)
 
 
-def _one_look(figures: Mapping[str, Any]) -> list[str]:
+def _one_look(figures: ComparisonFigures) -> list[str]:
     """Return how often one finds what is not there, by looking after each run until something is found."""
-    runs = min(len(figures[BASE]), len(figures[NEW]), MOST_LOOKED_AT)
-    found = figures["decision"] in ("passed", "failed") or any(
-        one["change"] for one in (*figures["tasks"], *figures["scores"])
-    )
-    if figures["looks"] > 1 or runs <= FIRST_LOOK or not found:
+    runs = min(len(figures.base), len(figures.new), MOST_LOOKED_AT)
+    found = figures.decision in ("passed", "failed") or any(one.change for one in (*figures.tasks, *figures.scores))
+    if figures.looks > 1 or runs <= FIRST_LOOK or not found:
         return []
     return [
         f"p, intervals and decision hold for one look: with one after each run from {FIRST_LOOK} to {runs}, until"
         f" something is shown, a figure of equal servers differs in {100 * false_claims(runs):.0f} % of comparisons,"
         f" not {100 * ALPHA:.0f} %; see --looks"
     ]
-
-
-def _told(run: Run) -> dict[str, Any]:
-    verdict = run.score["verdict"]
-    return {
-        "path": run.path,
-        "run": run.name,
-        "began": run.began or None,
-        "server": run.score["server"],
-        "scores_ms": run.scores_ms,
-        "done": run.score["done"],
-        "failed": run.score["failed"],
-        "validity": verdict["validity"],
-        "passed": verdict["passed"],
-    }
 
 
 def _decision(

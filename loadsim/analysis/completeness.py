@@ -9,10 +9,11 @@ import numpy as np
 
 from loadsim.analysis.generator_failures import USERS_GIVEN_UP
 from loadsim.model.partition import Slice
+from loadsim.model.records import NO_SESSION, SPANS
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import Source, TimingLog
-from loadsim.timinglog.records import MAKERS, NEVER, NO_SESSION, OUTCOME, SPANS, Records
+from loadsim.timinglog.records import MAKERS, NEVER, OUTCOME, Records
 
 
 def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
@@ -108,7 +109,6 @@ def without_logs(log: TimingLog, run: str) -> dict[str, int]:
 
 
 def _logons(log: TimingLog) -> Records:
-    """All log-ons."""
     number = log.strings.index("LOGON") if "LOGON" in log.strings else -1
     return np.concatenate([tasks.kept(tasks["task"] == number).records() for tasks in log.pieces("tasks")])
 

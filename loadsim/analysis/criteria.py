@@ -7,16 +7,25 @@ below `tasks.NAME`. Where there are several client modules, the score and tasks 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, SCORED, SCORES, documents
+from loadsim.model.criteria import DEFAULT, OF_THE_PLAN, SCORED, SCORES, documents, read_criteria
 from loadsim.model.profile import load_weights
+from loadsim.model.terms import UNSCORED
+from loadsim.model.yaml_reader import Origin, read_file
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
 
 Limits = Mapping[str, float]
 """By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
+
+_DEFAULT: Mapping[str, Limits] = {
+    name: {limit: int(value) if value == int(value) else value for limit, value in (limits or {}).items()}
+    for name, limits in documents(DEFAULT).items()
+}
+"""The criteria of logs that state none. Whole limits are whole numbers in their `score.json`."""
 
 _OLDER_DEFAULT = ("score_ms", "failed_share", "delivery.undelivered_at_end")
 """The criteria that the first logs had by default."""
@@ -53,13 +62,11 @@ class Result:
 
     @property
     def wanted(self) -> str:
-        """The limits in words."""
         words = {"min": "at least", "max": "at most", "below": "below"}
         return " and ".join(f"{words[limit]} {_in_words(self.name, value)}" for limit, value in self.limits.items())
 
     @property
     def text(self) -> str:
-        """All in one line."""
         return f"{self.name} {'was ' if self.figure is None else ''}{self.found}, {self.wanted} wanted"
 
 
@@ -77,19 +84,39 @@ def missed_texts(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def read_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
+def score_limit_ms(results: Iterable[Result]) -> float | None:
+    """Return the limit of the score, the lowest of several client modules; None without such a criterion."""
+    limits = [one.limits for one in results if one.name.rpartition(".")[2] == "score_ms"]
+    return min((float(each[limit]) for each in limits for limit in ("max", "below") if limit in each), default=None)
+
+
+def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
     """The criteria in a log's header by their names; None is one that is off."""
     found: Mapping[str, Any] = header.get("criteria") or {}
     if found.keys() - OLDER_CRITERIA.keys():
         return dict(found)
-    default = documents(DEFAULT)
     if not found:
-        return {**default}
-    older: dict[str, Limits | None] = {name: default[name] for name in _OLDER_DEFAULT}
+        return {**_DEFAULT}
+    older: dict[str, Limits | None] = {name: _DEFAULT[name] for name in _OLDER_DEFAULT}
     for key, most in found.items():
         name, limit = OLDER_CRITERIA[key]
         older[name] = None if most is None else {limit: most}
     return older
+
+
+def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits | None]:
+    """The section `criteria` of a scenario's file, with the defaults, as far as `score.json` can have such `figures`.
+
+    Of a task that only one client module has done, nothing is asked of the others; of one that none has done, it is
+    asked, and not measured. Raises `ConfigError`, one line.
+    """
+    done = {module: {task["task"] for task in found["tasks"]} for module, found in figures["by_protocol"].items()} or {
+        "imap": set()
+    }
+    undone = {*load_weights(), *UNSCORED}.difference(*done.values())
+    planned = {module: tasks | undone for module, tasks in done.items()}
+    document = read_file(path, str(path)).get("criteria", {})
+    return documents(read_criteria(document, planned, figures["throughput"] is not None, Origin(str(path))))
 
 
 def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:

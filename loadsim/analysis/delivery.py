@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.clock_correction import StationClock, station_clock
+from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment
+from loadsim.model.records import EVENTS
 from loadsim.timinglog.columns import concatenate
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
-from loadsim.timinglog.records import EVENT, EVENTS, KINDS, NEVER, Records
+from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
 
 _KEY = np.dtype([("run", ">u2"), ("message", "S20"), ("user", ">u4")])
 """The run, too: ids of messages are the same in every run of a scenario."""
@@ -29,53 +31,37 @@ _MESSAGE_AT = _KEY["run"].itemsize
 class Delivery:
     """Delivery of the messages accepted in a window, counted per recipient.
 
-    Delivered: seen or found by the recipient. `times` are from acceptance to the first sight of all messages but the
-    unwatched ones; a message that never arrived took infinitely long. `found` of the delivered ones were not announced
-    to a waiting session: the recipient saw them by listing the Inbox, after a log-on or at the end of the drain.
+    Delivered: seen or found by the recipient. `took` is from acceptance to the first sight of all messages but the
+    unwatched ones; a message that never arrived took infinitely long, the others are `timed`. `found` of the delivered
+    ones were not announced to a waiting session: the recipient saw them by listing the Inbox, after a log-on or at the
+    end of the drain. `undelivered` were never in the sight of a recipient who was there when the run ended.
     `unwatched` are messages whose arrival was not observed: their recipients were lost with their engine before they
     saw them, or had stopped waiting for mail, or the log has nothing of the machine that simulated them.
-    `duplicates` are copies that came into a recipient's sight beyond the first, or into that of somebody else, of all
-    messages of the run.
-    `early` were seen before they were accepted, the earliest by `earliest_ms`; `times` have them as 0. On one machine
+    `early` were seen before they were accepted, the earliest by `earliest_ms`; `took` has them as 0. On one machine
     that is the server's doing, of several the difference between their clocks, too.
     `clock_error_ms` is how far any of the times may be wrong because two machines have two clocks: 0 on one machine,
-    None where the clocks were not compared. See `one_clock`.
+    None where the clocks were not compared. See `clock_correction`.
     `undelivered_at_end` counts all accepted messages of the log, also outside the window, that no recipient saw.
-    `under_way` is the server's queue as it is seen from outside: how many were accepted and not in sight yet, whenever
-    that was, at each whole second of the window and at its end. Those that are unwatched are not among them.
+    `duplicates` are copies that came into a recipient's sight beyond the first, or into that of somebody else, of all
+    messages of the run.
+    `under_way` is the server's queue as it is seen from outside: how many watched messages were accepted and not in
+    sight yet, whenever that was, at each whole second of the window and at its end.
     """
 
-    accepted: int
-    delivered: int
-    times: Times
-    undelivered_at_end: int = 0
-    unwatched: int = 0
-    found: int = 0
-    duplicates: int = 0
-    early: int = 0
-    earliest_ms: float | None = None
-    clock_error_ms: float | None = 0.0
-    under_way: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-
-    @property
-    def under_way_max(self) -> int:
-        """The most that were under way at any of these instants."""
-        return int(self.under_way.max())
-
-    @property
-    def under_way_at_end(self) -> int:
-        """The number under way at the end of the window."""
-        return int(self.under_way[-1])
-
-    @property
-    def timed(self) -> int:
-        """The number of finite `times`: each message that came into sight has one."""
-        return self.delivered
-
-    @property
-    def undelivered(self) -> int:
-        """Accepted by the server, and not in the sight of a recipient who was there when the run ended."""
-        return self.accepted - self.delivered - self.unwatched
+    accepted: float
+    delivered: float
+    timed: float
+    found: float
+    undelivered: float
+    unwatched: float
+    early: float
+    earliest_ms: float | None
+    clock_error_ms: float | None
+    undelivered_at_end: float
+    duplicates: float
+    under_way_max: float
+    under_way_at_end: float
+    took: Times = field(metadata=INLINE)
 
 
 def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
@@ -84,36 +70,32 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
     its sender has read the acceptance: that is a delivery time of 0.
     """
-    accepted = delivered = undelivered_at_end = unwatched = found = duplicates = 0
     instants_us = _whole_seconds_us(window_s)
-    under_way = np.zeros(len(instants_us), np.int64)
-    took_us = []
-    clock, clock_error_us = station_clock(log), 0
-    for mails in mails_by(log, "sender"):
-        joined = _join(log, clock, mails, window_s, instants_us)
-        accepted += joined.accepted
-        delivered += joined.delivered
-        undelivered_at_end += joined.undelivered_at_end
-        unwatched += joined.unwatched
-        found += joined.found
-        duplicates += joined.duplicates
-        under_way += joined.under_way
-        took_us.append(joined.took_us)
-        clock_error_us = max(clock_error_us, joined.clock_error_us)
-    all_us = np.concatenate(took_us)
+    clock = station_clock(log)
+    joined = [_join(log, clock, mails, window_s, instants_us) for mails in mails_by(log, "sender")]
+    accepted, delivered, unwatched, found, undelivered_at_end, duplicates = (
+        sum(getattr(some, name) for some in joined)
+        for name in ("accepted", "delivered", "unwatched", "found", "undelivered_at_end", "duplicates")
+    )
+    under_way = sum((some.under_way for some in joined), np.zeros(len(instants_us), np.int64))
+    all_us = np.concatenate([some.took_us for some in joined])
     early_us = -all_us[all_us < 0]
+    undelivered = accepted - delivered - unwatched
     return Delivery(
         accepted=accepted,
         delivered=delivered,
-        times=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=accepted - delivered - unwatched),
-        undelivered_at_end=undelivered_at_end,
-        unwatched=unwatched,
+        timed=delivered,
         found=found,
-        duplicates=duplicates,
-        under_way=under_way,
+        undelivered=undelivered,
+        unwatched=unwatched,
         early=len(early_us),
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
-        clock_error_ms=clock_error_us / 1000 if clock.compared else None,
+        clock_error_ms=max(some.clock_error_us for some in joined) / 1000 if clock.compared else None,
+        undelivered_at_end=undelivered_at_end,
+        duplicates=duplicates,
+        under_way_max=int(under_way.max()),
+        under_way_at_end=int(under_way[-1]),
+        took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )
 
 

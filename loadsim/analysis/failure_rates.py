@@ -26,8 +26,8 @@ Side = Literal["base", "new"]
 class Counts:
     """Of a task in one run: how many were due, and how many of them failed, never began or did not end."""
 
-    planned: int
-    unanswered: int
+    planned: float
+    unanswered: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from loadsim.analysis.recorded_run import RecordedRun
+from loadsim.model.records import OUTCOMES, WITH_KIND
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import NEVER, OUTCOME, OUTCOMES, WITH_KIND
+from loadsim.timinglog.records import NEVER, OUTCOME
 
 Kind = tuple[str, str, str]
 """Task, outcome, and what failed by its short stable name."""

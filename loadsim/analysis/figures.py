@@ -7,20 +7,20 @@ they may be fractions (see `per_run`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from loadsim.analysis.breakdown import Breakdown
 from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator import EngineHealth, MachineHealth
-from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE
-from loadsim.analysis.load import Load, TaskLoad
+from loadsim.analysis.json_values import INLINE, OPTIONAL, RESPONSE, copied
+from loadsim.analysis.load import TaskLoad
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.repeats import Repeats
-from loadsim.analysis.score import CommandStatistics, Percentiles, TaskStatistics, Times
+from loadsim.analysis.score import CommandFigures, Percentiles, TaskStatistics, Times
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Totals
-from loadsim.timinglog.records import GENERATOR
+from loadsim.model.records import GENERATOR
 
 Bounds = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -72,24 +72,12 @@ class TaskFigures:
     def of(
         cls, task: TaskStatistics, length_s: float, bounds_ms: Bounds | None, no_interval: str | None
     ) -> TaskFigures:
-        """Return the figures of a task in a window of `length_s`."""
-        return cls(
-            task=task.task,
-            weight=task.weight,
-            hits=task.hits,
-            failed=task.failed,
-            service=task.service,
-            percentile_ms=task.percentile_ms,
-            response_percentile_ms=task.response_percentile_ms,
+        return copied(
+            cls,
+            task,
             interval_ms=bounds_ms,
             no_interval=no_interval,
-            response=Percentiles.of(task.response),
-            planned=task.planned,
-            attempted=task.attempted,
-            attempted_share=task.attempted_share,
-            done=task.done,
-            done_share=task.done_share,
-            failed_share=task.failed_share,
+            response=copied(Percentiles, task.response),
             done_per_s=task.hits / length_s if task.windowed else None,
             **{outcome: count for outcome, count in task.counts.items() if outcome not in ("ok", GENERATOR)},
             generator_failed=task.counts[GENERATOR],
@@ -108,7 +96,6 @@ class InboxFigures:
 
     @classmethod
     def of(cls, inbox: TaskStatistics | None) -> InboxFigures | None:
-        """Return the figures of an Inbox; None if there are none."""
         if inbox is None:
             return None
         return cls(inbox.planned, inbox.hits, inbox.planned - inbox.hits, inbox.response)
@@ -155,37 +142,6 @@ class LoadFigures:
     share: float | None
     tasks: Mapping[str, TaskLoad]
 
-    @classmethod
-    def of(cls, load: Load | None) -> LoadFigures | None:
-        """Return the figures of a load; None if it is not known."""
-        return None if load is None else cls(load.planned, load.made, load.share, load.tasks)
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryFigures:
-    """The delivery of mail; see `delivery.Delivery`."""
-
-    accepted: float
-    delivered: float
-    timed: float
-    found: float
-    undelivered: float
-    unwatched: float
-    early: float
-    earliest_ms: float | None
-    clock_error_ms: float | None
-    undelivered_at_end: float
-    duplicates: float
-    under_way_max: float
-    under_way_at_end: float
-    took: Times = field(metadata=INLINE)
-
-    @classmethod
-    def of(cls, found: Delivery) -> DeliveryFigures:
-        """Return the figures of a delivery."""
-        own = {one.name: getattr(found, one.name) for one in fields(cls) if one.name != "took"}
-        return cls(**own, took=found.times)
-
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
@@ -212,38 +168,18 @@ class GeneratorFigures:
 
     @classmethod
     def of(cls, engines: Sequence[EngineHealth], lag_limit_ms: float | None) -> GeneratorFigures:
-        """Return the worst of these engines, figure by figure."""
 
         def most(name: str) -> Any:
             return max((found for engine in engines if (found := getattr(engine, name)) is not None), default=None)
 
         lag_p99_ms = most("lag_p99_ms")
         return cls(
-            lag_p50_ms=most("lag_p50_ms"),
             lag_p99_ms=lag_p99_ms,
-            lag_max_ms=most("lag_max_ms"),
             lag_limit_ms=lag_limit_ms,
-            cpu_share=most("cpu_share"),
-            rss_bytes=most("rss_bytes"),
-            open_files=most("open_files"),
+            **{name: most(name) for name in ("lag_p50_ms", "lag_max_ms", "cpu_share", "rss_bytes", "open_files")},
             gc_max_ms=most("gc_max_ms"),
             clock_steps=sum(len(engine.clock_steps) for engine in engines) if lag_p99_ms is not None else None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CommandFigures:
-    """One protocol command; `took` is of the hits."""
-
-    command: str
-    hits: float
-    failed: float
-    took: Times = field(metadata=INLINE)
-
-    @classmethod
-    def of(cls, command: CommandStatistics) -> CommandFigures:
-        """Return the figures of a command."""
-        return cls(command.command, command.hits, command.failed, command.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +236,7 @@ class Figures:
     slice: str | None
     method: str
     load: LoadFigures | None
-    delivery: DeliveryFigures
+    delivery: Delivery
     lateness_p95_ms: Lateness
     throughput: Throughput | None
     generator: GeneratorFigures

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -92,10 +92,12 @@ def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Engin
         if not source.simulates
     }
     return tuple(
-        replace(
-            _engine_health(f"{_machine(log, source)}.{source.engine}", samples[_maker(source)], window_s),
-            stolen=stolen.get((source.run, source.client), ()),
-            began_late_ms=source.began_late_ms,
+        _engine_health(
+            f"{_machine(log, source)}.{source.engine}",
+            source,
+            samples[_maker(source)],
+            stolen.get((source.run, source.client), ()),
+            window_s,
         )
         for source in log.sources
         if source.simulates
@@ -106,17 +108,12 @@ def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Mach
     """The health of every machine that was watched, in the order of their names."""
     samples = _samples(log, window_s)
     return tuple(
-        replace(
-            _machine_health(
-                _machine(log, source),
-                source,
-                [one.found for one in samples[_maker(source)] if one.ended_in(window_s) and "core_shares" in one.found],
-            ),
-            unobserved_s=_gaps(
-                samples[_maker(source)],
-                [one for engine in log.sources if _on(engine, source) for one in samples[_maker(engine)]],
-                window_s,
-            ),
+        _machine_health(
+            _machine(log, source),
+            source,
+            samples[_maker(source)],
+            [one for engine in log.sources if _on(engine, source) for one in samples[_maker(engine)]],
+            window_s,
         )
         for source in log.sources
         if not source.simulates
@@ -148,7 +145,7 @@ def _maker(source: Source) -> tuple[str, ...]:
 
 def _machine(log: TimingLog, source: Source) -> str:
     """A machine's name, with the run where there are several."""
-    return f"{source.run}: {source.client}" if len({one.run for one in log.sources}) > 1 else source.client
+    return f"{source.run}: {source.client}" if len(log.runs) > 1 else source.client
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +178,9 @@ def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple
     return samples
 
 
-def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float, float]) -> EngineHealth:
+def _engine_health(
+    name: str, source: Source, samples: Sequence[_Sample], stolen: Sequence[Second], window_s: tuple[float, float]
+) -> EngineHealth:
     lags, gathered = [], [np.zeros(0, np.int64)]
     for sample in samples:
         first_s, lags_us = _ticks_in(sample, window_s)
@@ -192,9 +191,9 @@ def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float,
     inside = [sample for sample in samples if sample.ended_in(window_s)]
     return EngineHealth(
         name=name,
-        lag_p50_ms=_percentile_ms(all_us, 50),
-        lag_p99_ms=_percentile_ms(all_us, 99),
-        lag_max_ms=_percentile_ms(all_us, 100),
+        lag_p50_ms=_of_some_ms(all_us, 50) if len(all_us) else None,
+        lag_p99_ms=_of_some_ms(all_us, 99) if len(all_us) else None,
+        lag_max_ms=_of_some_ms(all_us, 100) if len(all_us) else None,
         lags=tuple(lags),
         cpu_share=_mean(inside, "cpu_share"),
         cpu=_seconds(samples, "cpu_share", window_s),
@@ -204,10 +203,20 @@ def _engine_health(name: str, samples: Sequence[_Sample], window_s: tuple[float,
         clock_steps=tuple(
             (sample.end_s, sample.found["clock_step_ms"]) for sample in inside if "clock_step_ms" in sample.found
         ),
+        stolen=stolen,
+        began_late_ms=source.began_late_ms,
     )
 
 
-def _machine_health(name: str, source: Source, samples: Sequence[Mapping[str, Any]]) -> MachineHealth:
+def _machine_health(
+    name: str,
+    source: Source,
+    all_samples: Sequence[_Sample],
+    of_engines: Sequence[_Sample],
+    window_s: tuple[float, float],
+) -> MachineHealth:
+    samples = [one.found for one in all_samples if one.ended_in(window_s) and "core_shares" in one.found]
+
     def mean(name: str) -> float | None:
         return float(np.mean([sample[name] for sample in samples])) if samples else None
 
@@ -222,6 +231,7 @@ def _machine_health(name: str, source: Source, samples: Sequence[Mapping[str, An
         server_here=source.facts.get("server_here"),
         shares_cpus=source.facts.get("shares_cpus"),
         pinned=bool(source.facts.get("pinned")),
+        unobserved_s=_gaps(all_samples, of_engines, window_s),
     )
 
 
@@ -247,10 +257,6 @@ def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, ND
     if not counted.any():
         return first_s, lags_us[:0]
     return first_s + float(np.argmax(counted)) * TICK_S, lags_us[counted]
-
-
-def _percentile_ms(samples_us: NDArray[Any], percent: int) -> float | None:
-    return _of_some_ms(samples_us, percent) if len(samples_us) else None
 
 
 def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:

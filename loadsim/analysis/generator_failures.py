@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from loadsim.model.records import GENERATOR
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import GENERATOR, OUTCOME
+from loadsim.timinglog.records import OUTCOME
 
 OUTSIDE_TASKS, USERS_GIVEN_UP = "own_faults", "users_given_up"
 """Facts of an engine: the number of its own failures outside of tasks, by kind; the number of users it gave up."""

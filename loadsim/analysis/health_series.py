@@ -70,8 +70,7 @@ def _mean(bins: Bins, samples: Sequence[Mapping[str, Any]], key: str) -> Floats:
     number = number[number >= 0]
     counts = np.bincount(number, minlength=len(bins))
     sums = np.bincount(number, values, minlength=len(bins))
-    means: Floats = np.divide(sums, counts, out=np.full(len(bins), np.nan), where=counts > 0)
-    return means
+    return np.asarray(np.divide(sums, counts, out=np.full(len(bins), np.nan), where=counts > 0))
 
 
 def _percentiles_of(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 INFINITE = "inf"
 
@@ -24,8 +26,13 @@ RESPONSE = {"inline": "response_"}
 
 
 def finite(figure: float | None) -> float | str | None:
-    """Return the figure, or `INFINITE` if it is infinite."""
     return INFINITE if figure == math.inf else figure
+
+
+def copied(kind: type[T], source: object, **others: Any) -> T:
+    """Return a dataclass with the fields of the same names of another object, and with others."""
+    names = [one.name for one in fields(kind) if one.name not in others]  # type: ignore[arg-type]
+    return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def to_json(value: Any) -> Any:

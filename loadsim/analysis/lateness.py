@@ -5,6 +5,7 @@ Of so many numbers only the largest are kept, for a 95th percentile is one of th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -21,9 +22,6 @@ from loadsim.timinglog.records import NEVER
 LATENESS = ("busy", "down", "generator")
 """Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
 
-_MOST_SECONDS = 1 << 20
-"""Twelve days. A longer window is not counted second by second."""
-
 _PERCENT = Fraction(95)
 
 _SPARE = 1 << 20
@@ -33,8 +31,7 @@ _SPARE = 1 << 20
 def timed_names(log: TimingLog) -> NDArray[np.bool_]:
     """Which of the log's names are of tasks whose lateness counts: all that the plan has due."""
     # Tasks of the plan have a due time; those that follow from another one inherit its lateness.
-    timed: NDArray[np.bool_] = ~np.isin(np.array(log.strings), LEFT_OUT)
-    return timed
+    return np.asarray(~np.isin(np.array(log.strings), LEFT_OUT))
 
 
 def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
@@ -47,11 +44,7 @@ def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, 
         for number, cause in enumerate(LATENESS):
             late_s = tasks[f"late_{cause}_s"][started]
             largest.add(np.full(len(late_s), number), late_s)
-    found = largest.percentiles()
-    return {
-        cause: None if np.isnan(late_s) else round(late_s * 1000, 3)
-        for cause, late_s in zip(LATENESS, found.tolist(), strict=True)
-    }
+    return _in_ms(LATENESS, largest)
 
 
 def lateness_of_clients_ms(
@@ -68,11 +61,13 @@ def lateness_of_clients_ms(
     for tasks in log.pieces("tasks"):
         timed = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(tasks["scheduled_us"], window_s)
         largest.add(place[tasks["client"][timed]], tasks["late_generator_s"][timed])
-    found = largest.percentiles().tolist()
-    return {
-        client: None if np.isnan(late_s) else round(late_s * 1000, 3)
-        for client, late_s in zip(clients, found, strict=True)
-    }
+    return _in_ms(clients, largest)
+
+
+def _in_ms(names: Sequence[str], late_s: Largest) -> dict[str, float | None]:
+    """Return the percentile of each group in milliseconds, to the microsecond; None for an empty group."""
+    found = zip(names, late_s.percentiles().tolist(), strict=True)
+    return {name: None if np.isnan(one_s) else round(one_s * 1000, 3) for name, one_s in found}
 
 
 def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
@@ -81,37 +76,24 @@ def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second,
     The log is read twice: first to count how many such tasks each second has.
     """
     by_plan = timed_names(log)
-    first_s, last_s = (round(at_s * 1_000_000) // 1_000_000 for at_s in window_s)
-    seconds: NDArray[np.int64] | None = None
 
     def timed(tasks: Columns) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         due_us = tasks["scheduled_us"]
         which = by_plan[tasks["task"]] & (tasks["started_us"] != NEVER) & in_window(due_us, window_s)
-        return which, due_us[which] // 1_000_000 - first_s
+        return which, due_us[which] // 1_000_000
 
-    # In a long window, only the seconds that have a task take memory.
-    if last_s - first_s > _MOST_SECONDS:
-        seconds = np.zeros(0, np.int64)
-        for tasks in log.pieces("tasks"):
-            seconds = np.union1d(seconds, timed(tasks)[1])
-
-    def placed(second: NDArray[np.int64]) -> NDArray[np.int64]:
-        return second if seconds is None else np.searchsorted(seconds, second)
-
-    counts = np.zeros(max(0, last_s - first_s) + 1 if seconds is None else len(seconds), np.int64)
+    counts = Counter[int]()
     for tasks in log.pieces("tasks"):
-        counts += np.bincount(placed(timed(tasks)[1]), minlength=len(counts))
-    largest = Largest(counts)
+        found, times = np.unique(timed(tasks)[1], return_counts=True)
+        counts.update(dict(zip(found.tolist(), times.tolist(), strict=True)))
+    seconds = np.array(sorted(counts), np.int64)
+    largest = Largest(np.array([counts[second] for second in seconds.tolist()], np.int64))
     for tasks in log.pieces("tasks"):
         which, second = timed(tasks)
-        second = placed(second)
-        largest.add(second, tasks["late_generator_s"][which] * np.float32(1e6))
-    late_us = largest.percentiles()
-    found = np.flatnonzero(counts)
-    begins_s = first_s + (found if seconds is None else seconds[found])
+        largest.add(np.searchsorted(seconds, second), tasks["late_generator_s"][which] * np.float32(1e6))
     return tuple(
-        Second(float(begin_s), float(begin_s + 1), late_ms / 1000)
-        for begin_s, late_ms in zip(begins_s.tolist(), late_us[found].tolist(), strict=True)
+        Second(float(begin_s), float(begin_s + 1), late_us / 1000)
+        for begin_s, late_us in zip(seconds.tolist(), largest.percentiles().tolist(), strict=True)
     )
 
 
@@ -130,7 +112,6 @@ class Largest:
         self._many = 0
 
     def add(self, groups: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
-        """More numbers, and the group of each."""
         self._seen += np.bincount(groups, minlength=len(self._seen))
         both = (groups << 32) + _in_order(numbers)
         both = both[both > self._least[groups]]

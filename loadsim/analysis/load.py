@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from loadsim.analysis.score import ProtocolStatistics
+from loadsim.model.records import GENERATOR
 from loadsim.timinglog.merge import PLANNED_LOAD
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, read_planned_load
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import GENERATOR
 
 SURPLUS = 1.05
 """More of a task than this share of its plan makes up for no other task: READs that fail are tried again and again."""
@@ -72,7 +72,7 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     Raises `LogError` for a header in which it is damaged.
     """
     document = log.header.get(PLANNED_LOAD)
-    runs = len({source.run for source in log.sources})
+    runs = len(log.runs)
     if document is None or (runs > 1 and not log.header.get("rebased")):
         return None
     plan = read_planned_load(document)

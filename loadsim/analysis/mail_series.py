@@ -13,12 +13,10 @@ from loadsim.analysis.delivery import journeys
 from loadsim.analysis.exact_percentiles import selected
 from loadsim.analysis.time_series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.model.message_tag import NEW_MAIL
+from loadsim.model.terms import SENDING
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
-
-SENDING = ("SEND", "REPLY", "REPLY ALL", "FORWARD")
-"""The tasks that make mail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class MailSeries:
 def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> MailSeries:
     """The flow of mail over time. Of each copy, five bytes are kept."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
-    makes_mail = named(log, SENDING)
+    makes_mail = named(log, [*SENDING])
     for tasks in windowed(log):
         sending = tasks.kept(makes_mail[tasks["task"]])
         due += bins.count(sending["scheduled_us"])

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from loadsim.analysis.clock_correction import STATION_CLOCK, station_clock
-from loadsim.analysis.clock_model import OtherClock
 from loadsim.analysis.completeness import lost_by_source
 from loadsim.analysis.generator import EngineHealth
 from loadsim.analysis.generator_failures import failing_clients
 from loadsim.analysis.generator_limits import Generator, exceeded
 from loadsim.analysis.lateness import lateness_of_clients_ms
-from loadsim.timinglog.reader import Source, TimingLog
+from loadsim.timinglog.reader import TimingLog
 
 
 def by_number(client: str) -> tuple[list[str | int], str]:
@@ -81,52 +80,36 @@ def client_figures(
     failing = failing_clients(log)
     figures = []
     for name in names:
+        # 1. Its users: those that it was dealt, or those of its logs if they are more.
+        own_lost = [(source, users) for source, users in lost if source.client == name and source.simulates]
+        known = sum(source.users for source, _ in own_lost)
+        users = max(dealt.get(name, known), known)
+        lost_users = users - known + sum(of_engine for _, of_engine in own_lost)
+        # 2. Its start and its clock.
         own = [engine for source, engine in health if source.client == name]
-        found = _figures(
-            name,
-            dealt.get(name),
-            [(source, users) for source, users in lost if source.client == name and source.simulates],
-            clocks.get((run, name)),
-            own,
-            late_ms[name],
-        )
+        clock = clocks.get((run, name))
+        start = clock.there(0) if clock else None
+        began_late_ms = _most([engine.began_late_ms for engine in own]) or 0.0
+        # 3. Its validity.
         late = generator_counts and bool(exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms))
-        bad = late or name in failing
-        figures.append(replace(found, clock_ahead_s=ahead_s.get(name), validity=_validity(found, bad, limits)))
+        too_many = lost_users and lost_users / users > limits["lost_users"]
+        figures.append(
+            ClientFigures(
+                client=name,
+                users=users,
+                engines=len(own_lost),
+                lost_users=lost_users,
+                start_late_ms=round(start.ahead_ns / 1e6 + began_late_ms, 3) if start else None,
+                start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
+                clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
+                lag_p99_ms=_most([engine.lag_p99_ms for engine in own]),
+                cpu_share=_most([engine.cpu_share for engine in own]),
+                lateness_p95_ms=late_ms[name],
+                clock_ahead_s=ahead_s.get(name),
+                validity="invalid" if late or name in failing or too_many else "degraded" if lost_users else "valid",
+            )
+        )
     return figures
-
-
-def _validity(found: ClientFigures, bad: bool, limits: Mapping[str, Any]) -> str:
-    if bad or (found.lost_users and found.lost_users / found.users > limits["lost_users"]):
-        return "invalid"
-    return "degraded" if found.lost_users else "valid"
-
-
-def _figures(
-    name: str,
-    dealt: int | None,
-    lost: Sequence[tuple[Source, int]],
-    clock: OtherClock | None,
-    engines: Sequence[EngineHealth],
-    late_ms: float | None,
-) -> ClientFigures:
-    """Of the machine `name`, which had so many users, if that is known, and engines who lost so many of them."""
-    known = sum(source.users for source, _ in lost)
-    users = known if dealt is None else max(dealt, known)
-    start = clock.there(0) if clock else None
-    began_late_ms = _most([engine.began_late_ms for engine in engines])
-    return ClientFigures(
-        client=name,
-        users=users,
-        engines=len(lost),
-        lost_users=users - known + sum(of_engine for _, of_engine in lost),
-        start_late_ms=round(start.ahead_ns / 1e6 + (began_late_ms or 0.0), 3) if start else None,
-        start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
-        clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
-        lag_p99_ms=_most([engine.lag_p99_ms for engine in engines]),
-        cpu_share=_most([engine.cpu_share for engine in engines]),
-        lateness_p95_ms=late_ms,
-    )
 
 
 def _most(figures: Sequence[float | None]) -> float | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,23 +43,49 @@ class RecordedRun:
 
     @property
     def figures(self) -> Figures:
-        """The figures of the summary."""
         return self.summary.figures
 
     @property
     def modules(self) -> Mapping[str, ModuleFigures]:
-        """The figures of each client module, by name."""
         return self.figures.by_protocol
 
     @property
     def window_s(self) -> tuple[float, float]:
-        """Begin and end of the window."""
         return self.figures.window_s
 
     @property
     def stress(self) -> bool:
         """True for a closed loop, which has neither a plan nor a score."""
         return self.figures.stress
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The number of users between which a server's limit lies, by the runs that are not invalid.
+
+    With `most_passed` users every run met its criteria, with `fewest_missed` users a run did not.
+    """
+
+    most_passed: float | None
+    fewest_missed: float | None
+    invalid: int
+
+
+def capacity(runs: Iterable[RecordedRun]) -> Capacity:
+    """Return the capacity that runs with different numbers of users show. Slices are not judged."""
+    passed: defaultdict[float, list[bool]] = defaultdict(list)
+    invalid = 0
+    for run in runs:
+        verdict = run.summary.verdict
+        if verdict.validity == "invalid":
+            invalid += 1
+        elif verdict.passed is not None:
+            passed[run.figures.users].append(verdict.passed)
+    return Capacity(
+        most_passed=max((users for users, each in passed.items() if all(each)), default=None),
+        fewest_missed=min((users for users, each in passed.items() if not all(each)), default=None),
+        invalid=invalid,
+    )
 
 
 def read_run(place: str) -> RecordedRun:

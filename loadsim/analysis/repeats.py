@@ -7,10 +7,11 @@ the server, another layout on the disk, another hour on a shared machine.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from statistics import fmean, stdev
+from statistics import fmean, median_low, stdev
 
 from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import MERGED, SCORED_PERCENT, ProtocolStatistics, score_parts
@@ -70,7 +71,7 @@ def repeats(
     method: str = MERGED,
 ) -> dict[str, Repeats]:
     """By client module, the spread between the runs of a merged log; empty when it holds one run only."""
-    if len({source.run for source in log.sources}) < 2:
+    if len(log.runs) < 2:
         return {}
     found: dict[str, list[tuple[str, ProtocolStatistics]]] = {}
     for (run,), protocols in score_parts(log, weights, window_s, ("run",), percent, method).items():
@@ -101,3 +102,15 @@ def _tasks(runs: Sequence[ProtocolStatistics]) -> dict[str, Spread]:
             figures.setdefault(task.task, [None] * len(runs))[number] = task.percentile_ms
     spreads = {task: _between(each) for task, each in sorted(figures.items())}
     return {task: found for task, found in spreads.items() if found is not None}
+
+
+def medians_by(users: Sequence[float], figures: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Return the (lower) median of the figures at the first figure for each number of users; None at the others."""
+    alike: defaultdict[float, list[float]] = defaultdict(list)
+    for number, figure in zip(users, figures, strict=True):
+        if figure is not None:
+            alike[number].append(figure)
+    return tuple(
+        median_low(alike.pop(number)) if figure is not None and number in alike else None
+        for number, figure in zip(users, figures, strict=True)
+    )

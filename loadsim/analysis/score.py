@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.aggregate import Growing, ModuleRecords, Part, TaskRecords, gather
+from loadsim.analysis.json_values import INLINE
+from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import FAILURES, GENERATOR, OUTCOME, OUTCOMES, PROCESS_INBOX
+from loadsim.timinglog.records import OUTCOME
 
 SCORED_PERCENT = Fraction(95)
 """The percentile that a score is made of, unless another one is asked for."""
@@ -92,11 +94,6 @@ class Percentiles:
     p99_9_ms: float | None
     max_ms: float | None
 
-    @classmethod
-    def of(cls, times: Times) -> Percentiles:
-        """Leave out mean and deviation."""
-        return cls(**{name: getattr(times, name) for name in PERCENTS})
-
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -116,7 +113,6 @@ class Times:
 
     @classmethod
     def of(cls, samples_us: NDArray[Any]) -> Times:
-        """The statistics of times in microseconds."""
         return cls.of_sorted(np.sort(samples_us))
 
     @classmethod
@@ -152,17 +148,14 @@ class TaskStatistics:
 
     @property
     def hits(self) -> int:
-        """Records with outcome ok."""
         return self.counts["ok"]
 
     @property
     def failed(self) -> int:
-        """Records with outcome refused, lost or timeout."""
         return sum(self.counts[outcome] for outcome in FAILURES)
 
     @property
     def done(self) -> int:
-        """Hits and failures: what was begun and came to an end."""
         return self.hits + self.failed
 
     @property
@@ -177,22 +170,18 @@ class TaskStatistics:
 
     @property
     def attempted_share(self) -> float | None:
-        """Attempted of planned; None where nothing was."""
         return self.attempted / self.planned if self.planned else None
 
     @property
     def done_share(self) -> float | None:
-        """Hits of planned; None where nothing was."""
         return self.hits / self.planned if self.planned else None
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned; None where nothing was."""
         return self.failed / self.planned if self.planned else None
 
     @property
     def windowed(self) -> bool:
-        """True if the window applies to the task."""
         return self.task not in WITHOUT_WINDOW
 
 
@@ -225,13 +214,13 @@ class ProtocolStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandStatistics:
-    """One protocol command: how often it succeeded and failed, and how long successful ones took."""
+class CommandFigures:
+    """One protocol command; `took` is of the hits."""
 
     command: str
-    hits: int
-    failed: int
-    times: Times
+    hits: float
+    failed: float
+    took: Times = field(metadata=INLINE)
 
 
 def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:
@@ -245,11 +234,6 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
 def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
     """The weighted average of the 95th percentiles, in ms, over the tasks with a weight and hits; lower is better."""
     return weighted_average((task.weight, task.percentile_ms) for task in tasks)
-
-
-def weighted_response_score(tasks: Iterable[TaskStatistics]) -> float | None:
-    """Return the weighted average of response times, in ms, over the tasks with a weight that were due."""
-    return weighted_average((task.weight, task.response_percentile_ms) for task in tasks)
 
 
 def score_protocols(
@@ -308,7 +292,7 @@ def statistics_of(
                 users=sum(module.users for module in of_protocol),
                 tasks=tuple(tasks),
                 score_ms=weighted_score(tasks),
-                response_score_ms=weighted_response_score(tasks),
+                response_score_ms=weighted_average((task.weight, task.response_percentile_ms) for task in tasks),
                 inbox=_task_statistics(PROCESS_INBOX, inboxes, 0, percent) if inboxes else None,
             )
         )
@@ -354,7 +338,7 @@ def _times(shares: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) 
     return replace(times, **means), mean_ms(percent)
 
 
-def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandStatistics]:
+def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandFigures]:
     """Every protocol command that started in the window, by name."""
     took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
     failed = Counter[int]()
@@ -373,6 +357,6 @@ def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequenc
         times_us = gathered.taken()
         times_us.sort()
         statistics.append(
-            CommandStatistics(log.strings[command], len(times_us), failed[command], Times.of_sorted(times_us))
+            CommandFigures(log.strings[command], len(times_us), failed[command], Times.of_sorted(times_us))
         )
     return sorted(statistics, key=lambda one: one.command)

@@ -1,15 +1,12 @@
-"""Tests for a steady window: times that still fall or rise, or are longer at its beginning, are no fixed figure.
+"""Tests for a steady window: a percentile of times that fall or rise is no fixed figure.
 
-Two figures are looked at, slot by slot: where the hits stand among all hits of their own task (how many took longer
-than each of its deciles), and how many took longer than its 95th percentile; every task by its weight in the score. In
-a steady window they are the same everywhere, but for chance. Two questions are asked of each:
+Two figures are computed for each slot, with every task by its weight in the score: the ranks of its hits among all hits
+of their task (how many exceed each decile), and how many exceed the task's 95th percentile. In a steady window, both
+vary by chance only. Two tests, each by Student's t: does the figure rise or fall over the window (two-sided, by its
+slope), and is it larger in the first quarter than later (one-sided, by the difference)?
 
-- does it rise or fall? Two-sided, by its slope over the window;
-- is it larger in the first quarter than later? One-sided, by the difference.
-
-Both are held against Student's t. Slots that follow each other hang together; so how much the figure varies by chance
-is told by blocks of them, a twelfth of the window each, from what is left when a line, and a step where it fits best,
-have been taken out.
+Successive slots are correlated. So the variation by chance is that of blocks of a twelfth of the window, after a line
+and the best-fitting step are removed.
 """
 
 from __future__ import annotations
@@ -61,7 +58,6 @@ class Trend:
     other_share: float
 
     def __str__(self) -> str:
-        """The warning."""
         longer = f"{self.first_share:.1%} of the hits took longer than {_NAMES[self.percent]} of their task"
         if self.went == "early":
             return (
@@ -139,8 +135,7 @@ def _without_line_and_step(figure: Series) -> Series:
     """Return the residuals of a figure without the best-fitting line and step."""
     bases = _lines_and_steps(len(figure))
     left = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
-    best: Series = left[np.argmin((left**2).sum(axis=1))]
-    return best
+    return np.asarray(left[np.argmin((left**2).sum(axis=1))])
 
 
 @lru_cache(maxsize=4)
@@ -148,5 +143,4 @@ def _lines_and_steps(slots: int) -> NDArray[np.float64]:
     """For each place of a step, an orthonormal basis (slots by 3) of a constant, a line and that step."""
     at = np.arange(slots) / slots
     steps = [np.column_stack([np.ones(slots), at, at < step / _STEPS]) for step in range(1, _STEPS)]
-    bases: NDArray[np.float64] = np.linalg.qr(np.stack(steps))[0]
-    return bases
+    return np.asarray(np.linalg.qr(np.stack(steps))[0])

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from loadsim.analysis.analyse import Analysis, analyse
+from loadsim.analysis.analyse import analyse
 from loadsim.analysis.breakdown import breakdown
 from loadsim.analysis.completeness import told
-from loadsim.analysis.criteria import Result, hold, missed_texts, read_criteria
-from loadsim.analysis.criteria_file import criteria_of
+from loadsim.analysis.criteria import Result, criteria_of, header_criteria, hold, missed_texts
 from loadsim.analysis.figures import (
     Bounds,
-    CommandFigures,
     Coverage,
-    DeliveryFigures,
     Figures,
     GeneratorFigures,
     InboxFigures,
@@ -28,7 +25,7 @@ from loadsim.analysis.figures import (
 )
 from loadsim.analysis.generator_limits import lag_limit_ms
 from loadsim.analysis.intervals import Interval, Intervals
-from loadsim.analysis.json_values import to_json
+from loadsim.analysis.json_values import copied, to_json
 from loadsim.analysis.per_client import client_figures
 from loadsim.analysis.per_run import mean, per_run
 from loadsim.analysis.repeats import Repeats
@@ -44,9 +41,11 @@ from loadsim.errors import LogError
 from loadsim.model.partition import Slice
 from loadsim.model.profile import load_weights
 from loadsim.model.terms import STRESS
+from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.merge import check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.timinglog.reader import TimingLog, read_each
-from loadsim.timinglog.slices import part_of
+
+Tone = Literal["good", "doubtful", "bad"]
 
 FULL_DAY_S = 28_800.0
 """The day of the users that load-equivalents count: 8 hours, as in the canonical profiles."""
@@ -74,6 +73,14 @@ class Summary:
             "advice": self.verdict.advice,
             **to_json(self.figures),
         }
+
+    @property
+    def tone(self) -> Tone:
+        """The rating of the verdict; a run on the embedded server measures no server, and is not good."""
+        validity, passed = self.verdict.validity, self.verdict.passed
+        if validity == "invalid" or passed is False:
+            return "bad"
+        return "good" if validity == "valid" and passed and not self.figures.embedded else "doubtful"
 
     @property
     def exit_status(self) -> int:
@@ -116,35 +123,15 @@ def summarise(
     Raises `LogError` for logs that cannot be read or merged, an impossible window, or weights for a run without a
     score; `ConfigError` for criteria whose figures the logs do not have.
     """
+    # 1. One log.
     read = [log for log in logs if isinstance(log, TimingLog)]
     paths = [log for log in logs if not isinstance(log, TimingLog)]
     if paths:
         read += read_each(find_logs(paths))
-    options = _Options(percent, method, commands, by, criteria)
     log = merge(read, rebase, force)
-    return _summarise(log, weights, begin_s, end_s, options, part=None if force else part_of(log))
+    part = None if force else part_of(log)
 
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The options of `summarise` that do not concern the merging of logs."""
-
-    percent: int | Fraction
-    method: str
-    commands: bool
-    by: str | None
-    criteria: Path | None
-
-
-def _summarise(
-    log: TimingLog,
-    weights: Mapping[str, float] | None,
-    begin_s: float | None,
-    end_s: float | None,
-    options: _Options,
-    part: Slice | None,
-) -> Summary:
-    # 1. The window, the weights and the limits.
+    # 2. The window, the weights and the limits.
     window = window_of(log)
     window_s = (window[0] if begin_s is None else begin_s, window[1] if end_s is None else end_s)
     check_window(log, window_s)
@@ -156,27 +143,24 @@ def _summarise(
     weights = weights if weights is not None else log.header.get("weights") or load_weights()
     limits = log.header.get("limits") or {}
 
-    # 2. Each of several runs by itself: together with others, an invalid run would not be noticed.
-    runs = sorted({source.run for source in log.sources})
-    alone = {
-        run: _judged(of_run(log, run), weights, window_s, options.criteria) for run in (runs if len(runs) > 1 else ())
-    }
+    # 3. Each of several runs by itself: together with others, an invalid run would not be noticed.
+    runs = log.runs
+    alone = {run: _judged(of_run(log, run), weights, window_s, criteria) for run in (runs if len(runs) > 1 else ())}
 
-    # 3. The verdict on all runs together, always by the standard percentiles.
+    # 4. The verdict on all runs together, always by the standard percentiles.
     own = [one.figures for one in alone.values()]
-    judged = _judged(log, weights, window_s, options.criteria, part, own)
+    judged = _judged(log, weights, window_s, criteria, part, own)
     verdict = judge(_with_runs(judged.facts, alone, limits), judged.results, limits)
     verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings))
 
-    # 4. The figures to show: other percentiles, commands and tables of parts on request.
+    # 5. The figures to show: other percentiles, commands and tables of parts on request.
     figures = judged.figures
-    if (options.percent, options.method) != (SCORED_PERCENT, MERGED):
-        figures = per_run(_figures(log, weights, window_s, options.percent, options.method, part)[1], own)
-    if options.commands:
-        commands = [CommandFigures.of(command) for command in command_statistics(log, window_s)]
-        figures = replace(figures, commands=mean(commands, len(runs)))
-    if options.by is not None:
-        tables = breakdown(log, weights, window_s, options.by, options.percent, options.method)
+    if (percent, method) != (SCORED_PERCENT, MERGED):
+        figures = per_run(_figures(log, weights, window_s, percent, method, part)[1], own)
+    if commands:
+        figures = replace(figures, commands=mean(command_statistics(log, window_s), len(runs)))
+    if by is not None:
+        tables = breakdown(log, weights, window_s, by, percent, method)
         figures = replace(figures, by=mean(tables, len(runs)))
     return Summary(verdict, judged.results, figures)
 
@@ -205,7 +189,7 @@ def _judged(
     facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, MERGED, part)
     figures = per_run(figures, own)
     score = to_json(figures)
-    wanted = criteria_of(criteria, score) if criteria else read_criteria(log.header)
+    wanted = criteria_of(criteria, score) if criteria else header_criteria(log.header)
     return _Judged(facts, figures, () if part else hold(wanted, score))
 
 
@@ -233,7 +217,13 @@ def _figures(
     # 1. The statistics, and those of the only client module, which also stand at the top.
     measured = analyse(log, weights, window_s, percent, method, part)
     facts, header, length_s = measured.facts, log.header, window_s[1] - window_s[0]
-    modules = _modules(measured, weights, length_s)
+    weighted = [task for task, weight in weights.items() if weight > 0]
+    modules = {
+        one.protocol: _module(
+            one, weighted, length_s, measured.intervals[one.protocol], measured.repeats.get(one.protocol)
+        )
+        for one in facts.protocols
+    }
     only = next(iter(modules.values())) if len(modules) == 1 else None
     totals = Totals.of(facts.protocols)
 
@@ -247,8 +237,8 @@ def _figures(
     limits, fastest_ms = limits_of(header.get("limits") or {}, facts.stress), facts.fastest_p95_ms
     engines = facts.generator.engines
     return facts, Figures(
-        run=", ".join(sorted({source.run for source in log.sources if source.run})) or None,
-        runs=len({source.run for source in log.sources}),
+        run=", ".join(filter(None, log.runs)) or None,
+        runs=len(log.runs),
         name=header.get("name"),
         mode=mode_of(log),
         start_at=header.get("start_at"),
@@ -291,8 +281,8 @@ def _figures(
         percentile=int(percent) if percent == int(percent) else float(percent),
         slice=facts.part,
         method=method,
-        load=LoadFigures.of(load),
-        delivery=DeliveryFigures.of(facts.delivery),
+        load=copied(LoadFigures, load) if load else None,
+        delivery=facts.delivery,
         lateness_p95_ms=Lateness(None, None, None) if facts.stress else Lateness(**measured.late_ms),
         throughput=throughput(log, window_s, facts.protocols, facts.delivery) if facts.stress else None,
         generator=GeneratorFigures.of(engines, lag_limit_ms(limits, fastest_ms)),
@@ -301,25 +291,11 @@ def _figures(
     )
 
 
-def _modules(measured: Analysis, weights: Mapping[str, float], length_s: float) -> dict[str, ModuleFigures]:
-    weighted = [task for task, weight in weights.items() if weight > 0]
-    certainty = measured.certainty
-    return {
-        one.protocol: _module(
-            one, weighted, length_s, certainty.intervals[one.protocol], certainty.repeats.get(one.protocol)
-        )
-        for one in measured.facts.protocols
-    }
-
-
 def _module(
-    protocol: ProtocolStatistics,
-    weighted: Iterable[str],
-    length_s: float,
-    certain: Intervals,
-    repeated: Repeats | None,
+    protocol: ProtocolStatistics, weighted: Sequence[str], length_s: float, certain: Intervals, repeated: Repeats | None
 ) -> ModuleFigures:
     intervals = {task.task: certain.tasks.get(task.task, _OUTSIDE) for task in protocol.tasks}
+    planned = {task.task for task in protocol.tasks if task.planned}
     return ModuleFigures(
         score_ms=protocol.score_ms,
         response_score_ms=protocol.response_score_ms,
@@ -330,7 +306,12 @@ def _module(
         inbox=InboxFigures.of(protocol.inbox),
         repeats=repeated,
         users=protocol.users,
-        covers=_covers(protocol, weighted),
+        covers=Coverage(
+            scored=protocol.scored,
+            without_hits=[task for task in weighted if task in planned and task not in protocol.scored],
+            not_planned=[task for task in weighted if task not in planned],
+            few_hits=protocol.few_hits,
+        ),
         tasks=[
             TaskFigures.of(task, length_s, _bounds_ms(interval), interval.why_not)
             for task, interval in zip(protocol.tasks, intervals.values(), strict=True)
@@ -343,14 +324,3 @@ _OUTSIDE = Interval(why_not="no hits in the window")
 
 def _bounds_ms(interval: Interval) -> Bounds | None:
     return None if interval.low_ms is None or interval.high_ms is None else (interval.low_ms, interval.high_ms)
-
-
-def _covers(protocol: ProtocolStatistics, weighted: Iterable[str]) -> Coverage:
-    planned = {task.task for task in protocol.tasks if task.planned}
-    weighted = [*weighted]
-    return Coverage(
-        scored=protocol.scored,
-        without_hits=[task for task in weighted if task in planned and task not in protocol.scored],
-        not_planned=[task for task in weighted if task not in planned],
-        few_hits=protocol.few_hits,
-    )

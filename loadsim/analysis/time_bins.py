@@ -86,5 +86,4 @@ def excess(slow: Series, everything: Series) -> Series:
 
     To first order, the error of a percentile is proportional to the sum of this series.
     """
-    share: Series = slow - everything * (slow.sum() / everything.sum())
-    return share
+    return np.asarray(slow - everything * (slow.sum() / everything.sum()))

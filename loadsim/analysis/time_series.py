@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from loadsim.analysis.exact_percentiles import Pass, selected
 from loadsim.analysis.lateness import LATENESS, timed_names
+from loadsim.model.records import FAILURES, SPANS
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import FAILURES, NEVER, OUTCOME, SPANS
+from loadsim.timinglog.records import NEVER, OUTCOME
 
 Floats = NDArray[np.float64]
 
@@ -47,21 +48,15 @@ class Bins:
 
     @property
     def starts_s(self) -> Floats:
-        """When each begins."""
-        starts_s: Floats = self.begin_s + self.width_s * np.arange(len(self), dtype=np.float64)
-        return starts_s
+        return np.asarray(self.begin_s + self.width_s * np.arange(len(self), dtype=np.float64))
 
     @property
     def lengths_s(self) -> Floats:
-        """The length of each bin."""
-        lengths_s: Floats = np.minimum(self.width_s, self.end_s - self.starts_s)
-        return lengths_s
+        return np.asarray(np.minimum(self.width_s, self.end_s - self.starts_s))
 
     @property
     def middles_s(self) -> Floats:
-        """The middle of each."""
-        middles_s: Floats = self.starts_s + self.lengths_s / 2
-        return middles_s
+        return np.asarray(self.starts_s + self.lengths_s / 2)
 
     def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of the bin that each instant lies in; -1 outside of all."""
@@ -69,14 +64,8 @@ class Bins:
         return np.where(in_window(instants_us, (self.begin_s, self.end_s)), bins, -1)
 
     def count(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of instants in each bin."""
         found = self.of(instants_us)
         return np.bincount(found[found >= 0], minlength=len(self))
-
-    def rate_per_s(self, instants_us: NDArray[np.int64]) -> Floats:
-        """Return the number of instants per second in each bin."""
-        rates: Floats = self.count(instants_us) / self.lengths_s
-        return rates
 
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
@@ -109,7 +98,7 @@ def bins_of(log: TimingLog) -> Bins:
 def _end_s(log: TimingLog) -> float:
     """As long as the run was to last; as far as its records go, where the log does not say it or is of many runs."""
     lasted_s = float(log.header.get("duration_s") or 0)
-    if lasted_s > 0 and len({source.run for source in log.sources}) == 1:
+    if lasted_s > 0 and len(log.runs) == 1:
         return lasted_s
     last_us = max((int(tasks["scheduled_us"].max()) for tasks in windowed(log) if len(tasks)), default=None)
     return max(lasted_s, 0 if last_us is None else math.ceil(last_us / 1e6) + 1, 1)
@@ -124,8 +113,7 @@ def windowed(log: TimingLog) -> Iterator[Columns]:
 
 def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
     """Which of the log's strings are among these."""
-    wanted: NDArray[np.bool_] = np.isin(np.array(log.strings), names)
-    return wanted
+    return np.asarray(np.isin(np.array(log.strings), names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +200,7 @@ class _Hits:
             yield tasks.kept((tasks["outcome"] == OUTCOME["ok"]) & ~without_window[tasks["task"]])
 
     def _number(self, tasks: Columns) -> NDArray[np.int64]:
-        number: NDArray[np.int64] = self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]]
-        return number
+        return np.asarray(self._protocols[tasks["protocol"]] * self._each + self._tasks[tasks["task"]])
 
 
 @dataclass(frozen=True, slots=True)

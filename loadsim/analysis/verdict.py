@@ -14,9 +14,9 @@ from loadsim.analysis.delivery import Delivery
 from loadsim.analysis.generator_limits import Generator, advice, exceeded, suspicious, unobserved
 from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics
+from loadsim.model.records import GENERATOR
 from loadsim.model.scenario_sections import Limits
 from loadsim.model.terms import LOGOFF, LOGON
-from loadsim.timinglog.records import GENERATOR
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -32,13 +32,11 @@ class LogOns:
 
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> LogOns:
-        """Add up those of all client modules."""
         tasks = [task for protocol in protocols for task in protocol.tasks if task.task == LOGON]
         return cls(sum(task.planned for task in tasks), sum(task.failed for task in tasks))
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned; None without log-ons."""
         return self.failed / self.planned if self.planned else None
 
 
@@ -90,7 +88,6 @@ class Facts:
 
     @property
     def log_ons(self) -> LogOns:
-        """The log-ons of the whole run."""
         return LogOns.of(self.protocols)
 
     @property
@@ -115,19 +112,26 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`validity` is valid, degraded or invalid; `passed`: all criteria were met; None for a slice,
-    which is not judged.
+    """The verdict on a run: `validity` is valid, degraded or invalid.
 
-    `warnings` say what did not change the verdict but should be known; `advice` what helps a generator that was the
-    bottleneck itself.
+    `passed`: all criteria were met; None for a slice, which is not judged. `defects` are the reasons for the validity.
+    `missed` has the missed criteria, `missed_runs` the runs of several that miss criteria by themselves. `warnings` did
+    not change the verdict. `advice` helps if the generator was the bottleneck.
     """
 
     validity: str
     passed: bool | None
     ended_early: bool
-    reasons: tuple[str, ...]
+    defects: tuple[str, ...]
+    missed: tuple[str, ...]
+    missed_runs: tuple[str, ...]
     warnings: tuple[str, ...]
     advice: str | None = None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All reasons against the run."""
+        return (*self.defects, *self.missed, *self.missed_runs)
 
     @property
     def exit_status(self) -> int:
@@ -163,12 +167,14 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         *facts.invalid_runs,
     ]
     degraded = [*(facts.incomplete if invalid else _missing(facts)), *hardly_seen]
-    missed = [*missed_texts(criteria), *facts.missed_runs]
+    missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
-        passed=not missed if whole else None,
+        passed=not (missed or missed_runs) if whole else None,
         ended_early=facts.ended_early,
-        reasons=(*invalid, *degraded, *missed),
+        defects=(*invalid, *degraded),
+        missed=missed,
+        missed_runs=missed_runs,
         warnings=(*_sessions(facts), *warnings, *facts.unsteady),
         advice=advice(facts.generator) if own else None,
     )
@@ -192,21 +198,15 @@ class Totals:
 
     @classmethod
     def of(cls, protocols: Iterable[ProtocolStatistics]) -> Totals:
-        """Added up over tasks and client modules."""
         tasks = [task for protocol in protocols for task in protocol.tasks if task.windowed]
         return cls(
-            planned=sum(task.planned for task in tasks),
-            attempted=sum(task.attempted for task in tasks),
-            done=sum(task.done for task in tasks),
-            failed=sum(task.failed for task in tasks),
+            **{name: sum(getattr(task, name) for task in tasks) for name in ("planned", "attempted", "done", "failed")},
             generator_failed=sum(task.counts[GENERATOR] for task in tasks),
-            unfinished=sum(task.counts["unfinished"] for task in tasks),
-            skipped=sum(task.counts["skipped"] for task in tasks),
+            **{name: sum(task.counts[name] for task in tasks) for name in ("unfinished", "skipped")},
         )
 
     @property
     def hits(self) -> int:
-        """Done, and well."""
         return self.done - self.failed
 
     @property
@@ -216,12 +216,10 @@ class Totals:
 
     @property
     def done_share(self) -> float | None:
-        """Succeeded of planned."""
         return (self.done - self.failed) / self.planned if self.planned else None
 
     @property
     def failed_share(self) -> float | None:
-        """Failed of planned."""
         return self.failed / self.planned if self.planned else None
 
 

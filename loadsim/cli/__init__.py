@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from loadsim.engine.signals import requests_end_it
+from loadsim.engine.signals import ended_by_signals
 from loadsim.errors import LoadSimError, RunInvalid, printable
 from loadsim.passwords import blot_command_line
 from loadsim.version import __version__
@@ -73,10 +73,9 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"loadsim {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
     for verb, purpose in VERBS.items():
+        added = verbs.add_parser(verb, help=purpose)
         if only in (None, verb):
-            import_module(f"loadsim.cli.{verb}").add_parser(verbs)
-        else:
-            verbs.add_parser(verb, help=purpose)
+            import_module(f"loadsim.cli.{verb}").add_arguments(added)
     return top
 
 
@@ -105,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_standard_streams()
     if argv is None:
         blot_command_line()
-    with requests_end_it():
+    with ended_by_signals():
         return _run(sys.argv[1:] if argv is None else argv)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from loadsim.cli import VERBS
 from loadsim.cli.init import add_accept_unsigned
+from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
-from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, printable
 from loadsim.provisioning.clean import Cleaned, clean, describe
@@ -19,9 +18,7 @@ KEPT = 1
 """The exit status if something was kept that loadsim may have created."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `clean`."""
-    parser = subparsers.add_parser("clean", help=VERBS["clean"])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--dry-run", action="store_true", help="list what would be removed, and remove nothing")
     add_accept_unsigned(parser)

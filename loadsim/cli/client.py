@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadsim.cli import VERBS
-from loadsim.cli.cluster_options import add_cluster, needs_dask, print_with_time
+from loadsim.cli.options import add_cluster, needs_dask, print_with_time, whole
 from loadsim.cluster.address import control_address
-from loadsim.engine.event_loop import requests_are, run
+from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from loadsim.cluster.security import Way
+    from loadsim.cluster.security import Access
 
 RUNS = "client-runs"
 """The directory of runs whose logs the controller has not collected."""
@@ -26,9 +25,7 @@ RUNS = "client-runs"
 MOST_WEIGHT = 1_000_000
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `client`."""
-    parser = subparsers.add_parser("client", help=VERBS["client"])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, required=True)
     parser.add_argument("--name", metavar="NAME", help="client name; default: the name in its certificate bundle")
     parser.add_argument(
@@ -40,31 +37,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--weight",
-        type=weight,
+        type=whole(1, MOST_WEIGHT),
         metavar="N",
         help="share of the load, relative to other clients; default: number of cores",
     )
     parser.set_defaults(run=run_client)
 
 
-def weight(text: str) -> int:
-    """Parse a whole number of at least 1."""
-    if not text.isdecimal() or not 0 < int(text) <= MOST_WEIGHT:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_WEIGHT}, found {text!r}")
-    return int(text)
-
-
 def run_client(args: argparse.Namespace) -> int:
     """Join the cluster until Ctrl-C. Workers continue without this process."""
     needs_dask()
     from loadsim.cluster.scheduler import silence_dask
-    from loadsim.cluster.security import way_to
+    from loadsim.cluster.security import access_to
 
-    way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    access = access_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
     name = _name(args.name, args.certs)
     silence_dask()
     with _own_directory(args.runs) as runs:
-        run(_join_until_signal(way, name, runs, args.weight))
+        run(_join_until_signal(access, name, runs, args.weight))
         _list_running(runs)
     return 0
 
@@ -106,13 +96,13 @@ def _own_directory(runs: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-async def _join_until_signal(way: Way, name: str, runs: Path, weight: int | None) -> None:
-    from loadsim.cluster.background import background_tasks
+async def _join_until_signal(access: Access, name: str, runs: Path, weight: int | None) -> None:
     from loadsim.cluster.join import join_forever
+    from loadsim.engine.event_loop import background_tasks
 
     stop = asyncio.Event()
-    with requests_are(stop.set):
-        async with background_tasks(join_forever(way, name, runs, weight, print_with_time)):
+    with calls_on_signal(stop.set):
+        async with background_tasks(join_forever(access, name, runs, weight, print_with_time)):
             await stop.wait()
 
 

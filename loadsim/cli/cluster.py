@@ -12,11 +12,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadsim.cli import VERBS
-from loadsim.cli.cluster_options import add_certs, add_cluster, needs_dask, print_with_time
+from loadsim.cli.options import add_certs, add_cluster, needs_dask, print_with_time, whole
 from loadsim.cli.run_view import Warnings
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, control_address
-from loadsim.engine.event_loop import requests_are, run
+from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.scenario_sections import is_loopback
 from loadsim.report.summary_text import answer_text
@@ -24,7 +23,7 @@ from loadsim.report.table import table
 
 if TYPE_CHECKING:
     from loadsim.cluster.certs import Member
-    from loadsim.cluster.security import Way
+    from loadsim.cluster.security import Access
 
 LISTEN = "tls://0.0.0.0:8786"
 """The default address of a controller: all interfaces, and Dask's usual port."""
@@ -32,14 +31,14 @@ LISTEN = "tls://0.0.0.0:8786"
 DAYS = 365
 """The default validity of a certificate."""
 
+MOST_DAYS = 36525
+
 AUTHORITY_DAYS = 3650
 """The default validity of the authority, which has to outlive all certificates that it signs."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `cluster` and its verbs."""
-    cluster = subparsers.add_parser("cluster", help=VERBS["cluster"])
-    verbs = cluster.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="cluster_verb", required=True, metavar="VERB")
     _add_up(verbs.add_parser("up", help="run the controller, until Ctrl-C"))
     _add_collect(verbs.add_parser("collect", help="collect the logs of a run that its clients still have"))
     _add_certs(verbs.add_parser("certs", help="make, add or show the certificates of the machines"))
@@ -66,23 +65,22 @@ def _add_collect(collecting: argparse.ArgumentParser) -> None:
 def run_collect(args: argparse.Namespace) -> int:
     """Collect a run, and return the exit status of its verdict; without a run, list the runs."""
     needs_dask()
-    from loadsim.cluster.security import way_to
+    from loadsim.cluster.security import access_to
     from loadsim.runs.collect import collect_run, runs_on_clients
 
-    way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    access = access_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
     if args.name is None:
         if args.out is not None:
             raise ConfigError(f"--out {args.out}: expected RUN, too, found none")
-        for line in _runs_table(runs_on_clients(way)):
+        for line in _runs_table(runs_on_clients(access)):
             print(line)
         return 0
-    result = collect_run(way, args.name, args.out, watcher=Warnings())
+    result = collect_run(access, args.name, args.out, watcher=Warnings())
     print(f"{answer_text(result.summary).rstrip()}\n\nRun directory: {result.directory}")
     return result.exit_status
 
 
 def _runs_table(runs_of: Mapping[str, Mapping[str, bool]]) -> list[str]:
-    """Format the runs of which clients have logs, as lines of a table."""
     rows = [
         (run_id, name, "still at work" if at_work else "ended")
         for name, runs in runs_of.items()
@@ -97,19 +95,19 @@ def run_up(args: argparse.Namespace) -> int:
     """Run the controller. Print its address, and a line for each client that joins or leaves."""
     needs_dask()
     from loadsim.cluster.scheduler import silence_dask
-    from loadsim.cluster.security import way_to
+    from loadsim.cluster.security import access_to
 
-    way = way_to(control_address(args.listen, "--listen", any_port=True), args.certs, args.insecure_plain_tcp)
+    access = access_to(control_address(args.listen, "--listen", any_port=True), args.certs, args.insecure_plain_tcp)
     silence_dask()
-    return run(_up(way, args.certs))
+    return run(_up(access, args.certs))
 
 
-async def _up(way: Way, certs: Path | None) -> int:
+async def _up(access: Access, certs: Path | None) -> int:
     from loadsim.cluster.scheduler import scheduler_at
 
     stop = asyncio.Event()
-    with requests_are(stop.set):
-        async with scheduler_at(way, print_with_time) as address:
+    with calls_on_signal(stop.set):
+        async with scheduler_at(access, print_with_time) as address:
             print(
                 f"# Controller at {address}. Anyone who can connect to it can run code on every machine of the cluster."
             )
@@ -132,7 +130,6 @@ def _public_host(host: str, certs: Path | None) -> str:
 
 
 def _client_command(address: ControlAddress, secured: bool) -> str:
-    """Return the command that joins a client."""
     if secured:
         return f"loadsim client --cluster {address} --certs BUNDLE"
     return f"loadsim client --cluster {address} --name NAME" + ("" if is_loopback(address.host) else f" {PLAIN_WORD}")
@@ -145,7 +142,7 @@ def _add_certs(certs: argparse.ArgumentParser) -> None:
     _add_members(making, station_required=True)
     making.add_argument(
         "--authority-days",
-        type=days,
+        type=whole(1, MOST_DAYS),
         default=AUTHORITY_DAYS,
         metavar="N",
         help="validity of the authority in days; default: %(default)s",
@@ -160,7 +157,7 @@ def _add_certs(certs: argparse.ArgumentParser) -> None:
     showing.add_argument("directory", type=Path, metavar="DIR", help="directory of all certificates, or one bundle")
     showing.add_argument(
         "--within",
-        type=days,
+        type=whole(1, MOST_DAYS),
         default=0,
         metavar="N",
         help="exit with status 1 if one expires within N days; default: 0",
@@ -187,18 +184,11 @@ def _add_members(parser: argparse.ArgumentParser, *, station_required: bool) -> 
     )
     parser.add_argument(
         "--days",
-        type=days,
+        type=whole(1, MOST_DAYS),
         default=DAYS,
         metavar="N",
         help="validity of the certificates in days; default: %(default)s",
     )
-
-
-def days(text: str) -> int:
-    """Parse a number of days, at most a hundred years."""
-    if not text.isdecimal() or not 0 < int(text) <= 36525:
-        raise argparse.ArgumentTypeError(f"expected days, 1 to 36525, found {text!r}")
-    return int(text)
 
 
 def run_make(args: argparse.Namespace) -> int:
@@ -214,7 +204,6 @@ def run_make(args: argparse.Namespace) -> int:
 
 
 def run_add(args: argparse.Namespace) -> int:
-    """Add bundles, and print where they are."""
     from loadsim.cluster import certs
 
     members = [*([certs.station(args.station)] if args.station else []), *map(certs.client, args.client)]

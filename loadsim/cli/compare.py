@@ -8,21 +8,17 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from loadsim.analysis.compare import MOST_LOOKS
 from loadsim.analysis.compare_runs import compare_runs
-from loadsim.cli import VERBS
 from loadsim.cli.junit import junit_file
+from loadsim.cli.options import whole
 from loadsim.report.compare_text import compare_text
 from loadsim.report.junit import compare_junit
-
-MOST_LOOKS = 100
-"""With more looks, the correction leaves no difference significant."""
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)(\s*%)?")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `compare`."""
-    parser = subparsers.add_parser("compare", help=VERBS["compare"])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     for side, which in (("base", "runs to compare with"), ("new", "runs that may be slower")):
         parser.add_argument(f"--{side}", nargs="+", required=True, metavar="RUN", help=which)
     parser.add_argument(
@@ -33,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--looks",
-        type=looks,
+        type=whole(1, MOST_LOOKS),
         default=1,
         metavar="N",
         help="how often in all the growing sets are compared; p and intervals are corrected for it; default: 1",
@@ -53,13 +49,6 @@ def share(text: str) -> float:
     return value
 
 
-def looks(text: str) -> int:
-    """Parse a whole number from 1 to 100."""
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_LOOKS:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST_LOOKS}, found {text!r}")
-    return int(text)
-
-
 def run_compare(args: argparse.Namespace) -> int:
     """Print the comparison. Return the exit status of `--max-regression`, or 0."""
     with junit_file(args.junit, "compare") as write_junit:
@@ -68,6 +57,6 @@ def run_compare(args: argparse.Namespace) -> int:
         )
         write_junit(compare_junit(comparison))
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
-        text = json.dumps(comparison.figures, indent=2) + "\n" if args.json else compare_text(comparison)
+        text = json.dumps(comparison.document, indent=2) + "\n" if args.json else compare_text(comparison)
         print(text, end="")
     return comparison.exit_status

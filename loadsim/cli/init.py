@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from loadsim.cli import VERBS
+from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.cli.progress import shown_progress
-from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.engine.event_loop import run
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import check_protocols
@@ -15,16 +14,13 @@ from loadsim.provisioning.preflight import check_sources
 from loadsim.provisioning.sessions import services_of
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `init`."""
-    parser = subparsers.add_parser("init", help=VERBS["init"])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     add_accept_unsigned(parser)
     parser.set_defaults(run=run_init)
 
 
 def add_accept_unsigned(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the manifests of older versions."""
     parser.add_argument(
         "--accept-unsigned", action="store_true", help="accept the unsigned manifests of older versions"
     )

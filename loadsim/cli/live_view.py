@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import floor, log10
@@ -22,10 +22,10 @@ from loadsim.analysis.per_client import by_number
 from loadsim.cli.progress import watched_terminal
 from loadsim.engine.latency_histogram import BOUNDS_MS
 from loadsim.engine.snapshot import LiveSnapshot, Recent, Stretch, total
+from loadsim.model.records import FAILURES
 from loadsim.model.scenario import Scenario
 from loadsim.model.scenario_sections import GeneratorLimits
 from loadsim.model.terms import WITHOUT_WINDOW
-from loadsim.timinglog.records import FAILURES
 from loadsim.users.tasks import TASKS
 
 ShowSnapshot = Callable[[LiveSnapshot, Mapping[str, LiveSnapshot]], None]
@@ -73,19 +73,14 @@ WAITING = {
 
 
 @contextmanager
-def shown_run(scenario: Scenario, *, quiet: bool = False) -> Iterator[ShowSnapshot]:
+def shown_run(scenario: Scenario) -> Iterator[ShowSnapshot]:
     """Yield a function that shows a snapshot on standard error: as a screen on a terminal, else as a line."""
     console = watched_terminal()
-    if quiet:
-        yield lambda *_: None
-    elif console is None:
+    if console is None:
         yield _Lines().show
     else:
-        view = _Screen(console, scenario)
-        try:
+        with closing(_Screen(console, scenario)) as view:
             yield view.show
-        finally:
-            view.close()
 
 
 # --- the screen ---------------------------------------------------------------------------------------------------
@@ -114,7 +109,6 @@ class _Screen:
         self._drawing = self._pen.submit(self._draw)
 
     def close(self) -> None:
-        """Restore the terminal."""
         self._pen.shutdown()
         with suppress(OSError):  # the terminal is gone
             self._live.update(Text())  # Live.stop() draws the last screen again, which scrolls a low terminal
@@ -277,17 +271,14 @@ def _by_task(snapshot: LiveSnapshot, lately: Stretch | None, columns: int, rows:
     names = sorted((task for task in TASKS if task in snapshot.tasks), key=WITHOUT_WINDOW.__contains__)[:rows]
     if not names:
         return []
-    cells = {heading: [heading] for heading in HEADINGS}
+    lines = [HEADINGS]
     for name in names:
-        outcomes = snapshot.tasks[name]
-        row = dict.fromkeys(HEADINGS, "")
-        row["Task"], row["done"] = name, f"{outcomes.get('ok', 0)}"
-        row["failed"] = f"{sum(outcomes.get(outcome, 0) for outcome in FAILURES)}"
+        outcomes, rate, about = snapshot.tasks[name], "", ""
         if lately is not None and (done := lately.done(name)):
-            row["lately/s"], row["95th, about"] = _rate(done, lately), _about(lately.about_ms(name, 95))
-        for heading, cell in row.items():
-            cells[heading].append(cell)
-    return [_fitting_table(cells, FITTING, columns)]
+            rate, about = _rate(done, lately), _about(lately.about_ms(name, 95))
+        failed = sum(outcomes.get(outcome, 0) for outcome in FAILURES)
+        lines.append((name, f"{outcomes.get('ok', 0)}", f"{failed}", rate, about))
+    return [_fitting_table(lines, FITTING, columns)]
 
 
 def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> list[Table]:
@@ -301,21 +292,13 @@ def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> 
     rows_of = [(name, clients[name]) for name in shown]
     if others:
         rows_of.append((f"{len(others)} more", total([clients[name] for name in others])))
-    cells = {heading: [heading] for heading in CLIENT_FITTING[0]}
+    lines = [CLIENT_FITTING[0]]
     for name, snapshot in rows_of:
         lag, cpu = snapshot.lag_p99_ms, snapshot.cpu_share
-        row = (
-            name,
-            f"{snapshot.users_on} of {snapshot.users}",
-            f"{snapshot.done}",
-            f"{snapshot.failed}",
-            "" if lag is None else f"{lag:.1f} ms",
-            "" if cpu is None else f"{cpu:.0%}",
-            snapshot.phase,
-        )
-        for heading, cell in zip(CLIENT_FITTING[0], row, strict=True):
-            cells[heading].append(cell)
-    return [_fitting_table(cells, CLIENT_FITTING, columns)]
+        on = f"{snapshot.users_on} of {snapshot.users}"
+        late, core = "" if lag is None else f"{lag:.1f} ms", "" if cpu is None else f"{cpu:.0%}"
+        lines.append((name, on, f"{snapshot.done}", f"{snapshot.failed}", late, core, snapshot.phase))
+    return [_fitting_table(lines, CLIENT_FITTING, columns)]
 
 
 def _need(client: LiveSnapshot) -> tuple[float, ...]:
@@ -323,8 +306,9 @@ def _need(client: LiveSnapshot) -> tuple[float, ...]:
     return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
 
 
-def _fitting_table(cells: Mapping[str, Sequence[str]], fitting: Sequence[Sequence[str]], columns: int) -> Table:
-    """Return a table of the first choice of headings that fits. `cells` begin with their heading."""
+def _fitting_table(lines: Sequence[Sequence[str]], fitting: Sequence[Sequence[str]], columns: int) -> Table:
+    """Return a table of the first choice of headings that fits. The first of the lines has all headings."""
+    cells = dict(zip(lines[0], zip(*lines, strict=True), strict=True))
     widths = {heading: max(map(len, of_heading)) for heading, of_heading in cells.items()}
     kept = next(
         (each for each in fitting if sum(widths[heading] + GAP for heading in each) - GAP <= columns), fitting[-1]
@@ -333,7 +317,7 @@ def _fitting_table(cells: Mapping[str, Sequence[str]], fitting: Sequence[Sequenc
     for heading in kept:
         justify: JustifyMethod = "left" if heading == kept[0] else "right"
         table.add_column(heading, justify=justify, no_wrap=True, overflow="crop", min_width=widths[heading])
-    for row in range(1, len(cells[kept[0]])):
+    for row in range(1, len(lines)):
         table.add_row(*(Text(cells[heading][row]) for heading in kept))
     return table
 

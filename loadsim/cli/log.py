@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -16,13 +15,17 @@ from pathlib import Path
 from loadsim.analysis.breakdown import BY
 from loadsim.analysis.score import MERGED, METHODS, SCORED_PERCENT
 from loadsim.analysis.summary import summarise
-from loadsim.cli import BAD_INPUT, VERBS
+from loadsim.cli import BAD_INPUT
 from loadsim.cli.junit import junit_file
+from loadsim.cli.options import whole
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
+from loadsim.model.profile import weights_of
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
+from loadsim.timinglog.compatibility import part_of
+from loadsim.timinglog.container import VERSION
 from loadsim.timinglog.dump import record_lines
 from loadsim.timinglog.export_csv import CSV_KINDS, export_csv
 from loadsim.timinglog.export_parquet import export_parquet
@@ -30,7 +33,6 @@ from loadsim.timinglog.integrity import LogCheck, check_log
 from loadsim.timinglog.merge import find_logs, merge, read_logs, truncate, window_of
 from loadsim.timinglog.reader import TimingLog, read_each, read_log, write_log
 from loadsim.timinglog.records import KINDS, NEVER
-from loadsim.timinglog.slices import part_of
 from loadsim.timinglog.streams import EVER
 
 DAMAGED = 1
@@ -44,10 +46,8 @@ _INSTANTS = {"tasks": ("scheduled_us", "started_us", "ended_us"), "mails": ("at_
 """The columns with instants, by kind of record."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `log` and its verbs."""
-    log = subparsers.add_parser("log", help=VERBS["log"])
-    verbs = log.add_subparsers(dest="log_verb", required=True, metavar="VERB")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="log_verb", required=True, metavar="VERB")
 
     times = verbs.add_parser("times", help="print start, end and counts of each log")
     _add_logs(times)
@@ -61,12 +61,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_logs(show)
     show.add_argument("--kind", choices=tuple(KINDS), action="append", help="only records of this kind; repeatable")
     show.add_argument("--task", metavar="NAME", help="only tasks of this name")
-    show.add_argument("--user", type=_count, metavar="N", help="only records of this user")
+    show.add_argument("--user", type=whole(0, 10**18), metavar="N", help="only records of this user")
     show.add_argument(
         "--begin", type=instant_s, metavar="TIME", help="only what began, or was due, at this instant or later"
     )
     show.add_argument("--end", type=instant_s, metavar="TIME", help="only what began, or was due, before this instant")
-    show.add_argument("--limit", type=_count, metavar="N", help="print at most N lines")
+    show.add_argument("--limit", type=whole(0, 10**18), metavar="N", help="print at most N lines")
     _add_merge_options(show)
     show.set_defaults(run=run_show)
 
@@ -142,7 +142,6 @@ def percent(text: str) -> Fraction:
 
 
 def run_times(args: argparse.Namespace) -> int:
-    """Print one line per log."""
     for path in find_logs(args.logs):
         log = read_log(path)
         print(f"{printable(str(path))}: {_times(log)}")
@@ -162,7 +161,7 @@ def _times(log: TimingLog) -> str:
                     instants_us += [int(happened.min()), int(happened.max())]
     begin_s, end_s = window_of(log)
     who = ", ".join(f"{source.client}.{source.engine}" for source in log.sources)
-    runs = ", ".join(sorted({source.run for source in log.sources}))
+    runs = ", ".join(log.runs)
     part = f", slice {only}" if (only := part_of(log)) else ""
     span = f"{min(instants_us) / 1e6:.6f} s to {max(instants_us) / 1e6:.6f} s" if instants_us else "no records"
     start = "" if log.started else " from the log's own beginning (the common start never came)"
@@ -189,25 +188,24 @@ def run_check(args: argparse.Namespace) -> int:
             continue
         span = f", {check.span_s[0]:.6f} s to {check.span_s[1]:.6f} s" if check.span_s else ""
         print(
-            f"{printable(str(path))}: {_state(check)}; format {check.version}, {check.blocks} blocks,"
-            f" {check.size} bytes, {_counted(check.counts)}{span}"
+            f"{printable(str(path))}: {_state(check)}; format {VERSION}, {check.file.blocks} blocks,"
+            f" {check.file.size} bytes, {_counted(check.counts)}{span}"
         )
-        for missing in check.missing:
+        for missing in check.log.damages:
             print(f"  {missing}")
-        status = max(status, 0 if check.whole else DAMAGED)
+        status = max(status, 0 if check.ended and not check.log.damages else DAMAGED)
     return status
 
 
 def _state(check: LogCheck) -> str:
-    if check.damaged_at is not None:
-        return f"damaged at byte {check.damaged_at}"
+    if check.file.damage:
+        return f"damaged at byte {check.file.end}"
     if not check.ended:
         return "without an end"
-    return "made of damaged logs" if check.missing else "whole"
+    return "made of damaged logs" if check.log.damages else "whole"
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print the records in time order, one per line."""
     kinds = [*dict.fromkeys(args.kind or (["tasks"] if args.task else KINDS))]
     if args.task and kinds != ["tasks"]:
         raise ConfigError(f"--task: expected records of tasks only, found --kind {', '.join(kinds)}")
@@ -222,7 +220,6 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_truncate(args: argparse.Namespace) -> int:
-    """Write the records of a window to a new log."""
     log = _one_log(args.log)
     begin_s, end_s = window_of(log)
     write_log(
@@ -239,17 +236,17 @@ def _one_log(argument: str) -> TimingLog:
 
 
 def run_merge(args: argparse.Namespace) -> int:
-    """Merge the logs into a new one."""
     write_log(read_logs(args.logs, args.rebase, args.force), args.out)
     return 0
 
 
 def run_answer(args: argparse.Namespace) -> int:
     """Print the summary. Return the exit status of the verdict."""
+    path = args.weights
     with junit_file(args.junit, "log answer") as write_junit:
         summary = summarise(
             args.logs,
-            weights=read_weights(args.weights) if args.weights else None,
+            weights=weights_of(read_yaml(read_text(path, str(path)), str(path)), str(path)) if path else None,
             begin_s=args.begin,
             end_s=args.end,
             commands=args.commands,
@@ -266,42 +263,15 @@ def run_answer(args: argparse.Namespace) -> int:
     return summary.exit_status
 
 
-def read_weights(path: Path) -> dict[str, float]:
-    """Read weights from a file: a mapping of tasks to numbers of at least 0. Raises `ConfigError`."""
-    found = read_yaml(read_text(path, str(path)), str(path))
-    if not isinstance(found, dict) or not found:
-        raise ConfigError(f"{path}: expected a mapping of tasks to weights, found {type(found).__name__}")
-    for task, weight in found.items():
-        if not isinstance(task, str):
-            raise ConfigError(f"{path}: {task}: expected the name of a task, found {task!r}")
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
-            raise ConfigError(f"{path}: {task}: expected a number of at least 0, found {weight!r}")
-    return {task: float(weight) for task, weight in found.items()}
-
-
 def run_export_csv(args: argparse.Namespace) -> int:
-    """Write comma-separated values to standard output. A reader that closes the pipe (`head`) is no error."""
-    log = read_logs(args.logs, args.rebase, args.force)
-    try:
-        export_csv(log, sys.stdout, args.kind)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes standard output at exit: discard the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Write comma-separated values to standard output."""
+    export_csv(read_logs(args.logs, args.rebase, args.force), sys.stdout, args.kind)
     return 0
 
 
 def run_export_parquet(args: argparse.Namespace) -> int:
-    """Write the task records to a new Parquet file."""
     export_parquet(read_logs(args.logs, args.rebase, args.force), args.out)
     return 0
-
-
-def _count(text: str) -> int:
-    """Parse a whole number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {text!r}")
-    return int(text)
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

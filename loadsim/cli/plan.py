@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 
-from loadsim.cli import VERBS
-from loadsim.cli.scenario import add_scenario
+from loadsim.cli.options import add_scenario
 from loadsim.dryrun.plan_engine import uncollected
 from loadsim.model.scenario import load_scenario
 from loadsim.report.plan_text import plan_text
 from loadsim.runs.library import plan
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `plan`."""
-    parser = subparsers.add_parser("plan", help=VERBS["plan"])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument(
         "--engines", type=int, metavar="N", help="number of processes that plan; default: by users and cores"
@@ -25,7 +22,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run_plan(args: argparse.Namespace) -> int:
-    """Plan and print."""
     scenario = load_scenario(args.scenario, args.overrides, passwords=False)
     with uncollected():  # this process ends here
         figures = plan(scenario, engines=args.engines).figures

@@ -22,16 +22,13 @@ def watched_terminal() -> Console | None:
 
 
 @contextmanager
-def shown_progress(unit: str = "accounts", *, quiet: bool = False) -> Iterator[ShowProgress]:
-    """Yield a function that shows on standard error how many `unit` have passed a phase, of how many."""
-    if quiet:
-        yield lambda *_: None
-        return
+def shown_progress() -> Iterator[ShowProgress]:
+    """Yield a function that shows on standard error how many accounts have passed a phase, of how many."""
     console = watched_terminal()
     if console is None:
-        yield _Lines(unit).show
+        yield _Lines().show
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("accounts"))
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
         phases: dict[str, TaskID] = {}
 
@@ -46,12 +43,11 @@ def shown_progress(unit: str = "accounts", *, quiet: bool = False) -> Iterator[S
 class _Lines:
     """Prints a line at each whole tenth of a phase, none before the first: the server may refuse all."""
 
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
+    def __init__(self) -> None:
         self._tenths: dict[str, int] = {}
 
     def show(self, phase: str, done: int, total: int) -> None:
         tenths = 10 * done // total if total else 10
         if tenths > self._tenths.get(phase, 0):
             self._tenths[phase] = tenths
-            print(f"{phase}: {done} of {total} {self._unit}", file=sys.stderr, flush=True)
+            print(f"{phase}: {done} of {total} accounts", file=sys.stderr, flush=True)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from loadsim.analysis.recorded_run import read_run
-from loadsim.cli import VERBS
 from loadsim.errors import ConfigError
 from loadsim.report.charts import check_drawing
 from loadsim.report.document import Document, to_json
@@ -26,9 +25,7 @@ FORMATS: Mapping[str, Callable[[Document], str]] = {
 }
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `report`."""
-    parser = subparsers.add_parser("report", help=VERBS["report"])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories, or timing logs")
     parser.add_argument(
         "-o",
@@ -51,7 +48,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def note(text: str) -> tuple[str, str]:
-    """Parse a note: its name and text."""
     name, colon, content = (part.strip() for part in text.partition(":"))
     if not (name and colon and content):
         raise argparse.ArgumentTypeError(f"expected NAME:TEXT, found {text!r}")

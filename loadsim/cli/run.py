@@ -7,17 +7,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from loadsim.cli import VERBS
-from loadsim.cli.cluster_options import add_cluster, needs_dask
 from loadsim.cli.junit import junit_file
+from loadsim.cli.options import add_cluster, add_scenario, given_scenario, needs_dask
 from loadsim.cli.run_view import RunView
-from loadsim.cli.scenario import add_scenario, given_scenario
 from loadsim.cluster.address import control_address
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
@@ -30,9 +28,7 @@ from loadsim.runs.local import run_locally
 from loadsim.runs.result import RunResult
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `run`."""
-    parser = subparsers.add_parser("run", help=VERBS["run"])
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory, new or empty; default: runs/DATE-NAME")
     parser.add_argument(
@@ -56,7 +52,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run_scenario(args: argparse.Namespace) -> int:
-    """Run and print the summary. Return the exit status of the verdict."""
     with junit_file(args.junit, "run") as write_junit:
         result = _run(args)
         write_junit(verdict_junit(result.summary))
@@ -69,7 +64,7 @@ def _run(args: argparse.Namespace) -> RunResult:
     make = _cluster_run(args, scenario) if args.cluster is not None else _local_run(args, scenario)
     with (
         served_snapshots(args.metrics, args.quiet) as publish,
-        RunView(scenario, quiet=args.quiet, publish=publish) as view,
+        closing(RunView(scenario, quiet=args.quiet, publish=publish)) as view,
     ):
         return make(watcher=view)
 
@@ -94,12 +89,13 @@ def _cluster_run(args: argparse.Namespace, scenario: Scenario) -> Callable[..., 
     if args.clients is not None and args.clients < 1:
         raise ConfigError(f"--clients: expected a number of at least 1, found {args.clients}")
     needs_dask()
-    from loadsim.cluster.security import way_to
-    from loadsim.runs.cluster import check_scenario, run_on_cluster
+    from loadsim.cluster.security import access_to
+    from loadsim.runs.cluster import run_on_cluster
+    from loadsim.runs.common_start import check_shareable
 
-    check_scenario(scenario)
-    way = way_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
-    return partial(run_on_cluster, scenario, way, args.out, clients=args.clients)
+    check_shareable(scenario, "--cluster")
+    access = access_to(control_address(args.cluster), args.certs, args.insecure_plain_tcp)
+    return partial(run_on_cluster, scenario, access, args.out, clients=args.clients)
 
 
 def parse_slice(text: str) -> Slice:
@@ -134,7 +130,6 @@ def _parse_instant(text: str, now: datetime) -> datetime:
 
 
 def _show(result: RunResult, args: argparse.Namespace) -> None:
-    """Print the summary and the run directory, and make the report."""
     text = f"{answer_text(result.summary).rstrip()}\n\nRun directory: {result.directory}"
     with suppress(BrokenPipeError):  # the reader closed the pipe; keep the exit status
         print(json.dumps(result.summary.score, indent=2) if args.json else text)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from types import TracebackType
-from typing import Self
 
 from loadsim.cli.live_view import ShowSnapshot, shown_run
 from loadsim.cli.progress import shown_progress, watched_terminal
@@ -23,8 +21,6 @@ def show_line(line: str) -> None:
 
 
 class Warnings(Watcher):
-    """Shows warnings only."""
-
     def warning(self, line: str) -> None:
         show_line(f"loadsim: {line}")
 
@@ -41,20 +37,18 @@ class RunView(Warnings):
         self._progress: ShowProgress = lambda *_: None
         self._screen: ShowSnapshot = lambda *_: None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the display of the last stage."""
         self._shown.close()
 
     def stage(self, stage: Stage) -> None:
-        self._shown.close()
+        self.close()
+        if self._quiet:
+            return
         if stage == "prepare":
-            self._progress = self._shown.enter_context(shown_progress(quiet=self._quiet))
+            self._progress = self._shown.enter_context(shown_progress())
         elif stage == "load":
-            self._screen = self._shown.enter_context(shown_run(self._scenario, quiet=self._quiet))
+            self._screen = self._shown.enter_context(shown_run(self._scenario))
 
     def message(self, line: str) -> None:
         if not self._quiet:

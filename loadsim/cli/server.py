@@ -13,9 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from loadsim.cli import VERBS
-from loadsim.cli.scenario import add_scenario, given_scenario
-from loadsim.engine.event_loop import requests_are, run
+from loadsim.cli.options import add_scenario, given_scenario, whole
+from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
@@ -31,10 +30,8 @@ SMTP_PORT = 10025
 _Start = Callable[[Path], RunningServer]
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `server` and its two kinds."""
-    server = subparsers.add_parser("server", help=VERBS["server"])
-    kinds = server.add_subparsers(dest="server_kind", required=True, metavar="KIND")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
 
     embedded = kinds.add_parser(
         "embedded", help="run a server in memory, on free ports, without root; not for measurements"
@@ -47,10 +44,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     _add_common(dovecot_postfix)
     dovecot_postfix.add_argument(
-        "--imap-port", type=port, default=IMAP_PORT, metavar="N", help="port of IMAP; default: %(default)s"
+        "--imap-port", type=whole(1, 65535), default=IMAP_PORT, metavar="N", help="port of IMAP; default: %(default)s"
     )
     dovecot_postfix.add_argument(
-        "--smtp-port", type=port, default=SMTP_PORT, metavar="N", help="port of SMTP; default: %(default)s"
+        "--smtp-port", type=whole(1, 65535), default=SMTP_PORT, metavar="N", help="port of SMTP; default: %(default)s"
     )
     dovecot_postfix.add_argument(
         "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
@@ -66,13 +63,6 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
     )
-
-
-def port(text: str) -> int:
-    """Parse a TCP port."""
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"expected 1 to 65535, found {text!r}")
-    return int(text)
 
 
 def address(text: str) -> str:
@@ -141,7 +131,7 @@ def server_directory(kept: Path | None) -> Iterator[Path]:
 async def _serve_until_signal(start: _Start, directory: Path) -> int:
     """Start the server, print its address, wait for SIGINT or SIGTERM, stop it. A signal during the start counts."""
     stop = asyncio.Event()
-    with requests_are(stop.set), start(directory) as server:
+    with calls_on_signal(stop.set), start(directory) as server:
         print(f"# {server.describe()}, in {directory}")
         for note in getattr(server, "notes", ()):
             print(f"# {note}")

@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from loadsim.cli import VERBS
-from loadsim.cli.scenario import add_scenario, given_scenario
+from loadsim.cli.options import add_scenario, given_scenario
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
 from loadsim.provisioning.export import ACCOUNTS_CSV, FORMATS, export
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Register `topology` and its verb."""
-    topology = subparsers.add_parser("topology", help=VERBS["topology"])
-    verbs = topology.add_subparsers(dest="topology_verb", required=True, metavar="VERB")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="topology_verb", required=True, metavar="VERB")
     exporting = verbs.add_parser("export", help="write accounts and lists as the tables of a mail server")
     add_scenario(exporting)
     exporting.add_argument("--format", choices=FORMATS, required=True, help="format of the tables")
@@ -27,7 +24,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run_export(args: argparse.Namespace) -> int:
-    """Write the tables, and print their paths."""
     scenario = given_scenario(args)
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
     if table is not None and table == (args.out / ACCOUNTS_CSV).resolve() and args.format == "csv":

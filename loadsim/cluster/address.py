@@ -1,4 +1,4 @@
-"""The address of the control port, and the check that it is protected.
+"""The address of the control port, the check that it is protected, and permitted names of clients and runs.
 
 Anyone who can connect to the port can run code on every machine of the cluster. The port therefore takes mutual TLS.
 Plain TCP is permitted on the loopback interface, or elsewhere with an explicit option.
@@ -6,6 +6,7 @@ Plain TCP is permitted on the loopback interface, or elsewhere with an explicit 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -14,6 +15,15 @@ from loadsim.model.scenario_sections import is_loopback
 
 PLAIN_WORD = "--insecure-plain-tcp"
 """The option that permits plain TCP beyond loopback."""
+
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+"""One label of a host name (RFC 1123 section 2.1)."""
+
+CLIENT_NAME = re.compile(LABEL)
+"""A client's name. It is also part of the names of its logs, and a name in its certificate."""
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+"""Names of clients and runs become directories on the controller and on the clients."""
 
 
 @dataclass(frozen=True, slots=True)

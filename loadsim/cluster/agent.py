@@ -23,8 +23,8 @@ from distributed.comm.core import Comm
 from distributed.core import Status
 from distributed.security import Security
 
+from loadsim.cluster.address import RUN_NAME
 from loadsim.cluster.build_fingerprint import build_fingerprint
-from loadsim.cluster.identifiers import RUN_NAME
 from loadsim.cluster.reliable_channel import lines_in
 from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS
 from loadsim.cluster.worker_directory import connect, digest_of, in_use, left_files, start_worker

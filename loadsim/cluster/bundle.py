@@ -9,6 +9,7 @@ The directory of a cluster, as `certs` makes it:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,22 +36,8 @@ CERT_FILE, KEY_FILE = "cert.pem", "key.pem"
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The three files of one member."""
-
     directory: Path
     certificate: x509.Certificate
-
-    @property
-    def ca_file(self) -> Path:
-        return self.directory / CA_FILE
-
-    @property
-    def cert_file(self) -> Path:
-        return self.directory / CERT_FILE
-
-    @property
-    def key_file(self) -> Path:
-        return self.directory / KEY_FILE
 
     @property
     def name(self) -> str:
@@ -59,7 +46,6 @@ class Bundle:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names and addresses for which the certificate is valid."""
         return hosts_of(self.certificate)
 
     @property
@@ -176,11 +162,7 @@ def certificates_in(directory: Path) -> list[CertificateStatus]:
         return [_bundle_status(directory)]
     authority = directory / AUTHORITY
     certificate = read_certificate(authority / CA_FILE)
-    try:
-        read_authority(authority)
-        fault = ""
-    except ConfigError as wrong:
-        fault = str(wrong)
+    fault = _fault(read_authority, authority)
     bundles = [each for each in (directory / STATION,) if each.is_dir()]
     if (directory / CLIENTS).is_dir():
         bundles += sorted(each for each in (directory / CLIENTS).iterdir() if not each.name.startswith("."))
@@ -192,9 +174,13 @@ def certificates_in(directory: Path) -> list[CertificateStatus]:
 
 def _bundle_status(directory: Path) -> CertificateStatus:
     bundle = Bundle(directory, read_certificate(directory / CERT_FILE))
-    try:
-        load_bundle(directory)
-        fault = ""
-    except ConfigError as wrong:
-        fault = str(wrong)
+    fault = _fault(load_bundle, directory)
     return CertificateStatus(bundle.name, bundle.hosts, bundle.expires, bundle.certificate.serial_number, fault)
+
+
+def _fault(load: Callable[[Path], object], directory: Path) -> str:
+    try:
+        load(directory)
+    except ConfigError as wrong:
+        return str(wrong)
+    return ""

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+from loadsim.cluster.address import CLIENT_NAME, LABEL
 from loadsim.cluster.bundle import (
     AUTHORITY,
     CA_FILE,
@@ -29,7 +30,6 @@ from loadsim.cluster.bundle import (
     Authority,
     read_authority,
 )
-from loadsim.cluster.identifiers import CLIENT_NAME, LABEL
 from loadsim.errors import ConfigError
 
 # isort: split
@@ -150,12 +150,7 @@ def _check_days(days: int, authority_days: int) -> None:
 def _new_authority(days: int) -> Authority:
     """Make a self-signed authority with a unique name. It signs members, but no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "loadsim authority"),
-            x509.NameAttribute(NameOID.COMMON_NAME, f"loadsim cluster {secrets.token_hex(8)}"),
-        ]
-    )
+    name = _name("loadsim authority", f"loadsim cluster {secrets.token_hex(8)}")
     certificate = (
         _certificate_builder(name, name, key, days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -163,6 +158,11 @@ def _new_authority(days: int) -> Authority:
         .sign(key, hashes.SHA256())
     )
     return Authority(certificate, key)
+
+
+def _name(organisation: str, common: str) -> x509.Name:
+    attributes = {NameOID.ORGANIZATION_NAME: organisation, NameOID.COMMON_NAME: common}
+    return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes.items()])
 
 
 def _certificate_builder(
@@ -206,12 +206,7 @@ def _write_bundle(directory: Path, authority: Authority, member: Member, days: i
     """
     # Make the key and the certificate.
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ROLES[member.role]),
-            x509.NameAttribute(NameOID.COMMON_NAME, member.name),
-        ]
-    )
+    subject = _name(_ROLES[member.role], member.name)
     issuer = authority.certificate
     certificate = (
         _certificate_builder(subject, issuer.subject, key, days)

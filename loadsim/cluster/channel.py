@@ -6,13 +6,21 @@ import asyncio
 from collections import deque
 
 from loadsim.analysis.clock_model import OtherClock, Reading
-from loadsim.cluster.prepare import FROM_A_PREPARER
+from loadsim.cluster.placement import ClockReading
+from loadsim.cluster.prepare import FROM_A_PREPARER, PhaseProgress
 from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
-from loadsim.engine.control import FROM_A_MEMBER, decode, encode
+from loadsim.engine.control import FROM_A_MEMBER, GivenUp, Message, Over, Refused, Start, Stop, decode, encode, message
 from loadsim.timinglog.json_checks import text
 
-FROM_A_WORKER = {**FROM_A_MEMBER, **FROM_A_PREPARER, "failed": text}
-"""The messages of a worker to its controller, by kind."""
+
+@message("failed", text)
+class Failed(Message):
+    """A worker's last message, instead of `Over`: no engine was left to make load."""
+
+    why: str
+
+
+FROM_A_WORKER = (*FROM_A_MEMBER, *FROM_A_PREPARER, Failed)
 
 CLOCKS = 60
 """Newest readings from which a clock's rate is computed: those of ten minutes."""
@@ -29,7 +37,7 @@ class WorkerChannel:
         self._ahead_ns = 0 if clock is None else clock.ahead_ns
         self._begun = False
         self._prepared = False
-        self._lines: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        self._lines: asyncio.Queue[tuple[type[Message] | None, bytes]] = asyncio.Queue()
         self._over = asyncio.Event()
         self.link = ReliableChannel(self._take)
         self.ended: str | None = None
@@ -59,7 +67,7 @@ class WorkerChannel:
         """
         if self._clocks:
             self._ahead_ns = OtherClock.of(self._clocks).there(start_ns).ahead_ns
-        self.send(encode(start=start_ns + self._ahead_ns))
+        self.send(encode(Start(start_ns + self._ahead_ns)))
         self._send_clock()
 
     def send_clock(self, clock: Reading) -> None:
@@ -72,7 +80,7 @@ class WorkerChannel:
         if not self._clocks:
             return
         ours = self._clocks[-1].turned()
-        self.link.send(encode(clock=[ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns]))
+        self.link.send(encode(ClockReading(ours.at_ns, ours.there_ns, ours.error_ns, self._ahead_ns)))
 
     async def receive(self) -> bytes:
         """Return the next line, b"" after the worker's last one.
@@ -81,7 +89,7 @@ class WorkerChannel:
         """
         while True:
             kind, line = await self._lines.get()
-            if not (self._prepared and kind == "progress"):
+            if not (self._prepared and kind is PhaseProgress):
                 return line
 
     async def wait(self) -> str:
@@ -93,8 +101,8 @@ class WorkerChannel:
     def kill(self) -> None:
         """Give the worker up, and ask it to end at once, in case it can still receive."""
         if self.ended is None:
-            self.send(encode(**{"given up": "the controller had received nothing from this client, and gave it up"}))
-            self.send(encode(stop=True))
+            self.send(encode(GivenUp("the controller had received nothing from this client, and gave it up")))
+            self.send(encode(Stop()))
             self.end("given up")
 
     def end(self, how: str) -> None:
@@ -102,15 +110,15 @@ class WorkerChannel:
         if self.ended is None:
             self.ended = how
             self._over.set()
-            self._lines.put_nowait(("", b""))
+            self._lines.put_nowait((None, b""))
 
     def _take(self, line: bytes) -> None:
         if self.ended is not None:
             return
-        kind, about = decode(line, FROM_A_WORKER)
-        if kind == "failed":
-            self.end(about)
+        message = decode(line, FROM_A_WORKER)
+        if isinstance(message, Failed):
+            self.end(message.why)
             return
-        self._lines.put_nowait((kind, line))
-        if kind in ("over", "refused"):
+        self._lines.put_nowait((type(message), line))
+        if isinstance(message, Over | Refused):
             self.end("ended by itself")

@@ -14,19 +14,20 @@ import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from loadsim.cluster.agent import DIGEST_FILE, DISCARD_RUN, LIST_FILES, READ_FILE
-from loadsim.cluster.controller import ANSWER_LIMIT_S, AgentSession, Cluster
+from loadsim.cluster.controller import ANSWER_LIMIT_S, AgentSession, Cluster, retried
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import LOGS_NAME, digest_of
 from loadsim.errors import ConfigError, LogError, RunInvalid
 from loadsim.timinglog.container import read_head
 
-T = TypeVar("T")
+Persist = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+"""Makes a request, and repeats it if there is no answer."""
 
 PIECE_BYTES = 4 * 1024 * 1024
 
@@ -47,7 +48,9 @@ class Damaged(OSError):
     """A piece does not match its checksum."""
 
 
-async def collect(cluster: Cluster, name: str, run: str, out: Path, end_limit_s: float = 0.0) -> list[Path]:
+async def collect(
+    cluster: Cluster, name: str, run: str, out: Path, end_limit_s: float = 0.0, retry_s: float = BEAT_S
+) -> list[Path]:
     """Move the files of a client's run into the run directory `out`, and return their paths here.
 
     Raises `ConfigError` if
@@ -59,30 +62,31 @@ async def collect(cluster: Cluster, name: str, run: str, out: Path, end_limit_s:
     Raises `RunInvalid` if the client is unreachable, or nothing can be written here. A later call resumes.
 
     Waits up to `end_limit_s` for the processes of the run to exit: a worker exits a moment after its last message was
-    acknowledged, on a busy machine some seconds.
+    acknowledged, on a busy machine some seconds. A request without an answer is repeated after `retry_s`.
     """
     await asyncio.to_thread(check_run, out, run)
-    with AgentSession(cluster, name) as agent:
+    with closing(AgentSession(cluster, name)) as agent:
+        persist = partial(_retried, name, retry_s)
         # Wait for the run's processes to exit.
-        listed = await _retried(name, partial(agent.ask, LIST_FILES, run=run))
+        listed = await persist(partial(agent.ask, LIST_FILES, run=run))
         wait_until = time.monotonic() + end_limit_s
         while listed is not None and listed["in_use"] and time.monotonic() < wait_until:
-            await asyncio.sleep(BEAT_S)
-            listed = await _retried(name, partial(agent.ask, LIST_FILES, run=run))
+            await asyncio.sleep(retry_s)
+            listed = await persist(partial(agent.ask, LIST_FILES, run=run))
 
         # Copy the files that are not here yet, and see them on the disk.
         paths = _paths(name, run, listed, out)
         try:
             for file, path in paths.items():
                 size = listed["files"][file]
-                if _length(path) != size or not await _same(agent, name, run, file, path, size):
-                    await _copy(agent, name, run, file, size, path)
+                if _length(path) != size or not await _same(agent, persist, run, file, path, size):
+                    await _copy(agent, persist, run, file, size, path)
             await asyncio.to_thread(_sync_names, {parent for path in paths.values() for parent in path.parents}, out)
         except OSError as failure:
             raise RunInvalid(_kept(name, failure)) from None
 
         # Have the client remove them.
-        await _retried(name, partial(agent.ask, DISCARD_RUN, run=run, collected=listed["files"]))
+        await persist(partial(agent.ask, DISCARD_RUN, run=run, collected=listed["files"]))
         return list(paths.values())
 
 
@@ -143,11 +147,11 @@ def _run_of(path: Path) -> str | None:
     return None
 
 
-async def _same(agent: AgentSession, name: str, run: str, file: str, path: Path, length: int) -> bool:
+async def _same(agent: AgentSession, persist: Persist, run: str, file: str, path: Path, length: int) -> bool:
     """Return True if the first `length` bytes of a file here are those of the client's file."""
     limit_s = ANSWER_LIMIT_S + length / READ_BYTES_A_SECOND
     ask = partial(agent.ask, DIGEST_FILE, limit_s=limit_s, run=run, file=file, length=length)
-    there = await _retried(name, ask)
+    there = await persist(ask)
     return bool(await asyncio.to_thread(digest_of, path, length) == there)
 
 
@@ -159,7 +163,7 @@ def _partial_of(path: Path) -> Path:
     return incomplete
 
 
-async def _copy(agent: AgentSession, name: str, run: str, file: str, size: int, path: Path) -> None:
+async def _copy(agent: AgentSession, persist: Persist, run: str, file: str, size: int, path: Path) -> None:
     """Copy one file. Resumes after the bytes that are here, if they match the client's.
 
     Raises `ConfigError` if another process copies it, and `OSError` if it cannot be written.
@@ -172,11 +176,11 @@ async def _copy(agent: AgentSession, name: str, run: str, file: str, size: int, 
         except BlockingIOError:
             raise ConfigError(f"{incomplete}: expected to be its only writer, found another process") from None
         here = min(written.tell(), size)
-        if here and not await _same(agent, name, run, file, incomplete, here):
+        if here and not await _same(agent, persist, run, file, incomplete, here):
             here = 0
         written.truncate(here)
         while here < size:
-            piece = await _retried(name, partial(_piece, agent, run, file, here, size))
+            piece = await persist(partial(_piece, agent, run, file, here, size))
             await asyncio.to_thread(written.write, piece)
             here += len(piece)
         written.flush()
@@ -194,14 +198,9 @@ async def _piece(agent: AgentSession, run: str, file: str, offset: int, size: in
     return piece
 
 
-async def _retried(name: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a request without an answer, `ATTEMPTS` times in all. Then raises `RunInvalid`."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return await ask()
-        except (OSError, TimeoutError):
-            await asyncio.sleep(BEAT_S)
+async def _retried(name: str, retry_s: float, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Repeat a request without an answer each `retry_s`, `ATTEMPTS` times in all. Then raises `RunInvalid`."""
     try:
-        return await ask()
+        return await retried(ask, ATTEMPTS, retry_s)
     except (OSError, TimeoutError) as failure:
         raise RunInvalid(_kept(name, failure)) from None

@@ -7,9 +7,9 @@ connection of its own. Every wait here has a time limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 
 import dask
 from distributed import Client
@@ -19,10 +19,13 @@ from distributed.core import send_recv
 from distributed.security import Security
 
 from loadsim.analysis.per_client import by_number
+from loadsim.cluster.address import CLIENT_NAME
 from loadsim.cluster.agent import DASK_SETTINGS, DESCRIBE
-from loadsim.cluster.identifiers import CLIENT_NAME
-from loadsim.cluster.security import Way
+from loadsim.cluster.reliable_channel import BEAT_S
+from loadsim.cluster.security import Access
 from loadsim.errors import ConfigError
+
+T = TypeVar("T")
 
 ANSWER_LIMIT_S = 10.0
 """Time limit for an agent's answer."""
@@ -46,14 +49,16 @@ RECONNECT_LIMIT_S = 7 * 24 * 3600.0
 """Time limit for the scheduler to come back: runs last for days, and need no scheduler."""
 
 
-async def reach(way: Way, name: str | None = None) -> str:
+async def reach(access: Access, name: str | None = None) -> str:
     """Check that the controller answers, and has no client of this name. Return our own address on this connection.
 
     Without this check, Dask would retry silently and forever if the certificate is not the controller's. Raises
     `ConnectionError` with one line.
     """
     try:
-        comm = await connect(str(way.address), timeout=CONNECT_LIMIT_S, **way.security.get_connection_args("worker"))
+        comm = await connect(
+            str(access.address), timeout=CONNECT_LIMIT_S, **access.security.get_connection_args("worker")
+        )
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
                 about = await send_recv(comm, op="identity")
@@ -75,28 +80,32 @@ def deepest(failure: BaseException) -> str:
 
 
 @asynccontextmanager
-async def cluster_at(way: Way) -> AsyncIterator[Cluster]:
+async def cluster_at(access: Access, enter_limit_s: float = ENTER_LIMIT_S) -> AsyncIterator[Cluster]:
     """Yield the cluster of a controller, which may go and come back while the block lasts.
 
     Raises `ConfigError` if it does not answer at first.
     """
     try:
-        await reach(way)
+        await reach(access)
     except ConnectionError as failure:
-        raise ConfigError(f"--cluster {way.address}: expected a controller there, found: {failure}") from None
+        raise ConfigError(f"--cluster {access.address}: expected a controller there, found: {failure}") from None
     with dask.config.set(DASK_SETTINGS):
         dask_client = Client(
-            str(way.address), security=way.security, asynchronous=True, set_as_default=False, timeout=RECONNECT_LIMIT_S
+            str(access.address),
+            security=access.security,
+            asynchronous=True,
+            set_as_default=False,
+            timeout=RECONNECT_LIMIT_S,
         )
         try:
-            async with asyncio.timeout(ENTER_LIMIT_S):
+            async with asyncio.timeout(enter_limit_s):
                 await dask_client
         except TimeoutError:
             await dask_client.close()
             found = "one that stopped answering"
-            raise ConfigError(f"--cluster {way.address}: expected a controller there, found {found}") from None
+            raise ConfigError(f"--cluster {access.address}: expected a controller there, found {found}") from None
         async with dask_client:
-            yield Cluster(dask_client, way.security)
+            yield Cluster(dask_client, access.security)
 
 
 class Cluster:
@@ -169,8 +178,17 @@ class Cluster:
         return self._known
 
 
+async def retried(ask: Callable[[], Awaitable[T]], attempts: int, retry_s: float = BEAT_S) -> T:
+    """Repeat a request, `retry_s` after each failure. Raises the `OSError` or `TimeoutError` of the last attempt."""
+    for _ in range(attempts - 1):
+        with suppress(OSError, TimeoutError):
+            return await ask()
+        await asyncio.sleep(retry_s)
+    return await ask()
+
+
 class AgentSession:
-    """Many requests to one agent over one connection, made again when it fails. Use it as a context manager."""
+    """Many requests to one agent over one connection, made again when it fails."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
@@ -185,16 +203,10 @@ class AgentSession:
             async with asyncio.timeout(limit_s):
                 return await send_recv(self._comm, op=request, **about)
         except BaseException:  # a late answer would be taken for that to the next request
-            self._close()
+            self.close()
             raise
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._comm is not None:
             self._comm.abort()
             self._comm = None
-
-    def __enter__(self) -> AgentSession:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()

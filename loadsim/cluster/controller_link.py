@@ -9,7 +9,7 @@ from math import ceil
 
 from loadsim.cluster.placement import WorkerAssignment
 from loadsim.cluster.reliable_channel import BEAT_S, ReliableChannel
-from loadsim.engine.control import encode
+from loadsim.engine.control import Drain
 from loadsim.engine.coordinator import Coordinator
 from loadsim.engine.event_log import Events
 from loadsim.engine.participant import RemoteControl
@@ -60,7 +60,6 @@ class ControllerLink:
             self.link.detach()
 
     async def beat(self) -> None:
-        """Send a heartbeat each `BEAT_S`, without end."""
         while True:
             await asyncio.sleep(BEAT_S)
             self.link.beat()
@@ -100,7 +99,6 @@ class ControlLossWatch:
         self._lost = False
 
     async def keep(self) -> None:
-        """Check each `BEAT_S`, without end."""
         while True:
             await asyncio.sleep(BEAT_S)
             self._check()
@@ -115,15 +113,15 @@ class ControlLossWatch:
         if silent_beats <= self._most_beats:
             if self._lost:
                 self._lost = False
-                self._events.say("station back")
+                self._events.write("station back")
             return
         continues = self._continues and self._coordinator.start_ns > 0
         if not self._lost:
             self._lost = True
             silent_s = silent_beats * BEAT_S
-            self._events.say("station lost", quiet_s=silent_s, goes_on=continues)
+            self._events.write("station lost", quiet_s=silent_s, goes_on=continues)
             if not continues:
                 why = "cluster.on_control_loss is stop" if self._coordinator.start_ns else "before the common start"
                 self._control.give_up(f"the controller sent nothing to this client for {silent_s:.0f} s, {why}")
         if continues and time.monotonic_ns() >= self._coordinator.start_ns + self._all_finished_ns:
-            self._control.receive(encode(drain=True))
+            self._control.receive(Drain())

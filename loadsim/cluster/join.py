@@ -9,13 +9,15 @@ from pathlib import Path
 
 from loadsim.cluster.agent import serve
 from loadsim.cluster.controller import deepest, reach
-from loadsim.cluster.security import Way
+from loadsim.cluster.security import Access
 
 RETRY_S = 1.0
 """Seconds between two attempts to join."""
 
 
-async def join_forever(way: Way, name: str, runs: Path, weight: int | None, report: Callable[[str], None]) -> None:
+async def join_forever(
+    access: Access, name: str, runs: Path, weight: int | None, report: Callable[[str], None]
+) -> None:
     """Join the cluster as a client of this name, reconnect, and never return.
 
     `report` gets a line for each change. The agent listens only at the address by which it reaches the controller: on
@@ -31,20 +33,20 @@ async def join_forever(way: Way, name: str, runs: Path, weight: int | None, repo
             report(line)
 
     def joined() -> None:
-        report_change(f"joined {way.address} as {name}")
+        report_change(f"joined {access.address} as {name}")
 
     async def until_back() -> None:
-        report_change(f"the controller at {way.address} is gone; waiting for it")
+        report_change(f"the controller at {access.address} is gone; waiting for it")
         while True:
             with suppress(ConnectionError):
-                await reach(way, name)
+                await reach(access, name)
                 return
             await asyncio.sleep(RETRY_S)
 
     while True:
         try:
-            host = await reach(way, name)
-            await serve(str(way.address), name, runs, way.security, host, weight, joined, until_back)
+            host = await reach(access, name)
+            await serve(str(access.address), name, runs, access.security, host, weight, joined, until_back)
         except (ConnectionError, RuntimeError) as failure:  # RuntimeError: a Dask worker that cannot register
-            report_change(f"waiting for {way.address}, found: {deepest(failure)}")
+            report_change(f"waiting for {access.address}, found: {deepest(failure)}")
         await asyncio.sleep(RETRY_S)

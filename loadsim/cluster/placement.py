@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
+from loadsim.cluster.prepare import Change
 from loadsim.cluster.prepare_process import PrepareRequest
-from loadsim.engine.control import encode
+from loadsim.engine.control import INSTANT, TO_A_MEMBER, Message, encode, message
 from loadsim.engine.coordinator import engines_for
 from loadsim.engine.engine import LOG_ON_LIMIT_S
 from loadsim.engine.event_log import Events
-from loadsim.engine.process import Begin, packed, unpacked
+from loadsim.engine.process import Begin, begins_of, packed, unpacked
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
@@ -23,7 +24,7 @@ from loadsim.model.terms import STRESS
 from loadsim.model.workload import Workload, combine_digests
 from loadsim.provisioning.initialise import start_state_after
 from loadsim.provisioning.sessions import AT_ONCE
-from loadsim.timinglog.json_checks import each_in, having, switch, whole
+from loadsim.timinglog.json_checks import each_in, having, or_none, switch, whole
 
 BYTES_FOR_ACTIVITY = 3_500
 """Log bytes for an activity of the plan and all that follows from it: three times the measured maximum.
@@ -192,19 +193,14 @@ class WorkerAssignment:
 
     @property
     def assignment(self) -> Assignment:
-        """All its users."""
         first, last = self.per_engine[0], self.per_engine[-1]
         return Assignment(first.users, first.step, first.begin, last.end)
 
     def encode(self) -> bytes:
-        """Return the line that begins the load."""
-        return encode(begin=None if self.prepared else self._values())
+        return encode(BeginLoad(None if self.prepared else self.values()))
 
-    def encode_to_prepare(self) -> bytes:
-        """Return the line that begins the preparation of its users' mailboxes."""
-        return encode(prepare=self._values())
-
-    def _values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
+        """Return the assignment for a line."""
         return {
             "values": packed(self.scenario, self.services),
             "name": self.name,
@@ -216,9 +212,7 @@ class WorkerAssignment:
         }
 
     @classmethod
-    def decode(cls, about: Mapping[str, Any]) -> WorkerAssignment:
-        """Read the value of such a line."""
-        values = dict(about)
+    def read(cls, values: dict[str, Any]) -> Self:
         scenario, services = unpacked(values.pop("values"))
         per_engine = [Assignment(**engine) for engine in values.pop("hands")]
         agreed = Fingerprints(**values.pop("fingerprints"))
@@ -238,20 +232,51 @@ class WorkerAssignment:
 
     def begins(self, logs: Path) -> list[Begin]:
         """Return the `Begin` of each engine. Their timing logs are in the directory `logs`."""
-        begins = []
-        for engine, users in enumerate(self.per_engine, 1):
-            own = {"engine": str(engine), "engine_users": len(users), "hand": asdict(users)}
-            log = logs / f"{self.name}.{engine}.tlog"
-            header = {**self.header, "client": self.name, "engines": len(self.per_engine), **own}
-            begins.append(Begin(self.scenario, self.services, users, str(log), header))
-        return begins
+        header = {**self.header, "client": self.name}
+        return begins_of(self.scenario, self.services, self.per_engine, logs, header)
 
-    def say_ready(self, events: Events, process: int) -> None:
-        """Write the event that the worker is ready, with its process number."""
-        events.say(
+    def write_ready(self, events: Events, process: int) -> None:
+        events.write(
             "client ready", client=self.name, pid=process, users=len(self.assignment), engines=len(self.per_engine)
         )
 
-    def say_lost(self, events: Events, why: str) -> None:
-        """Write the event that the client is lost."""
-        events.say("client lost", client=self.name, users=len(self.assignment), why=why)
+    def write_lost(self, events: Events, why: str) -> None:
+        events.write("client lost", client=self.name, users=len(self.assignment), why=why)
+
+
+# --- messages to a worker ---
+
+
+@message("prepare", having({}))
+class PrepareMailboxes(Message):
+    """The first message to a worker: the `values` of its assignment. It prepares the mailboxes of its users."""
+
+    values: dict[str, Any]
+
+
+@message("begin", or_none(having({})))
+class BeginLoad(Message):
+    """Make the load of an assignment: the one whose mailboxes the worker has prepared, if None."""
+
+    values: dict[str, Any] | None
+
+
+def _clock(value: Any) -> str | None:
+    good = isinstance(value, list) and len(value) == 4 and not any(map(INSTANT, value)) and value[2] >= 0
+    return None if good else "four instants of clocks"
+
+
+@message("clock", _clock)
+class ClockReading(Message):
+    """At `at_ns` of the client's clock, the controller's showed `controller_ns`, plus or minus `error_ns`.
+
+    `ahead_ns` is the offset of the client's clock that the controller adds to the common start.
+    """
+
+    at_ns: int
+    controller_ns: int
+    error_ns: int
+    ahead_ns: int
+
+
+TO_A_WORKER = (PrepareMailboxes, Change, BeginLoad, ClockReading, *TO_A_MEMBER)

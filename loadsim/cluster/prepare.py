@@ -1,33 +1,23 @@
 """Parallel preparation of mailboxes in two steps: all are inspected before any is changed.
 
 A controller has workers prepare the mailboxes of their users. A worker has processes that share the mailboxes of its
-users (`prepare_process`). Both use the same messages, one a line. To a preparer, a worker or a process:
-
-    {"prepare": {...}}              first: the users, and everything else that it needs
-    {"change": true}                all preparers have inspected, and found nothing wrong
-    {"stop": true}                  to a worker: there will be no run
-
-From a preparer:
-
-    {"progress": [PHASE, DONE, OF]} each second, its heartbeat: the progress in accounts
-    {"inspected": COUNT}            how many of its mailboxes will be changed
-    {"prepared": {...}}             the result (`Initialised`); it then waits for its next message, or its end
-    {"refused": "one line"}         the error, with the account
+users (`prepare_process`). Both use the same messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import fields
-from typing import Any, NamedTuple
+from dataclasses import asdict, fields
+from typing import Any, Self
 
 from loadsim.engine.channel import Channel
-from loadsim.engine.control import decode, encode
+from loadsim.engine.control import Message, Refused, decode, encode, message
 from loadsim.engine.coordinator import READY_LIMIT_S
+from loadsim.engine.event_loop import task_group
 from loadsim.errors import ConfigError
 from loadsim.provisioning.initialise import INITIALISE, INSPECT, Initialised
-from loadsim.timinglog.json_checks import Check, having, having_only, or_none, text, whole
+from loadsim.timinglog.json_checks import having, having_only, or_none, text, whole
 
 BEAT_S = 1.0
 """Seconds between the progress messages of a preparer."""
@@ -38,33 +28,55 @@ CHECK = "check"
 PHASES = (CHECK, INSPECT, INITIALISE)
 
 
-class PhaseProgress(NamedTuple):
-    """Progress in a phase, in accounts."""
-
-    phase: str = CHECK
-    done: int = 0
-    of: int = 0
-
-
 def _progress(value: Any) -> str | None:
     good = isinstance(value, list) and len(value) == 3 and value[0] in PHASES
     return None if good and all(_COUNT(count) is None for count in value[1:]) else "a phase and two counts"
 
 
 _COUNT = whole(0, 2**53)
-_PREPARED: Mapping[str, Check] = {
+_INITIALISED = {
     **dict.fromkeys((each.name for each in fields(Initialised)), _COUNT),
     "start_state": or_none(text),
     "first_kept": text,
 }
 
-FROM_A_PREPARER: Mapping[str, Check] = {
-    "progress": _progress,
-    "inspected": _COUNT,
-    "prepared": having_only(having(_PREPARED), *_PREPARED),
-    "refused": text,
-}
-"""The messages of a preparer, by kind."""
+
+@message("change")
+class Change(Message):
+    """To a preparer: all have inspected their mailboxes, and found nothing wrong."""
+
+
+@message("progress", _progress)
+class PhaseProgress(Message):
+    """A preparer's heartbeat, each second: its progress in a phase, in accounts."""
+
+    phase: str = CHECK
+    done: int = 0
+    of: int = 0
+
+
+@message("inspected", _COUNT)
+class Inspected(Message):
+    """The number of a preparer's mailboxes that will be changed."""
+
+    to_change: int
+
+
+@message("prepared", having_only(having(_INITIALISED), *_INITIALISED))
+class Prepared(Message):
+    """A preparer's result. It then waits for its next message, or its end."""
+
+    result: Initialised
+
+    def value(self) -> dict[str, Any]:
+        return asdict(self.result)
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Self:
+        return cls(Initialised(**value))
+
+
+FROM_A_PREPARER = (PhaseProgress, Inspected, Prepared, Refused)
 
 
 def combine(progress: Mapping[str, PhaseProgress]) -> PhaseProgress:
@@ -112,21 +124,19 @@ class Preparation:
         the first error of a preparer. On an error or a cancellation, all preparers are killed.
         """
         try:
-            async with asyncio.TaskGroup() as group:
+            async with task_group() as group:
                 background = [group.create_task(self._listen(name, each)) for name, each in self._preparers.items()]
                 background.append(group.create_task(self._supervise()))
                 await self._until(lambda each: each.to_change is not None)
                 await agree(sum(each.to_change or 0 for each in self._preparers.values()))
                 for each in self._preparers.values():
-                    each.channel.send(encode(change=True))
+                    each.channel.send(encode(Change()))
                 await self._until(lambda each: each.done is not None)
                 for task in background:
                     task.cancel()
-        except BaseException as failure:
+        except BaseException:
             for each in self._preparers.values():
                 each.channel.kill()
-            if isinstance(failure, BaseExceptionGroup):
-                raise failure.exceptions[0] from None
             raise
         return {name: each.done for name, each in self._preparers.items() if each.done is not None}
 
@@ -139,19 +149,20 @@ class Preparation:
         """Handle the messages of one preparer. Its channel must not end before all preparers have finished."""
         while (line := await preparer.channel.receive()).endswith(b"\n"):
             try:
-                kind, about = decode(line, FROM_A_PREPARER)
+                message = decode(line, FROM_A_PREPARER)
             except ValueError as problem:
                 raise _lost(name, str(problem)) from None
             preparer.ever_received, preparer.silent_beats = True, 0
-            if kind == "progress":
-                preparer.progress = PhaseProgress(*about)
-                self._watch({name: each.progress for name, each in self._preparers.items()})
-            elif kind == "inspected":
-                preparer.to_change = about
-            elif kind == "prepared":
-                preparer.done = Initialised(**about)
-            elif kind == "refused":
-                raise ConfigError(about)
+            match message:
+                case PhaseProgress():
+                    preparer.progress = message
+                    self._watch({name: each.progress for name, each in self._preparers.items()})
+                case Inspected(to_change):
+                    preparer.to_change = to_change
+                case Prepared(result):
+                    preparer.done = result
+                case Refused(why):
+                    raise ConfigError(why)
             self._changed.set()
         raise _lost(name, await preparer.channel.wait())
 
@@ -166,7 +177,7 @@ class Preparation:
                 each.silent_beats += 1
                 most = self._misses if each.ever_received else READY_LIMIT_S / BEAT_S
                 if each.silent_beats > most and each.channel.ended is None:
-                    raise _lost(name, f"not heard of for {each.silent_beats * BEAT_S:.0f} s")
+                    raise _lost(name, f"sent nothing for {each.silent_beats * BEAT_S:.0f} s")
 
 
 def _lost(name: str, how: str) -> ConfigError:

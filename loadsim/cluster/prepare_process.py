@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Self
 
-from loadsim.cluster.background import background_tasks
-from loadsim.cluster.prepare import BEAT_S, PhaseProgress
-from loadsim.engine.channel import own_pipes, pipes_to_pool
-from loadsim.engine.control import decode, encode
+from loadsim.cluster.prepare import BEAT_S, Inspected, PhaseProgress, Prepared
+from loadsim.engine.channel import coordinator_lines, own_pipes
+from loadsim.engine.control import Message, Refused, decode, encode, message
+from loadsim.engine.event_loop import background_tasks
 from loadsim.engine.process import packed, unpacked
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Assignment
@@ -25,12 +25,13 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning.initialise import inspect, restore
+from loadsim.timinglog.json_checks import having
 
 PREPARER = (sys.executable, "-P", "-m", "loadsim.cluster.prepare_process")
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareRequest:
+@message("prepare", having({}))
+class PrepareRequest(Message):
     """The first message to such a process: `assignment` has the users, `at_once` limits the visits at a time."""
 
     scenario: Scenario
@@ -38,17 +39,14 @@ class PrepareRequest:
     assignment: Assignment
     at_once: int
 
-    def encode(self) -> bytes:
-        """Return the message as a line."""
+    def value(self) -> dict[str, Any]:
         about = {"hand": asdict(self.assignment), "at_once": self.at_once}
-        return encode(prepare={"values": packed(self.scenario, self.services), **about})
+        return {"values": packed(self.scenario, self.services), **about}
 
     @classmethod
-    def decode(cls, line: bytes) -> PrepareRequest:
-        """Read such a line."""
-        _, about = decode(line)
-        scenario, services = unpacked(about["values"])
-        return cls(scenario, services, Assignment(**about["hand"]), about["at_once"])
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        scenario, services = unpacked(value["values"])
+        return cls(scenario, services, Assignment(**value["hand"]), value["at_once"])
 
 
 class WorkerGone(Exception):
@@ -62,19 +60,16 @@ class ProgressReporter:
         self._send = send
         self._progress = progress
 
-    def update(self, phase: str, done: int, of: int) -> None:
-        """Take the progress of the visits (`provisioning.sessions.Progress`)."""
-        begins = phase != self._progress.phase
-        self._progress = PhaseProgress(phase, done, of)
+    def update(self, progress: PhaseProgress) -> None:
+        begins = progress.phase != self._progress.phase
+        self._progress = progress
         if begins:
             self.send()
 
     def send(self) -> None:
-        """Send the progress now."""
-        self._send(encode(progress=self._progress))
+        self._send(encode(self._progress))
 
     async def send_each_beat(self) -> None:
-        """Send the progress once a beat, without end."""
         while True:
             self.send()
             await asyncio.sleep(BEAT_S)
@@ -82,13 +77,14 @@ class ProgressReporter:
 
 async def run(from_worker: int, to_worker: int) -> None:
     """Run the process. The file descriptors are its ends of the two pipes."""
-    async with pipes_to_pool(from_worker, to_worker) as (reader, send):
+    async with coordinator_lines(from_worker, to_worker) as (reader, send):
         if line := await reader.readline():
+            request = decode(line, (PrepareRequest,))
             with suppress(WorkerGone):
                 try:
-                    await prepare(PrepareRequest.decode(line), reader, send)
+                    await prepare(request, reader, send)
                 except ConfigError as refusal:
-                    send(encode(refused=str(refusal)))
+                    send(encode(Refused(str(refusal))))
 
 
 async def prepare(request: PrepareRequest, reader: asyncio.StreamReader, send: Callable[[bytes], None]) -> None:
@@ -102,15 +98,18 @@ async def prepare(request: PrepareRequest, reader: asyncio.StreamReader, send: C
 
     progress = ProgressReporter(send, PhaseProgress(of=len(request.assignment)))
     workload, mode = Workload(request.scenario), request.scenario.initialise
-    about: dict[str, Any] = {"progress": progress.update, "at_once": request.at_once}
+    about: dict[str, Any] = {
+        "progress": lambda *visits: progress.update(PhaseProgress(*visits)),
+        "at_once": request.at_once,
+    }
     async with background_tasks(listen(), progress.send_each_beat()):
         inspected = await inspect(workload, request.services, mode, users=request.assignment, **about)
         progress.send()
-        send(encode(inspected=len(inspected.to_change)))
+        send(encode(Inspected(len(inspected.to_change))))
         await change.wait()
         done = await restore(workload, request.services, mode, inspected, **about)
         progress.send()
-        send(encode(prepared=asdict(done)))
+        send(encode(Prepared(done)))
         await asyncio.Event().wait()  # until killed: a preparer that ends before the others counts as lost
 
 

@@ -68,7 +68,6 @@ class ReliableChannel:
         self._acknowledge()
 
     def detach(self) -> None:
-        """Use no connection."""
         self._write = None
 
     def beat(self) -> None:

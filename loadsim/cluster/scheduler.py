@@ -14,7 +14,7 @@ from distributed import Scheduler, SchedulerPlugin
 
 from loadsim.cluster.address import ControlAddress
 from loadsim.cluster.agent import DASK_SETTINGS
-from loadsim.cluster.security import PAGES_ADDRESS, Way
+from loadsim.cluster.security import PAGES_ADDRESS, Access
 from loadsim.errors import ConfigError
 
 FORGET_S = 15
@@ -51,17 +51,16 @@ class _Registrations(SchedulerPlugin):
         self._report(f"client {name} has joined")
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **about: Any) -> None:
-        """Report that a client is gone; Dask calls this."""
         self._report(f"client {self._names.pop(worker, worker)} is gone")
 
 
 @asynccontextmanager
-async def scheduler_at(way: Way, report: Callable[[str], None]) -> AsyncIterator[ControlAddress]:
+async def scheduler_at(access: Access, report: Callable[[str], None]) -> AsyncIterator[ControlAddress]:
     """Listen while the block lasts, and yield the address. `report` gets a line for each client that joins or leaves.
 
     Raises `ConfigError` if it cannot listen there.
     """
-    address = way.address
+    address = access.address
     settings = {**DASK_SETTINGS, "distributed.scheduler.worker-ttl": f"{FORGET_S}s"}
     with dask.config.set(settings):
         scheduler = Scheduler(
@@ -70,7 +69,7 @@ async def scheduler_at(way: Way, report: Callable[[str], None]) -> AsyncIterator
             port=address.port,
             dashboard=False,
             dashboard_address=PAGES_ADDRESS,
-            security=way.security,
+            security=access.security,
             plugins=(_Registrations(report),),
         )
         try:

@@ -10,7 +10,7 @@ from typing import Any
 from distributed.security import Security
 
 from loadsim.cluster.address import ControlAddress, check_transport
-from loadsim.cluster.bundle import Bundle, load_bundle
+from loadsim.cluster.bundle import CA_FILE, CERT_FILE, KEY_FILE, Bundle, load_bundle
 from loadsim.errors import ConfigError
 
 
@@ -33,13 +33,13 @@ class MutualTls(Security):
 
 def mutual_tls(bundle: Bundle) -> MutualTls:
     """Return the `security` of Dask's schedulers, workers and clients on the bundle's machine. TLS 1.3 only."""
-    cert, key = str(bundle.cert_file), str(bundle.key_file)
+    cert, key = str(bundle.directory / CERT_FILE), str(bundle.directory / KEY_FILE)
     return MutualTls(  # type: ignore[no-untyped-call]  # Dask's own has no types
         require_encryption=True,
         tls_min_version=ssl.TLSVersion.TLSv1_3,
         tls_max_version=None,
         tls_ciphers=None,
-        tls_ca_file=str(bundle.ca_file),
+        tls_ca_file=str(bundle.directory / CA_FILE),
         tls_scheduler_cert=cert,
         tls_scheduler_key=key,
         tls_worker_cert=cert,
@@ -50,14 +50,14 @@ def mutual_tls(bundle: Bundle) -> MutualTls:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Access:
     """Access to a cluster: the address of its controller, and the certificates with which members prove themselves."""
 
     address: ControlAddress
     security: Security
 
 
-def way_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool = False) -> Way:
+def access_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool = False) -> Access:
     """Return the access with the bundle in the directory `certs`, or by plain TCP without one.
 
     Raises `ConfigError` if plain TCP is rejected (`check_transport`), and for a bundle that is missing, invalid or not
@@ -69,10 +69,10 @@ def way_to(address: ControlAddress, certs: Path | None, insecure_plain_tcp: bool
             raise ConfigError(
                 f"{address}: expected --certs DIR, this machine's bundle (loadsim cluster certs makes it), found none"
             )
-        return Way(address, mutual_tls(load_bundle(certs)))
+        return Access(address, mutual_tls(load_bundle(certs)))
     if certs is not None:
         raise ConfigError(f"--certs {certs}: expected an address that begins with tls://, found {address}")
-    return Way(address, Security())
+    return Access(address, Security())
 
 
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}

@@ -13,27 +13,32 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
 
 from loadsim.analysis.clock_model import Reading
-from loadsim.cluster.background import background_tasks
+from loadsim.cluster.channel import Failed
 from loadsim.cluster.clock_sync import NewestReading
 from loadsim.cluster.controller_link import ControllerLink, ControlLossWatch, most_silent_beats
-from loadsim.cluster.placement import WorkerAssignment, fingerprints
-from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
-from loadsim.cluster.prepare_process import PREPARER
+from loadsim.cluster.placement import (
+    TO_A_WORKER,
+    BeginLoad,
+    ClockReading,
+    PrepareMailboxes,
+    WorkerAssignment,
+    fingerprints,
+)
+from loadsim.cluster.prepare import Change, Inspected, PhaseProgress, Preparation, Prepared, combine
+from loadsim.cluster.prepare_process import PREPARER, ProgressReporter
 from loadsim.cluster.reliable_channel import BEAT_S
 from loadsim.cluster.worker_directory import EVENTS_NAME, LOGS_NAME, check_private, listening_at, locked
 from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import TO_A_MEMBER, decode, encode
+from loadsim.engine.control import Message, Over, Refused, Stop, decode, encode
 from loadsim.engine.coordinator import Coordinator, start_engine
 from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.event_loop import requests_are
-from loadsim.engine.participant import EventForwarder, RemoteControl
+from loadsim.engine.event_loop import background_tasks, calls_on_signal
+from loadsim.engine.participant import RemoteControl
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.workload import Workload
@@ -44,24 +49,12 @@ from loadsim.monitor.server_discovery import find_server
 from loadsim.protocols.registry import check_drivers
 from loadsim.provisioning.initialise import total
 from loadsim.provisioning.preflight import check_ports, check_sources, check_submission
-from loadsim.timinglog.json_checks import having, or_none, whole
 
 BEGIN_LIMIT_S = 60.0
 """Time limit for the first message, and for a silent controller during the preparation; then the worker exits."""
 
 MOST_SILENT_BEATS = 60
 """Beats that a process that prepares mailboxes may be silent: it handles them one by one, and may report late."""
-
-
-def _clock(value: Any) -> str | None:
-    good = isinstance(value, list) and len(value) == 4 and not any(map(_INSTANT, value)) and value[2] >= 0
-    return None if good else "four instants of clocks"
-
-
-_INSTANT = whole(-(2**62), 2**62)
-
-TO_A_WORKER = {**TO_A_MEMBER, "begin": or_none(having({})), "clock": _clock}
-"""The messages of a controller to a worker that makes load, by kind."""
 
 
 class Released(Exception):
@@ -88,38 +81,30 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
     Raises `ConfigError` if a mailbox cannot be prepared, and `Released`.
     """
     change, begin = asyncio.Event(), asyncio.Event()
-    progress = PhaseProgress(of=len(assigned.assignment))
+    progress = ProgressReporter(
+        partial(controller.link.send, replaceable=True), PhaseProgress(of=len(assigned.assignment))
+    )
 
-    # Report progress each beat, and when a phase begins.
     def update(of_processes: Mapping[str, PhaseProgress]) -> None:
-        nonlocal progress
-        before, progress = progress.phase, combine(of_processes)
-        if before != progress.phase:
-            report()
-
-    def report() -> None:
-        controller.link.send(encode(progress=progress), replaceable=True)
-
-    async def report_each_beat() -> None:
-        while True:
-            report()
-            await asyncio.sleep(BEAT_S)
+        progress.update(combine(of_processes))
 
     # Follow the controller.
     async def listen() -> None:
         while not begin.is_set():
-            kind = await _next_kind(controller)
-            if kind == "stop":
-                raise Released
-            if kind in ("change", "begin"):
-                {"change": change, "begin": begin}[kind].set()
+            match await _next_message(controller):
+                case Stop():
+                    raise Released
+                case Change():
+                    change.set()
+                case BeginLoad():
+                    begin.set()
 
     async def agree(to_change: int) -> None:
-        report()
-        control.send(inspected=to_change)
+        progress.send()
+        control.send(Inspected(to_change))
         await change.wait()
 
-    async with background_tasks(listen(), report_each_beat()):
+    async with background_tasks(listen(), progress.send_each_beat()):
         # Check the machine and the server, then have processes inspect and change.
         await check(assigned)
         await check_submission(Workload(assigned.scenario), assigned.services, assigned.assignment)
@@ -127,7 +112,7 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
         try:
             for name, request in assigned.prepare_requests().items():
                 channels[name] = await start_process(PREPARER), len(request.assignment)
-                channels[name][0].send(request.encode())
+                channels[name][0].send(encode(request))
             done = await Preparation(channels, update, MOST_SILENT_BEATS).run(agree)
         finally:
             for channel, _ in channels.values():
@@ -135,41 +120,23 @@ async def prepare(assigned: WorkerAssignment, controller: ControllerLink, contro
                 await channel.wait()
 
         # Wait for the other clients.
-        report()
-        control.send(prepared=asdict(total(list(done.values()))))
+        progress.send()
+        control.send(Prepared(total(list(done.values()))))
         await begin.wait()
 
 
-async def _next_kind(controller: ControllerLink) -> str:
-    """Return the kind of the controller's next message. Raises `Released` if it is silent for `BEGIN_LIMIT_S`."""
+async def _next_message(controller: ControllerLink) -> Message:
+    """Return the controller's next message. Raises `Released` if it is silent for `BEGIN_LIMIT_S`."""
     while True:
         try:
             async with asyncio.timeout(BEAT_S):
-                kind, _ = decode(await controller.lines.get())
-                return kind
+                return decode(await controller.lines.get(), TO_A_WORKER)
         except TimeoutError:
             if controller.link.silent_beats * BEAT_S > BEGIN_LIMIT_S:
                 raise Released from None
 
 
 # --- the load ---
-
-
-class _Both:
-    """A text stream that writes to two. If one fails (a full disk), the other still has the lines."""
-
-    def __init__(self, first: TextIO, last: TextIO) -> None:
-        self._first = first
-        self._last = last
-
-    def write(self, line: str) -> None:
-        self._first.write(line)
-        self._last.write(line)
-
-    def flush(self) -> None:
-        """Flush both. An error of the last one's writes may appear only here."""
-        self._first.flush()
-        self._last.flush()
 
 
 async def make_load(
@@ -195,14 +162,13 @@ async def make_load(
 
     # Run the engines; watch the machine and the controller meanwhile.
     with closed_at_last(event_file):
-        forwarder = cast(TextIO, EventForwarder(control, client=assigned.name))
-        events = Events(cast(TextIO, _Both(forwarder, event_file)))
+        events = Events(event_file, send=partial(control.send_event, client=assigned.name))
         coordinator = Coordinator(begins, events, control.watch, control, partial(start_engine, kept=[lock]))
         control.controlled = coordinator
         loss_watch = ControlLossWatch(assigned, controller.link, control, coordinator, events)
         clock = NewestReading()
         try:
-            with requests_are(coordinator.stop):
+            with calls_on_signal(coordinator.stop):
                 storage = partial(server_storage, assigned.services)
                 async with (
                     watched_machine(
@@ -223,12 +189,11 @@ async def _listen(controller: ControllerLink, control: RemoteControl, clock: New
     while True:
         line = await controller.lines.get()
         try:
-            kind, about = decode(line, TO_A_WORKER)
-            if kind == "clock":
-                at_ns, controller_ns, error_ns, ahead_ns = about
-                clock.update(Reading(at_ns, controller_ns, error_ns), ahead_ns)
-            elif kind != "begin":  # `begin` brought this assignment, and has been handled
-                control.receive(line)
+            match decode(line, TO_A_WORKER):
+                case ClockReading(at_ns, controller_ns, error_ns, ahead_ns):
+                    clock.update(Reading(at_ns, controller_ns, error_ns), ahead_ns)
+                case message:
+                    control.receive(message)
         except ValueError as problem:
             control.give_up(str(problem))
 
@@ -263,24 +228,26 @@ async def _run_first(directory: Path, controller: ControllerLink, lock: int) -> 
     """Run the assignment in the controller's first message. Return False if there was no load."""
     try:
         async with asyncio.timeout(BEGIN_LIMIT_S):
-            kind, about = decode(await controller.lines.get())
+            first = decode(await controller.lines.get(), TO_A_WORKER)
     except TimeoutError:
         return False
-    assigned = WorkerAssignment.decode(about)
+    assert isinstance(first, PrepareMailboxes | BeginLoad)
+    assert first.values is not None
+    assigned = WorkerAssignment.read(first.values)
     control = RemoteControl(controller.link.send, partial(controller.link.send, replaceable=True))
     made_load = False
     try:
-        await (prepare(assigned, controller, control) if kind == "prepare" else check(assigned))
+        await (prepare(assigned, controller, control) if isinstance(first, PrepareMailboxes) else check(assigned))
         made_load = True
         await make_load(directory, assigned, controller, control, lock)
-        control.send(over=True)
+        control.send(Over())
     except Released:
-        control.send(over=True)
+        control.send(Over())
     except ConfigError as refusal:
         made_load = False
-        control.send(refused=f"client {assigned.name}: {refusal}")
+        control.send(Refused(f"client {assigned.name}: {refusal}"))
     except RunInvalid as reason:
-        control.send(failed=str(reason))
+        control.send(Failed(str(reason)))
     await controller.until_acknowledged(most_silent_beats(assigned))
     return made_load
 

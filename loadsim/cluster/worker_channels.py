@@ -11,13 +11,13 @@ from distributed.core import send_recv
 
 from loadsim.analysis.clock_model import Reading
 from loadsim.cluster.agent import ATTEND, READ_CLOCK
-from loadsim.cluster.background import background_tasks
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.cluster.clock_sync import read_clock
-from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster
+from loadsim.cluster.controller import ANSWER_LIMIT_S, Cluster, retried
 from loadsim.cluster.reliable_channel import BEAT_S, lines_in
 from loadsim.engine.channel import Channel
 from loadsim.engine.coordinator import MemberAssignment
+from loadsim.engine.event_loop import background_tasks, task_group
 from loadsim.errors import ConfigError
 
 ATTEMPTS = 3
@@ -35,7 +35,7 @@ FAREWELL_S = 10.0
 
 @asynccontextmanager
 async def worker_channels(
-    cluster: Cluster, run: str
+    cluster: Cluster, run: str, clock_every_s: float = CLOCK_EVERY_S
 ) -> AsyncIterator[Callable[[MemberAssignment], Awaitable[Channel]]]:
     """Yield a function that opens channels to the workers of a run (`Coordinator`'s `open_channel`), by client name.
 
@@ -44,42 +44,35 @@ async def worker_channels(
     """
     channels: dict[str, WorkerChannel] = {}
     attended: list[asyncio.Task[None]] = []
-    try:
-        async with asyncio.TaskGroup() as group:
+    async with task_group() as group:
 
-            async def open_channel(assigned: MemberAssignment) -> Channel:
-                name = assigned.name
-                clock = await _first_reading(cluster, name)
-                if name in channels:
-                    channels[name].set_clock(clock)
-                    return channels[name]
-                channel = channels[name] = WorkerChannel(clock)
-                attended.append(group.create_task(_keep_attached(cluster, name, run, channel)))
-                return channel
+        async def open_channel(assigned: MemberAssignment) -> Channel:
+            name = assigned.name
+            clock = await _first_reading(cluster, name)
+            if name in channels:
+                channels[name].set_clock(clock)
+                return channels[name]
+            channel = channels[name] = WorkerChannel(clock)
+            attended.append(group.create_task(_keep_attached(cluster, name, run, channel, clock_every_s)))
+            return channel
 
-            try:
-                yield open_channel
-            except BaseException:
-                for channel in channels.values():
-                    channel.kill()
-                raise
-            finally:
-                if attended:
-                    _, late = await asyncio.wait(attended, timeout=FAREWELL_S)
-                    for task in late:
-                        task.cancel()
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
+        try:
+            yield open_channel
+        except BaseException:
+            for channel in channels.values():
+                channel.kill()
+            raise
+        finally:
+            if attended:
+                _, late = await asyncio.wait(attended, timeout=FAREWELL_S)
+                for task in late:
+                    task.cancel()
 
 
 async def _first_reading(cluster: Cluster, name: str) -> Reading:
     """Read a client's clock. Raises `ConfigError` if the client is not connected, or too busy to answer."""
     try:
-        for _ in range(ATTEMPTS - 1):
-            with suppress(OSError, TimeoutError):
-                return await _read_clock(cluster, name)
-            await asyncio.sleep(BEAT_S)
-        return await _read_clock(cluster, name)
+        return await retried(lambda: _read_clock(cluster, name), ATTEMPTS)
     except (OSError, TimeoutError) as failure:
         raise ConfigError(f"client {name}: expected an agent, found: {failure or 'no answer'}") from None
 
@@ -95,15 +88,15 @@ async def _read_clock(cluster: Cluster, name: str) -> Reading:
         return await read_clock(ask)
 
 
-async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel) -> None:
+async def _follow_clock(cluster: Cluster, name: str, channel: WorkerChannel, every_s: float) -> None:
     """Read the client's clock periodically, while the client is connected, to record its drift in the client's log."""
     while True:
-        await asyncio.sleep(CLOCK_EVERY_S)
+        await asyncio.sleep(every_s)
         with suppress(OSError, TimeoutError):
             channel.send_clock(await _read_clock(cluster, name))
 
 
-async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerChannel) -> None:
+async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerChannel, clock_every_s: float) -> None:
     """Connect a channel to its worker, again after each loss, until the channel has ended."""
     comms: list[Comm] = []  # the open connection
 
@@ -115,7 +108,7 @@ async def _keep_attached(cluster: Cluster, name: str, run: str, channel: WorkerC
                 for comm in comms:
                     comm.abort()
 
-    async with background_tasks(beat(), _follow_clock(cluster, name, channel)):
+    async with background_tasks(beat(), _follow_clock(cluster, name, channel, clock_every_s)):
         while channel.ended is None:
             with suppress(OSError, TimeoutError):
                 async with cluster.connected(name) as comm:

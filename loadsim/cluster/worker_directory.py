@@ -89,7 +89,6 @@ def _socket_path(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def _bound(directory: Path) -> Iterator[socket.socket]:
-    """Bind the socket while the block lasts."""
     with _socket_path(directory) as path, socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(path))
         path.chmod(0o600)

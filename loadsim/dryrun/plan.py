@@ -80,11 +80,6 @@ def join(workload: Workload, planned: Sequence[Planned]) -> Plan:
     return Plan(scenario, tally, digest, loads.pop(""), loads)
 
 
-def _commands(tally: Tally) -> Counter[str]:
-    """Return the protocol commands of all hours by name."""
-    return sum((hour.commands for hour in tally.hours.values()), Counter())
-
-
 def _user_loads(scenario: Scenario, workload: Workload, tally: Tally) -> dict[str, UserLoad]:
     """Return the load of each profile's users, and under "" that of all."""
     users: Counter[str] = Counter()
@@ -118,6 +113,7 @@ def _user_load(users: int, days: float, done: Counter[str], calculated: Calculat
 def to_json(plan: Plan) -> dict[str, Any]:
     """Return the plan as `loadsim plan --json` prints it."""
     tally, scenario = plan.tally, plan.scenario
+    commands: Counter[str] = sum((hour.commands for hour in tally.hours.values()), Counter())
     totals = {figure: sum(tally.traffic[figure]) for figure in TRAFFIC}
     by_hour = _by_hour(tally)
     inside = [hour for hour in by_hour if hour["seconds"]]
@@ -141,7 +137,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         },
         "by_user": _by_user(scenario, tally),
         "by_hour": by_hour,
-        "commands": dict(sorted(_commands(tally).items())),
+        "commands": dict(sorted(commands.items())),
         "rates_per_s": {
             "log_ons": scenario.users / scenario.run.ramp_up_s if scenario.run.ramp_up_s else None,
             "imap_commands": sum(hour["imap_commands"] for hour in inside) / scenario.run.active_s,

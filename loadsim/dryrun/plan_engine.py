@@ -15,7 +15,7 @@ from loadsim.dryrun.tally import HOUR_S, Tally
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.content.templates import Pool
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.partition import divide

@@ -101,7 +101,9 @@ class PeerPipes:
 class OtherEngines:
     """The other engines of a plan, in their order, for the first one (`rounds.Peers`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, check_s: float = CHECK_S, most_checks: int = MOST_CHECKS) -> None:
+        self._check_s = check_s
+        self._most_checks = most_checks
         self._processes: list[subprocess.Popen[bytes]] = []
         self._own: list[Connection] = []
         self._pipes = PeerPipes(self._own)
@@ -167,10 +169,10 @@ class OtherEngines:
         no checks.
         """
         stopped: Counter[int] = Counter()
-        while not self._over.wait(CHECK_S):
+        while not self._over.wait(self._check_s):
             for engine, process in enumerate(tuple(self._processes), 2):
                 stopped[engine] = stopped[engine] + 1 if _is_stopped(process) else 0
-                if stopped[engine] >= MOST_CHECKS:
+                if stopped[engine] >= self._most_checks:
                     self._given_up.add(engine)
                     process.kill()
 
@@ -186,7 +188,8 @@ class OtherEngines:
             engine, status = self._first_exit(exited.at)
             if engine in self._given_up:
                 raise RunInvalid(
-                    f"engine {engine} of the plan was stopped, and did not go on within {MOST_CHECKS * CHECK_S:g} s"
+                    f"engine {engine} of the plan was stopped, and not continued within"
+                    f" {self._most_checks * self._check_s:g} s"
                 ) from None
             if status < 0:
                 raise RunInvalid(f"engine {engine} of the plan was ended by signal {-status}") from None
@@ -211,9 +214,16 @@ def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
 
 
 @contextmanager
-def other_engines(scenario: Scenario, engines: int, command: Sequence[str] = ENGINE) -> Iterator[OtherEngines]:
+def other_engines(
+    scenario: Scenario,
+    engines: int,
+    command: Sequence[str] = ENGINE,
+    *,
+    check_s: float = CHECK_S,
+    most_checks: int = MOST_CHECKS,
+) -> Iterator[OtherEngines]:
     """Start all but the first of `engines` for the block; none is left after it."""
-    others = OtherEngines()
+    others = OtherEngines(check_s, most_checks)
     try:
         others.start(scenario, engines, command)
         yield others

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadsim.model.records import SPANS, MailRecord, TaskRecord
+from loadsim.model.records import SPANS, MailFields, TaskFields
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, PlannedLoad
 from loadsim.users.tasks import TASKS
 
@@ -65,9 +65,9 @@ class Tally:
         due = {task: tuple(counts) for task, counts in self._due.items() if any(counts)}
         return PlannedLoad(self.duration_ns / 1e9, due)
 
-    def task(self, record: TaskRecord) -> None:
+    def task(self, record: TaskFields) -> None:
         """Count a task by its user, and by the hour in which it was due. A span is no task."""
-        task, scheduled_ns = record.task, record.scheduled_ns
+        task, user, _, _, scheduled_ns, _, _, _, _, _, outcome, error, _ = record
         if task in SPANS:
             return
         due = self._due.get(task)
@@ -75,14 +75,14 @@ class Tally:
             at = (scheduled_ns - self.start_ns) * BINS // self.duration_ns
             if 0 <= at < BINS:
                 due[at] += 1
-        if record.outcome != "ok":
-            self.failures[f"{task}: {record.outcome} {record.error}".strip()] += 1
+        if outcome != "ok":
+            self.failures[f"{task}: {outcome} {error}".strip()] += 1
             return
-        self.tasks[task][record.user] += 1
+        self.tasks[task][user] += 1
         hour = self._hour if self._begin_ns <= scheduled_ns < self._end_ns else self._hour_of(scheduled_ns)
         hour.tasks[task] += 1
 
-    def mail(self, record: MailRecord) -> None:
+    def mail(self, record: MailFields) -> None:
         """Count a delivery."""
         event, _, user, sender, at_ns, _ = record
         if event != "accepted":

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from loadsim.engine.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_BYTES, encode
+from loadsim.engine.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_BYTES, Start, encode
 
 
 class Channel(Protocol):
@@ -20,32 +20,25 @@ class Channel(Protocol):
     @property
     def ended(self) -> str | None:
         """The member's end ("signal 9"); None while it runs."""
-        ...
 
     @property
     def silent_s(self) -> float:
         """Seconds since the last sign of life; 0 if the channel has none."""
-        ...
 
     def send(self, line: bytes) -> None:
         """Send a line, without waiting for its delivery; a dead member shows by its silence."""
-        ...
 
     def send_start(self, start_ns: int) -> None:
         """Send the common start, converted from our monotonic clock to the member's."""
-        ...
 
     async def receive(self) -> bytes:
         """Return the next line, b"" at the end of the channel. Raises `ValueError` for a line that is too long."""
-        ...
 
     async def wait(self) -> str:
         """Wait for the member's end, and return it."""
-        ...
 
     def kill(self) -> None:
         """End the member at once, unless it has ended."""
-        ...
 
 
 class ProcessChannel:
@@ -56,7 +49,6 @@ class ProcessChannel:
 
     @property
     def ended(self) -> str | None:
-        """The child's exit status or signal; None while it runs."""
         return None if self._process.returncode is None else _ending(self._process.returncode)
 
     @property
@@ -65,26 +57,22 @@ class ProcessChannel:
         return 0.0
 
     def send(self, line: bytes) -> None:
-        """Write a line to its standard input."""
         assert self._process.stdin is not None
         with suppress(ConnectionError, RuntimeError):
             self._process.stdin.write(line)
 
     def send_start(self, start_ns: int) -> None:
         """Send the common start unconverted: processes of a machine share its clock."""
-        self.send(encode(start=start_ns))
+        self.send(encode(Start(start_ns)))
 
     async def receive(self) -> bytes:
-        """Return the next line of its standard output."""
         assert self._process.stdout is not None
         return await self._process.stdout.readline()
 
     async def wait(self) -> str:
-        """Wait for its exit."""
         return _ending(await self._process.wait())
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -130,7 +118,7 @@ class _Out(asyncio.BaseProtocol):
 
 
 @asynccontextmanager
-async def pipes_to_pool(
+async def coordinator_lines(
     from_coordinator: int, to_coordinator: int
 ) -> AsyncIterator[tuple[asyncio.StreamReader, Callable[[bytes], None]]]:
     """Yield a reader of the coordinator's lines and a function that sends one, over `own_pipes`.

@@ -22,8 +22,6 @@ Args = TypeVarTuple("Args")
 
 
 class MonotonicClock:
-    """The machine's monotonic clock."""
-
     def now_ns(self) -> int:
         """Return nanoseconds; only differences mean anything."""
         return time.monotonic_ns()
@@ -68,7 +66,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back after a delay, as in every loop."""
         return self._call_at_ns(self.now_ns + round(delay * 1e9), callback, args, context)
 
     def _call_at_ns(
@@ -81,7 +78,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call back in the next turn, as in every loop."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle

@@ -1,40 +1,18 @@
 """The control protocol: keeps the members of a run in step by JSON objects, one a line, over one channel each.
 
 A coordinator keeps its members in step: a worker's coordinator its engines, the controller's coordinator its workers.
-To both kinds of members:
-
-    {"begin": {...}}                all that it needs, see `process.Begin`
-    {"log on": true}                every member is ready: begin to log on
-    {"start": NANOSECONDS}          the common start, on the member's monotonic clock
-    {"accepted": [[id, user], ...]} messages that users of other members sent to users of this one
-    {"drain": true}                 no task runs any more: wait for mail in transit
-    {"drained": true}               all mail of the run has been seen: do not wait for any
-    {"stop": true}                  end early; a second time: at once. To a worker, instead of true: why
-    {"given up": why}               end: the run goes on, or has ended, without this member
-
-From a member:
-
-    {"ready": PROCESS ID}           it has all it needs, and its log is open
-    {"refused": "one line"}         it cannot begin
-    {"on": true}                    its log-on is over, and it waits for the common start
-    {"snapshot": {...}}             its heartbeat, once a second: a `LiveSnapshot`; counts are cumulative
-    {"accepted": [[id, user], ...]} messages that its users sent to users of other members
-    {"finished": true}              its tasks have ended, and it sends no more mail
-    {"event": {...}}                a line of events.jsonl
-    {"over": true}                  it has ended by itself, and its log is complete
-
-An engine stops at the end of its pipe. `Control` is a member's view of its coordinator: `participant.RemoteControl`
-reaches it over a channel, and `StandaloneControl` serves a run without one.
+`Control` is a member's view of its coordinator: `participant.RemoteControl` reaches it over a channel, and
+`StandaloneControl` serves a run without one. An engine stops at the end of its pipe.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
-from loadsim.engine.snapshot import LiveSnapshot, read_snapshot
+from loadsim.engine.snapshot import SNAPSHOT, LiveSnapshot
 from loadsim.model.ports import Clock
 from loadsim.timinglog.json_checks import Check, each_of, having, text, whole
 
@@ -48,206 +26,195 @@ LONGEST_LINE_OF_A_MEMBER_BYTES = 16 * 1024 * 1024
 """Enough for a snapshot with 100,000 kinds of failures."""
 
 
-def encode(**message: Any) -> bytes:
-    """Return one line of the protocol."""
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+# --- messages and lines -------------------------------------------------------------------------------------------
 
 
-def decode(line: bytes, known: Mapping[str, Check] | None = None) -> tuple[str, Any]:
-    """Return the kind of a message and its value, checked by the kinds in `known` if they are given.
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message of the control protocol: on its line, a JSON object whose only key is the kind.
+
+    Its value is that of the only field, a list of the fields if there are several, or true if there is none.
+    """
+
+    kind: ClassVar[str]
+    check: ClassVar[Check]  # of the value
+
+    def value(self) -> Any:
+        """Return the value for the line."""
+        values = [getattr(self, each.name) for each in fields(self)]
+        return values if len(values) > 1 else values[0] if values else True
+
+    @classmethod
+    def read(cls, value: Any) -> Self:
+        """Return the message with a value that has passed the check."""
+        count = len(fields(cls))
+        return cls(*(value if count > 1 else [value][:count]))
+
+
+M = TypeVar("M", bound=Message)
+
+
+def encode(message: Message) -> bytes:
+    """Return the line of a message."""
+    return json.dumps({message.kind: message.value()}).encode() + b"\n"
+
+
+def decode(line: bytes, known: Iterable[type[M]]) -> M:
+    """Return the message on a line, which must be one of the `known` ones.
 
     Raises `ValueError` with a one-line message: a peer with a valid certificate may still be faulty.
     """
     try:
-        message = json.loads(line)
+        found = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("control protocol: expected JSON, found something else") from None
-    if not isinstance(message, dict) or len(message) != 1:
+    if not isinstance(found, dict) or len(found) != 1:
         raise ValueError("control protocol: expected a JSON object with one key, found another")
-    kind, about = next(iter(message.items()))
-    if known is not None:
-        if kind not in known:
-            raise ValueError(f"control protocol: expected one of {', '.join(known)}, found {kind[:40]!r}")
-        if wrong := known[kind](about):
-            *keys, expected = wrong.split(": ")
-            raise ValueError(f"control protocol: {': '.join([kind, *keys])[:80]}: expected {expected}, found another")
-    return kind, about
+    kind, value = next(iter(found.items()))
+    by_kind = {each.kind: each for each in known}
+    if kind not in by_kind:
+        raise ValueError(f"control protocol: expected one of {', '.join(by_kind)}, found {kind[:40]!r}")
+    if wrong := by_kind[kind].check(value):
+        *keys, expected = wrong.split(": ")
+        raise ValueError(f"control protocol: {': '.join([kind, *keys])[:80]}: expected {expected}, found another")
+    return by_kind[kind].read(value)
 
 
 def _true(value: Any) -> str | None:
     return None if value is True else "true"
 
 
+@dataclass_transform(frozen_default=True)
+def message(kind: str, check: Check = _true) -> Callable[[type[M]], type[M]]:
+    """Make a message of a class: a frozen dataclass with this kind, whose value on the line passes `check`."""
+
+    def make(cls: type[M]) -> type[M]:
+        made = dataclass(frozen=True, slots=True)(cls)
+        made.kind, made.check = kind, staticmethod(check)
+        return made
+
+    return make
+
+
 def _why(value: Any) -> str | None:
     return None if value is True else text(value)
 
 
-def _event(value: Any) -> str | None:
-    return having({"event": text})(value)
-
-
-def _message(value: Any) -> str | None:
+def _mail(value: Any) -> str | None:
     good = isinstance(value, list) and len(value) == 2
     return None if good and isinstance(value[0], str) and _USER(value[1]) is None else "a message's id and its user"
 
 
 _USER = whole(1, 2**32 - 1)
-_INSTANT = whole(-(2**62), 2**62)
-
-TO_A_MEMBER: Mapping[str, Check] = {
-    "log on": _true,
-    "start": _INSTANT,
-    "accepted": each_of(_message),
-    "drain": _true,
-    "drained": _true,
-    "stop": _why,
-    "given up": text,
-}
-"""The messages to a member after `begin`, by kind."""
-
-FROM_A_MEMBER: Mapping[str, Check] = {
-    "ready": whole(0, 2**32),
-    "refused": text,
-    "on": _true,
-    "snapshot": having({}),
-    "accepted": each_of(_message),
-    "finished": _true,
-    "event": _event,
-    "over": _true,
-}
-"""The messages from a member, by kind; `snapshot.read_snapshot` checks the values of a snapshot."""
+INSTANT = whole(-(2**62), 2**62)
 
 
-# --- typed messages -----------------------------------------------------------------------------------------------
-
-Mails = Sequence[tuple[str, int]]
-"""Accepted messages: each one's id, and the user whom it was accepted for."""
+# --- to a member, after the message that begins it (`process.Begin`) ----------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LogOn:
+@message("log on")
+class LogOn(Message):
     """Every member is ready: begin to log on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The common start is at this instant of the member's clock."""
+@message("start", INSTANT)
+class Start(Message):
+    """The common start is at this instant of the member's monotonic clock."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The server accepted messages: to a member, for its users; from a member, for users of others."""
+@message("accepted", each_of(_mail))
+class Accepted(Message):
+    """Accepted messages, each with its recipient: to a member, one of its users; from a member, a user of another."""
 
-    mails: Mails
+    mails: Sequence[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
+@message("drain")
+class Drain(Message):
     """No task runs any more: wait for mail in transit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """All mail of the run has been seen."""
+@message("drained")
+class Drained(Message):
+    """All mail of the run has been seen: wait for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End early; a second time: at once."""
+@message("stop", _why)
+class Stop(Message):
+    """End early; a second time: at once. To a worker, with the reason; true if there is none."""
 
-    why: str | None
+    why: str | Literal[True] = True
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
+@message("given up", text)
+class GivenUp(Message):
     """End: the run goes on, or has ended, without this member."""
 
     why: str
 
 
-ToMember = LogOn | Start | Accepted | Drain | Drained | Stop | GivenUp
+TO_A_MEMBER = (LogOn, Start, Accepted, Drain, Drained, Stop, GivenUp)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The member can begin."""
+# --- from a member ------------------------------------------------------------------------------------------------
+
+
+@message("ready", whole(0, 2**32))
+class Ready(Message):
+    """The member has all that it needs, and its log is open."""
 
     process: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+@message("refused", text)
+class Refused(Message):
     """The member cannot begin."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class On:
-    """The member's log-on is over."""
+@message("on")
+class On(Message):
+    """The member's log-on is over, and it waits for the common start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The member's state; `received` counts the accepted messages that it had received by then."""
+@message("snapshot", SNAPSHOT)
+class Snapshot(Message):
+    """The member's heartbeat, once a second. `received` counts the accepted messages that it had received by then."""
 
     snapshot: LiveSnapshot
     received: int
 
+    def value(self) -> dict[str, Any]:
+        figures = {each.name: getattr(self.snapshot, each.name) for each in fields(self.snapshot)}
+        return {**figures, "heard": self.received}
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The member's tasks have ended."""
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> Self:
+        received = value.pop("heard")
+        return cls(LiveSnapshot(**value), received)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+@message("finished")
+class Finished(Message):
+    """The member's tasks have ended, and it sends no more mail."""
+
+
+@message("event", having({"event": text}))
+class Event(Message):
     """A line of events.jsonl."""
 
     line: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
-    """The member has ended by itself."""
+@message("over")
+class Over(Message):
+    """The member has ended by itself, and its log is complete."""
 
 
-FromMember = Ready | Refused | On | Snapshot | Accepted | Finished | Event | Over
-
-_TO_A_MEMBER: Mapping[str, Callable[[Any], ToMember]] = {
-    "log on": lambda _: LogOn(),
-    "start": Start,
-    "accepted": Accepted,
-    "drain": lambda _: Drain(),
-    "drained": lambda _: Drained(),
-    "stop": lambda why: Stop(None if why is True else why),
-    "given up": GivenUp,
-}
-
-_FROM_A_MEMBER: Mapping[str, Callable[[Any], FromMember]] = {
-    "ready": Ready,
-    "refused": Refused,
-    "on": lambda _: On(),
-    "snapshot": lambda about: Snapshot(*read_snapshot(about)),
-    "accepted": Accepted,
-    "finished": lambda _: Finished(),
-    "event": Event,
-    "over": lambda _: Over(),
-}
-
-
-def decode_to_member(line: bytes) -> ToMember:
-    """Return a message to a member, after `begin`. Raises `ValueError` as `decode` does."""
-    kind, value = decode(line, TO_A_MEMBER)
-    return _TO_A_MEMBER[kind](value)
-
-
-def decode_from_member(line: bytes) -> FromMember:
-    """Return a message from a member. Raises `ValueError` as `decode` does."""
-    kind, value = decode(line, FROM_A_MEMBER)
-    return _FROM_A_MEMBER[kind](value)
+FROM_A_MEMBER = (Ready, Refused, On, Snapshot, Accepted, Finished, Event, Over)
 
 
 # --- a member's view ----------------------------------------------------------------------------------------------
@@ -258,27 +225,21 @@ class Control(Protocol):
 
     async def all_ready(self) -> None:
         """Report that this member is ready, and wait until all are."""
-        ...
 
     async def common_start(self) -> int | None:
         """Report the end of the log-on, and wait. Return the instant of the common start, or None if there is none."""
-        ...
 
     def stop_waiting(self) -> None:
         """End all waiting for other members, because this one stops."""
-        ...
 
     def accepted_elsewhere(self, message: str, user: int) -> None:
         """Report that the server accepted a message for a user of another member."""
-        ...
 
     async def all_finished(self) -> None:
         """Report that our tasks have ended, and wait until all members' have: until then there may be more mail."""
-        ...
 
     def all_delivered(self, outstanding: int) -> bool:
         """Return True if all mail of the run has been seen; `outstanding` messages for our own users have not."""
-        ...
 
 
 class StandaloneControl:

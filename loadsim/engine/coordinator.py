@@ -19,20 +19,28 @@ from loadsim.engine.channel import Channel, start_process
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.control import (
     ACCEPTED_AT_ONCE,
+    FROM_A_MEMBER,
     Accepted,
     Control,
+    Drain,
+    Drained,
     Event,
     Finished,
+    GivenUp,
+    LogOn,
+    Message,
     On,
     Over,
     Ready,
     Refused,
     Snapshot,
     StandaloneControl,
-    decode_from_member,
+    Stop,
+    decode,
     encode,
 )
 from loadsim.engine.event_log import Events
+from loadsim.engine.event_loop import task_group
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, of_a_lost_engine, total
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment
@@ -73,24 +81,19 @@ class MemberAssignment(Protocol):
     @property
     def name(self) -> str:
         """The member's name: the engine's number, the client's name."""
-        ...
 
     @property
     def assignment(self) -> Assignment:
         """Its users."""
-        ...
 
     def encode(self) -> bytes:
         """Return the line that begins the member."""
-        ...
 
-    def say_ready(self, events: Events, process: int) -> None:
+    def write_ready(self, events: Events, process: int) -> None:
         """Write the event that the member is ready, in the process with this id."""
-        ...
 
-    def say_lost(self, events: Events, why: str) -> None:
+    def write_lost(self, events: Events, why: str) -> None:
         """Write the event that the member is lost."""
-        ...
 
 
 async def start_engine(_: MemberAssignment, kept: Sequence[int] = ()) -> Channel:
@@ -104,7 +107,7 @@ class _Member:
     def __init__(self, assigned: MemberAssignment, channel: Channel) -> None:
         self.assigned = assigned
         self.channel = channel
-        self.reached: set[type[Ready | On | Finished | Over]] = set()
+        self.reached: set[type[Message]] = set()
         self.snapshot: LiveSnapshot | None = None
         self.lost: str | None = None  # why
         self.sent_accepted = 0
@@ -136,7 +139,7 @@ class Coordinator:
 
     `watch` receives the total of their snapshots each second. `control` keeps the coordinator in step with others, if
     there are any. `open_channel` starts a member, by default an engine. A member that misses more than `misses`
-    heartbeats in a row is lost. `start_ns` is the common start, 0 before it is known.
+    heartbeats in a row, each due within `heartbeat_s`, is lost. `start_ns` is the common start, 0 before it is known.
     """
 
     def __init__(
@@ -147,18 +150,20 @@ class Coordinator:
         control: Control | None = None,
         open_channel: Callable[[MemberAssignment], Awaitable[Channel]] = start_engine,
         misses: int = MISSES,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._assignments = assignments
         self._watch = watch
         self._control = control or StandaloneControl(MonotonicClock(), START_AHEAD_S)
         self._open_channel = open_channel
         self._misses = misses
+        self._heartbeat_s = heartbeat_s
         self._members: list[_Member] = []
         self._changed = asyncio.Event()
         self.start_ns = 0
         self._begun = False  # the members log on, and send heartbeats
         self._stops = 0
-        self._stop_line: bytes | None = None  # the first line that stops members
+        self._stop: Message | None = None  # the first that stops members
         self._events = events
         events.seconds = self._seconds
 
@@ -169,17 +174,17 @@ class Coordinator:
 
     def stop(self, why: str | None = None) -> None:
         """End the run early; a second call: at once. Workers record `why`, if it is given."""
-        self._end_early(encode(stop=why or True))
+        self._end_early(Stop(why or True))
 
     def give_up(self, why: str) -> None:
         """End the members although the run goes on: the rest of their work is lost."""
-        self._end_early(encode(**{"given up": why}))
+        self._end_early(GivenUp(why))
 
-    def _end_early(self, line: bytes) -> None:
+    def _end_early(self, message: Message) -> None:
         self._stops += 1
-        self._stop_line = self._stop_line or line
+        self._stop = self._stop or message
         self._control.stop_waiting()
-        self._send(line)
+        self._send(message)
         self._changed.set()
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
@@ -200,7 +205,6 @@ class Coordinator:
 
     @property
     def lost(self) -> list[str]:
-        """The names of lost members."""
         return [member.assigned.name for member in self._members if member.lost]
 
     async def run(self) -> None:
@@ -209,7 +213,7 @@ class Coordinator:
         Raises `ConfigError` if a member cannot begin, `RunInvalid` if none is left to begin.
         """
         try:
-            async with asyncio.TaskGroup() as group:
+            async with task_group() as group:
                 listening = []
                 for assigned in self._assignments:
                     member = await self._begin(assigned)
@@ -219,8 +223,6 @@ class Coordinator:
                 for task in listening:
                     await task
                 watching.cancel()
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
         finally:
             for member in self._members:
                 member.channel.kill()
@@ -252,10 +254,10 @@ class Coordinator:
         # Finish, drain and end.
         await self._until(lambda member: bool(member.reached & {Finished, Over}))
         await self._control.all_finished()
-        self._send(encode(drain=True))
+        self._send(Drain())
         await self._until(lambda member: member.drains)
         await self._until_delivered()
-        self._send(encode(drained=True))
+        self._send(Drained())
         await self._until(lambda member: Over in member.reached)
 
     async def _log_on(self) -> None:
@@ -265,9 +267,9 @@ class Coordinator:
         """
         members = self._alive()
         for member in members:
-            member.channel.send(encode(**{"log on": True}))
+            member.channel.send(encode(LogOn()))
             if member is not members[-1]:
-                await asyncio.sleep(HEARTBEAT_S / len(members))
+                await asyncio.sleep(self._heartbeat_s / len(members))
 
     async def _until(self, reached: Callable[[_Member], bool]) -> None:
         """Wait until `reached` is true of every member that is not lost."""
@@ -288,9 +290,9 @@ class Coordinator:
     def _alive(self) -> list[_Member]:
         return [member for member in self._members if not member.lost]
 
-    def _send(self, line: bytes) -> None:
+    def _send(self, message: Message) -> None:
         for member in self._alive():
-            member.channel.send(line)
+            member.channel.send(encode(message))
 
     async def _listen(self, member: _Member) -> None:
         """Receive a member's messages, to the end of its channel."""
@@ -309,7 +311,7 @@ class Coordinator:
 
     def _receive(self, member: _Member, line: bytes) -> None:
         """Take a line of a member. Raises `ValueError` for a line that is not of the protocol."""
-        message = decode_from_member(line)
+        message = decode(line, FROM_A_MEMBER)
         member.misses = 0
         member.quiet_since_s = time.monotonic()
         if member.lost:
@@ -318,7 +320,7 @@ class Coordinator:
             case Snapshot(snapshot, received):
                 member.snapshot, member.received_accepted = snapshot, received
             case Event(event):
-                self._events.pass_on(event)
+                self._events.forward(event)
             case Accepted(mails):
                 for mail, user in self._distribute(mails):
                     self._control.accepted_elsewhere(mail, user)
@@ -326,9 +328,9 @@ class Coordinator:
                 raise ConfigError(why)
             case Ready(process):
                 member.reached.add(Ready)
-                member.assigned.say_ready(self._events, process)
-                if self._stop_line is not None:  # sent before the member could receive it
-                    member.channel.send(self._stop_line)
+                member.assigned.write_ready(self._events, process)
+                if self._stop is not None:  # sent before the member could receive it
+                    member.channel.send(encode(self._stop))
             case On() | Finished() | Over():
                 member.reached.add(type(message))
         self._changed.set()
@@ -341,7 +343,7 @@ class Coordinator:
             left = [pair for pair in left if pair[1] not in member.assigned.assignment]
             if not member.lost:
                 for begin in range(0, len(mine), ACCEPTED_AT_ONCE):
-                    member.channel.send(encode(accepted=mine[begin : begin + ACCEPTED_AT_ONCE]))
+                    member.channel.send(encode(Accepted(mine[begin : begin + ACCEPTED_AT_ONCE])))
                 member.sent_accepted += len(mine)
         return left
 
@@ -351,7 +353,7 @@ class Coordinator:
         The seconds are our own: if this process is stopped, it misses no heartbeat that it has not read.
         """
         while True:
-            await asyncio.sleep(HEARTBEAT_S)
+            await asyncio.sleep(self._heartbeat_s)
             for member in self._alive():
                 member.misses += self._begun
                 quiet_s = time.monotonic() - member.quiet_since_s
@@ -365,7 +367,7 @@ class Coordinator:
                 else:
                     gone = member.misses > self._misses
                 if gone:
-                    self._lose(member, f"not heard of for {quiet_s:.0f} s")
+                    self._lose(member, f"sent nothing for {quiet_s:.0f} s")
                     member.channel.kill()
             if any(member.snapshot for member in self._members):
                 self._watch(self.snapshot())
@@ -374,7 +376,7 @@ class Coordinator:
         if not member.lost:
             member.lost = why
             member.snapshot = member.snapshot and of_a_lost_engine(member.snapshot)
-            member.assigned.say_lost(self._events, why)
+            member.assigned.write_lost(self._events, why)
             self._changed.set()
 
     def _seconds(self) -> float | None:

@@ -35,7 +35,6 @@ class Counters:
         self.lateness.add(*late_s)
 
     def failure(self, task: str, failure: TaskFailed) -> str:
-        """Count a failure. Return the kind to record."""
         kind = failure.kind[:LONGEST_KIND]
         if kind not in self._kinds and len(self._kinds) >= MOST_KINDS and failure.outcome != GENERATOR:
             kind = OTHER

@@ -24,13 +24,13 @@ from loadsim.engine.mail_in_transit import MailInTransit
 from loadsim.engine.run_log import LogFlusher, RunLog
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, TaskFailed
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Clock, Driver
 from loadsim.model.records import GENERATOR
 from loadsim.model.workload import Workload
 from loadsim.protocols.error_mapping import internal, own_failure
 from loadsim.timinglog.records import GIVEN_UP
-from loadsim.users.host import Late_s, SessionCounts
+from loadsim.users.host import SessionCounts
 from loadsim.users.user import IDLE, User
 
 LOG_ON_LIMIT_S = 60.0
@@ -123,8 +123,10 @@ class Engine:
         # Counters.
         self.counts = SessionCounts()
         self._counters = Counters()
+        self.count_task = self._counters.task
         self._in_transit = MailInTransit()
         self._internal_errors = InternalErrors(events, self.recorder)
+        self.user_given_up = self._internal_errors.user_given_up
         self._health = Health(clock, self._counters.lateness)
         # Phase.
         self.start_ns = 0
@@ -171,10 +173,6 @@ class Engine:
         if self._here is None or sender in self._here:
             self._in_transit.seen(message, user)
 
-    def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
-        """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
-        self._counters.task(task, outcome, service_ns, late_s)
-
     def failed(self, user: int, task: str, failure: TaskFailed) -> str:
         """Count a failure, and write an event for the first of its kind. Return the kind to record."""
         kind = self._counters.failure(task, failure)
@@ -190,10 +188,6 @@ class Engine:
         failure = internal(error)
         self._internal_errors.report(failure, error, during, user)
         return failure
-
-    def user_given_up(self) -> None:
-        """Count a user whose own state is broken."""
-        self._internal_errors.user_given_up()
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
@@ -211,7 +205,6 @@ class Engine:
         self.stop()
 
     def snapshot(self) -> LiveSnapshot:
-        """Return the engine's state and counts."""
         return LiveSnapshot(
             phase=self._phase,
             at_s=self._seconds(),
@@ -273,7 +266,7 @@ class Engine:
             user.guarded(act)
 
     async def _log_on_all(self) -> bool:
-        self._events.say("log-on", users=len(self.users))
+        self._events.write("log-on", users=len(self.users))
         ramped_ns = self.now_ns() + round(self.workload.scenario.run.ramp_up_s * 1e9)
         on = -1
         while on < self.counts.users_ever_on < len(self.users) and not self._stopping.is_set():
@@ -302,7 +295,7 @@ class Engine:
         self.start_ns = start_ns
         self.recorder.facts({"start_ns": self.start_ns, "began_ns": self.now_ns()})
         self._phase = "work"
-        self._events.say("start", users_on=self.counts.users_on)
+        self._events.write("start", users_on=self.counts.users_on)
         self._each(User.begin_day)
         # Work.
         duration_ns = self.workload.duration_us * 1000
@@ -310,7 +303,7 @@ class Engine:
         ended = "early" if self._stopping.is_set() else "completed"
         # End.
         self._phase = "finish"
-        self._events.say("end", ended=ended)
+        self._events.write("end", ended=ended)
         end_ns = min(self.now_ns(), self.start_ns + duration_ns)
         self._each(lambda user: user.end_day(end_ns))
         return ended
@@ -335,7 +328,7 @@ class Engine:
             await self._poll_inboxes()
             self.recorder.facts({"watched_until_ns": self.now_ns(), "drain_s": self._limits.drain_s})
         self.recorder.facts({"lost_users": lost, "undelivered": self.outstanding})
-        self._events.say("drained", undelivered=self.outstanding, lost_users=lost)
+        self._events.write("drained", undelivered=self.outstanding, lost_users=lost)
 
     async def _poll_inboxes(self) -> None:
         """Let users that still expect mail list their Inbox, in case the server never announced it.
@@ -347,7 +340,7 @@ class Engine:
         looking = [user for user in self.users if user.number in waiting and user.look()]
         await self._until(self._limits.grace_s, lambda: not any(user.looking for user in looking), self._stopping)
         if self.outstanding < before:
-            self._events.say("found unannounced", messages=before - self.outstanding)
+            self._events.write("found unannounced", messages=before - self.outstanding)
 
     async def _log_off_all(self, running: Sequence[asyncio.Task[None]]) -> None:
         self._phase = "log-off"
@@ -401,7 +394,7 @@ class Engine:
         self._flusher.conclude()
         self._events.report_failures()
         last = self.snapshot()
-        self._events.say(
+        self._events.write(
             "over",
             ended=ended,
             done=last.done,

@@ -26,31 +26,28 @@ def closed_at_last(out: TextIO) -> Iterator[TextIO]:
 
 
 class Events:
-    """Writes events to a text stream; `seconds` returns the time since the common start, None before it.
+    """Writes events to the file `out`, if there is one, and sends them by `send`.
 
-    `hear` is called with each event, too.
+    `seconds` returns the time since the common start, None before it.
     """
 
-    def __init__(
-        self,
-        out: TextIO,
-        seconds: Callable[[], float | None] = lambda: None,
-        hear: Callable[[Mapping[str, Any]], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, out: TextIO | None, send: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
         self._out = out
-        self._hear = hear
+        self._send = send
         self._failures: Counter[tuple[str, str, str]] = Counter()
-        self.seconds = seconds
+        self.seconds: Callable[[], float | None] = lambda: None
         self.unwritten = 0
 
-    def say(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: Any) -> None:
         """Write an event. A full disk does not end the run: `unwritten` counts the events that it did not take."""
         at_s = self.seconds()
-        self.pass_on({"at_s": None if at_s is None else round(at_s, 3), "event": event, **facts})
+        self.forward({"at_s": None if at_s is None else round(at_s, 3), "event": event, **facts})
 
-    def pass_on(self, line: Mapping[str, Any]) -> None:
+    def forward(self, line: Mapping[str, Any]) -> None:
         """Write an event of another process."""
-        self._hear(line)
+        self._send(line)
+        if self._out is None:
+            return
         try:
             self._out.write(json.dumps(line) + "\n")
             self._out.flush()
@@ -62,9 +59,8 @@ class Events:
         key = (task, failure.outcome, failure.kind)
         self._failures[key] += 1
         if self._failures[key] == 1:
-            self.say("failure", task=task, outcome=failure.outcome, kind=failure.kind, line=failure.line, user=user)
+            self.write("failure", task=task, outcome=failure.outcome, kind=failure.kind, line=failure.line, user=user)
 
     def report_failures(self) -> None:
-        """Write the count of each kind of failure."""
         for (task, outcome, kind), times in self._failures.most_common():
-            self.say("failures", task=task, outcome=outcome, kind=kind, times=times)
+            self.write("failures", task=task, outcome=outcome, kind=kind, times=times)

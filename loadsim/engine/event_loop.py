@@ -1,15 +1,15 @@
-"""The event loop of a process, and its orderly end after a signal."""
+"""The event loop of a process, its orderly end after a signal, and groups of tasks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from loadsim.engine.signals import handled_by, never_ignored
+from loadsim.engine.signals import handled_by
 
 T = TypeVar("T")
 
@@ -52,12 +52,34 @@ def run(main: Coroutine[Any, Any, T], loop_factory: LoopFactory | None = None) -
 
 
 @contextmanager
-def requests_are(act: Callable[[], object]) -> Iterator[None]:
+def calls_on_signal(act: Callable[[], object]) -> Iterator[None]:
     """In the block, each SIGINT or SIGTERM makes the running loop call `act` instead of ending the process."""
     loop = asyncio.get_running_loop()
 
     def on_signal(_: bool) -> None:
         loop.call_soon_threadsafe(act)
 
-    with handled_by(on_signal), never_ignored():
+    with handled_by(on_signal, even_if_ignored=True):
         yield
+
+
+@asynccontextmanager
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """Yield a task group whose block raises the first error of several itself, without a group around it."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+
+
+@asynccontextmanager
+async def background_tasks(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run endless coroutines until the block ends. If one of them fails, the block raises the same error."""
+    async with task_group() as group:
+        tasks = [group.create_task(each) for each in endless]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -51,7 +51,6 @@ class Lateness:
     generator_most_s: float = 0.0
 
     def add(self, busy_s: float, down_s: float, generator_s: float) -> None:
-        """Add a task."""
         self.busy_s += busy_s
         self.down_s += down_s
         self.generator_s += generator_s
@@ -128,11 +127,9 @@ class CollectorPauses:
         self._pauses_ns: list[int] = []
 
     def start(self) -> None:
-        """Begin to count."""
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
-        """Stop counting."""
         gc.callbacks.remove(self._note)
 
     def take(self) -> dict[str, Any]:
@@ -189,7 +186,6 @@ class OwnProcess:
         self._at_ns, self._spent_ns = clock.now_ns(), time.process_time_ns()
 
     def close(self) -> None:
-        """Close the file of /proc."""
         os.close(self._memory)
 
     def take(self) -> dict[str, Any]:
@@ -230,13 +226,11 @@ class Health:
         self._latest: Mapping[str, Any] = {}
 
     def start(self) -> None:
-        """Begin to sample."""
         self._process = OwnProcess(self._clock)
         self._collector.start()
         self._lag.start()
 
     def stop(self) -> None:
-        """Stop sampling."""
         if self._process is not None:
             self._lag.stop()
             self._collector.stop()

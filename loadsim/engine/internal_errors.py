@@ -31,7 +31,7 @@ class InternalErrors:
         place = place_of(error)
         self._places[place] += 1
         if self._places[place] <= EVENTS_A_PLACE:
-            self._events.say("internal error", kind=failure.kind, where=place, during=during, user=user)
+            self._events.write("internal error", kind=failure.kind, where=place, during=during, user=user)
 
     def count(self, failure: GeneratorFailed) -> None:
         """Count a failure outside of tasks. The first of a kind is written at once, in case the engine dies."""
@@ -40,12 +40,10 @@ class InternalErrors:
             self.conclude()
 
     def user_given_up(self) -> None:
-        """Count a user whose own state is broken."""
         self._users_given_up += 1
         self.conclude()
 
     def conclude(self) -> None:
-        """Write the counts to the log."""
         if self._outside:
             self._log.facts({"own_faults": dict(self._outside)})
         if self._users_given_up:

@@ -43,7 +43,6 @@ class LatencyHistogram:
 
     @property
     def total_s(self) -> float:
-        """The sum of the service times."""
         return self._total_ns * 1e-9
 
 

@@ -21,7 +21,6 @@ class MailInTransit:
         return {user for _, user in self._accepted}
 
     def accepted(self, message: str, user: int) -> None:
-        """Add a message that the server accepted."""
         key = (message, user)
         if key in self._seen_first:
             self._seen_first.remove(key)

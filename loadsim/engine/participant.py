@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Protocol
 
 from loadsim.engine.control import (
@@ -14,11 +12,16 @@ from loadsim.engine.control import (
     Accepted,
     Drain,
     Drained,
+    Event,
+    Finished,
     GivenUp,
     LogOn,
+    Message,
+    On,
+    Ready,
+    Snapshot,
     Start,
     Stop,
-    decode_to_member,
     encode,
 )
 from loadsim.engine.snapshot import LiveSnapshot
@@ -29,26 +32,22 @@ class Controlled(Protocol):
 
     def mails_accepted(self, messages: Sequence[tuple[str, int]]) -> None:
         """Note that the server accepted these messages of other members' users, each for one of ours."""
-        ...
 
     def snapshot(self) -> LiveSnapshot:
         """Return the member's state and counts."""
-        ...
 
     def stop(self) -> None:
         """End the run early; a second call: at once."""
-        ...
 
     def give_up(self, why: str) -> None:
         """End as by `stop`, although the run may go on: the rest of our work is lost."""
-        ...
 
 
 class RemoteControl:
     """The `Control` of a member whose coordinator is at the other end of a channel.
 
-    It sends lines by `send_line`; `receive` takes those of the coordinator. `controlled` must be set before it receives
-    any but `begin`. Snapshots go by `send_snapshot` if it is given: only the newest of them matters.
+    It sends lines by `send_line`; `receive` takes the coordinator's messages. `controlled` must be set before it
+    receives any but `begin`. Snapshots go by `send_snapshot` if it is given: only the newest of them matters.
     """
 
     def __init__(
@@ -66,18 +65,22 @@ class RemoteControl:
         self.controlled: Controlled | None = None
         self.why: str | None = None  # the coordinator stopped us, if it gave a reason
 
-    def send(self, **message: Any) -> None:
+    def send(self, message: Message) -> None:
         """Send a message, without waiting for its delivery."""
-        self._send_line(encode(**message))
+        self._send_line(encode(message))
+
+    def send_event(self, line: Mapping[str, Any], **who: str) -> None:
+        """Send an event, with the keys `who` added."""
+        self.send(Event({**line, **who}))
 
     async def all_ready(self) -> None:
         """Report our process id, and wait for the log-on to begin."""
-        self.send(ready=os.getpid())
+        self.send(Ready(os.getpid()))
         await self._going.wait()
 
     async def common_start(self) -> int | None:
         """Report the end of the log-on, and wait for the common start."""
-        self.send(on=True)
+        self.send(On())
         return await self._start
 
     def stop_waiting(self) -> None:
@@ -94,9 +97,8 @@ class RemoteControl:
             self._send_accepted()
 
     async def all_finished(self) -> None:
-        """Report it, and wait until all members have finished."""
         self._send_accepted()
-        self.send(finished=True)
+        self.send(Finished())
         await self._draining.wait()
 
     def all_delivered(self, outstanding: int) -> bool:
@@ -109,19 +111,16 @@ class RemoteControl:
         return self._drained
 
     def watch(self, snapshot: LiveSnapshot) -> None:
-        """Send a snapshot."""
         self._send_accepted()
-        figures = {each.name: getattr(snapshot, each.name) for each in fields(snapshot)}
-        self._send_snapshot(encode(snapshot={**figures, "heard": self._received}))
+        self._send_snapshot(encode(Snapshot(snapshot, self._received)))
 
     def _send_accepted(self) -> None:
         if self._accepted:
-            self.send(accepted=self._accepted)
+            self.send(Accepted(self._accepted))
             self._accepted = []
 
-    def receive(self, line: bytes) -> None:
-        """Do what a line says. Raises `ValueError` for one that is not of the protocol."""
-        match decode_to_member(line):
+    def receive(self, message: Message) -> None:
+        match message:
             case LogOn():
                 self._going.set()
             case Start(at_ns):
@@ -136,13 +135,12 @@ class RemoteControl:
             case Drained():
                 self._drained = True
             case Stop(why):
-                self.why = why or self.why
+                self.why = self.why if why is True else why
                 self.stop()
             case GivenUp(why):
                 self.give_up(why)
 
     def stop(self) -> None:
-        """Stop the member."""
         self.stop_waiting()
         if self.controlled is not None:
             self.controlled.stop()
@@ -152,18 +150,3 @@ class RemoteControl:
         self.stop_waiting()
         if self.controlled is not None:
             self.controlled.give_up(why)
-
-
-class EventForwarder:
-    """A text stream for `Events` whose lines go to the coordinator, with the keys `who` added."""
-
-    def __init__(self, control: RemoteControl, **who: str) -> None:
-        self._control = control
-        self._who: Mapping[str, str] = who
-
-    def write(self, line: str) -> None:
-        """Send one whole line."""
-        self._control.send(event={**json.loads(line), **self._who})
-
-    def flush(self) -> None:
-        """Do nothing: each line is sent at once."""

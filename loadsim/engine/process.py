@@ -11,27 +11,29 @@ import pickle
 import sys
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self
 
-from loadsim.engine.channel import own_pipes, pipes_to_pool
+from loadsim.engine.channel import coordinator_lines, own_pipes
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import decode, encode
+from loadsim.engine.control import TO_A_MEMBER, Message, Over, Refused, decode, encode, message
 from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.event_loop import fastest_loop
-from loadsim.engine.participant import EventForwarder, RemoteControl
+from loadsim.engine.participant import RemoteControl
 from loadsim.errors import ConfigError
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.partition import Assignment, slice_of
 from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_drivers
+from loadsim.timinglog.json_checks import having
 from loadsim.timinglog.writer import TimingLogWriter
 
 
@@ -45,14 +47,13 @@ def packed(scenario: Scenario, services: Services) -> str:
 
 
 def unpacked(values: str) -> tuple[Scenario, Services]:
-    """Return the inverse of `packed`."""
     scenario, services = pickle.loads(b64decode(values))  # noqa: S301 - see packed
     return scenario, services
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """All that an engine needs. `header` is that of its timing log, a new file at `log`."""
+@message("begin", having({}))
+class Begin(Message):
+    """The first message to an engine: all that it needs. `header` is that of its timing log, a new file at `log`."""
 
     scenario: Scenario
     services: Services
@@ -62,48 +63,58 @@ class Begin:
 
     @property
     def name(self) -> str:
-        """The engine's name."""
         engine: str = self.header["engine"]
         return engine
 
-    def say_ready(self, events: Events, process: int) -> None:
-        """Write the event that the engine is ready, in the process with this id."""
-        events.say("engine ready", engine=self.name, pid=process, users=len(self.assignment))
+    def write_ready(self, events: Events, process: int) -> None:
+        events.write("engine ready", engine=self.name, pid=process, users=len(self.assignment))
 
-    def say_lost(self, events: Events, why: str) -> None:
-        """Write the event that the engine is lost."""
-        events.say("engine lost", engine=self.name, users=len(self.assignment), why=why)
+    def write_lost(self, events: Events, why: str) -> None:
+        events.write("engine lost", engine=self.name, users=len(self.assignment), why=why)
 
     def encode(self) -> bytes:
-        """Return the line that begins an engine."""
+        return encode(self)
+
+    def value(self) -> dict[str, Any]:
         about = {"hand": asdict(self.assignment), "log": self.log, "header": self.header}
-        return encode(begin={"values": packed(self.scenario, self.services), **about})
+        return {"values": packed(self.scenario, self.services), **about}
 
     @classmethod
-    def decode(cls, about: Mapping[str, Any]) -> Begin:
-        """Return the inverse of `encode`."""
-        scenario, services = unpacked(about["values"])
-        return cls(scenario, services, Assignment(**about["hand"]), about["log"], about["header"])
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        scenario, services = unpacked(value["values"])
+        return cls(scenario, services, Assignment(**value["hand"]), value["log"], value["header"])
+
+
+def begins_of(
+    scenario: Scenario, services: Services, per_engine: Sequence[Assignment], logs: Path, header: Mapping[str, Any]
+) -> list[Begin]:
+    """Return what each engine of a client needs. `header` is that of their logs, which are in the directory `logs`."""
+    begins = []
+    for engine, users in enumerate(per_engine, 1):
+        own = {"engines": len(per_engine), "engine": str(engine), "engine_users": len(users), "hand": asdict(users)}
+        log = logs / f"{header['client']}.{engine}.tlog"
+        begins.append(Begin(scenario, services, users, str(log), {**header, **own}))
+    return begins
 
 
 async def run(from_coordinator: int, to_coordinator: int) -> None:
     """Run an engine process; the file descriptors are its ends of the two pipes."""
-    async with pipes_to_pool(from_coordinator, to_coordinator) as (reader, send):
+    async with coordinator_lines(from_coordinator, to_coordinator) as (reader, send):
         coordinator = RemoteControl(send)
         if line := await reader.readline():
-            _, about = decode(line)
+            begin = decode(line, (Begin,))
             try:
-                await _run_engine(Begin.decode(about), coordinator, reader)
-                coordinator.send(over=True)
+                await _run_engine(begin, coordinator, reader)
+                coordinator.send(Over())
             except ConfigError as refusal:
-                coordinator.send(refused=str(refusal))
+                coordinator.send(Refused(str(refusal)))
 
 
 async def _listen(coordinator: RemoteControl, reader: asyncio.StreamReader) -> None:
     """Receive messages to the end of the pipe; then give the run up, because the coordinator is gone."""
     try:
         while line := await reader.readline():
-            coordinator.receive(line)
+            coordinator.receive(decode(line, TO_A_MEMBER))
     except ValueError as problem:
         coordinator.give_up(str(problem))
     else:
@@ -131,7 +142,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
         raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
     # Run.
     part = slice_of(begin.header)
-    events = Events(cast(Any, EventForwarder(coordinator, engine=begin.name)))
+    events = Events(None, send=partial(coordinator.send_event, engine=begin.name))
     try:
         async with asyncio.TaskGroup() as group:
             engine = Engine(
@@ -164,7 +175,7 @@ def _close(log: TimingLogWriter, events: Events) -> None:
     try:
         log.close()
     except OSError as failure:
-        events.say("log incomplete", why=str(failure))
+        events.write("log incomplete", why=str(failure))
         with suppress(OSError):  # standard error may be a file on the same disk
             print(f"loadsim: timing log incomplete: {failure}", file=sys.stderr, flush=True)  # noqa: T201
 

@@ -15,19 +15,15 @@ class RunLog(Recorder, Protocol):
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """Record facts about the whole run."""
-        ...
 
     def health(self, sample: Mapping[str, Any]) -> None:
         """Record the health of the generator in the last second."""
-        ...
 
     def gather(self) -> None:
         """Prepare the records so far for writing."""
-        ...
 
     def write(self) -> str | None:
         """Write gathered records, in any thread. Return None, or the error; then they are kept."""
-        ...
 
 
 class LogFlusher:
@@ -61,5 +57,5 @@ class LogFlusher:
 
     def _note(self, error: str | None) -> None:
         if error and self._error is None:
-            self._events.say("log not written", why=error)
+            self._events.write("log not written", why=error)
         self._error = error

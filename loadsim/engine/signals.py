@@ -35,7 +35,7 @@ _signals = _Signals()
 
 
 @contextmanager
-def requests_end_it() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """In the block, the first signal raises `KeyboardInterrupt`, or goes to the handler of `handled_by`.
 
     After a signal, all are ignored at the end of the block: the process is exiting.
@@ -53,30 +53,20 @@ def requests_end_it() -> Iterator[None]:
 
 
 @contextmanager
-def handled_by(handler: Handler) -> Iterator[None]:
-    """In the block, each signal calls `handler` and raises nothing. Signals arrive in the main thread only."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    before, _signals.handler = _signals.handler, handler
-    try:
-        yield
-    finally:
-        _signals.handler = before
+def handled_by(handler: Handler, *, even_if_ignored: bool = False) -> Iterator[None]:
+    """In the block, each signal calls `handler` and raises nothing. Signals arrive in the main thread only.
 
-
-@contextmanager
-def never_ignored() -> Iterator[None]:
-    """In the block, handle SIGINT and SIGTERM even if the process ignored them, as after `&` in a script.
-
-    Outside the main thread, which alone may set handlers, it does nothing.
+    `even_if_ignored`: also SIGINT and SIGTERM that the process ignored, as after `&` in a script.
     """
     if current_thread() is not main_thread():
         yield
         return
-    before = {number: signal.signal(number, _signals) for number in (signal.SIGINT, signal.SIGTERM)}
+    before, _signals.handler = _signals.handler, handler
+    wanted = (signal.SIGINT, signal.SIGTERM) if even_if_ignored else ()
+    replaced = {number: signal.signal(number, _signals) for number in wanted}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _signals.handler = before
+        for number, former in replaced.items():
+            signal.signal(number, former)

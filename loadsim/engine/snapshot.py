@@ -9,7 +9,7 @@ from typing import Any
 
 from loadsim.engine.latency_histogram import about_ms
 from loadsim.model.records import FAILURES, GENERATOR
-from loadsim.timinglog.json_checks import Check, each_in, having, number, or_none, whole, word
+from loadsim.timinglog.json_checks import Check, each_in, having, having_only, number, or_none, whole, word
 
 PHASES = ("log-on", "work", "finish", "drain", "log-off", "over")
 """The phases of an engine, in order."""
@@ -50,7 +50,6 @@ class LiveSnapshot:
 
     @property
     def done(self) -> int:
-        """The number of ok tasks."""
         return self.ended("ok")
 
     @property
@@ -67,14 +66,6 @@ class LiveSnapshot:
     def skipped(self) -> int:
         """The number of tasks that had not begun at the end of the run."""
         return self.ended("skipped")
-
-
-def read_snapshot(about: Mapping[str, Any]) -> tuple[LiveSnapshot, int]:
-    """Return a member's snapshot and its count of received messages (`heard`). Raises `ValueError`."""
-    wrong = _values(about) or next((f"no key {key[:40]!r}" for key in about if key not in _KEYS), None)
-    if wrong:
-        raise ValueError(f"control protocol: snapshot: expected {wrong}")
-    return LiveSnapshot(**{key: value for key, value in about.items() if key != "heard"}), about["heard"]
 
 
 _COUNT, _AMOUNT = whole(0, 2**53), number(0, 1e15)
@@ -98,7 +89,8 @@ _KEYS: Mapping[str, Check] = {
     "rss_bytes": or_none(_COUNT),
 }
 
-_values = having(_NEEDED, _KEYS)
+SNAPSHOT = having_only(having(_NEEDED, _KEYS), *_KEYS)
+"""Checks a member's snapshot, with its count of received messages (`heard`)."""
 
 
 # --- of several engines -------------------------------------------------------------------------------------------
@@ -116,17 +108,8 @@ def total(snapshots: Sequence[LiveSnapshot]) -> LiveSnapshot:
 
 def of_a_lost_engine(last: LiveSnapshot) -> LiveSnapshot:
     """Return the snapshot of an engine after its loss: its counts remain, and no user is on."""
-    return replace(
-        last,
-        phase="over",
-        at_s=None,
-        users_on=0,
-        accepted_undelivered=0,
-        lag_p99_ms=None,
-        lag_max_ms=None,
-        cpu_share=None,
-        rss_bytes=None,
-    )
+    unknown: dict[str, Any] = dict.fromkeys(("at_s", "lag_p99_ms", "lag_max_ms", "cpu_share", "rss_bytes"))
+    return replace(last, phase="over", users_on=0, accepted_undelivered=0, **unknown)
 
 
 def _earliest_phase(phases: Sequence[str]) -> str:
@@ -184,7 +167,6 @@ class Stretch:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
         return (self.after.at_s or 0.0) - (self.before.at_s or 0.0)
 
     def ended(self, *outcomes: str) -> int:

@@ -6,7 +6,7 @@ mappings are equivalent: `--set criteria.tasks.READ.p95_ms.max=500` sets `tasks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -121,9 +121,9 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
         return {**_TASK, **rate, **({} if stress else _DUE | _RESPONSE)}
 
     inbox = {} if stress else {"inbox": _INBOX}
-    modules = {
-        module: {**dict.fromkeys(SCORES, _MS), **inbox, "tasks": {task: of_task(task) for task in tasks}}
-        for module, tasks in planned.items()
+    by_protocol = {
+        driver: {**dict.fromkeys(SCORES, _MS), **inbox, "tasks": {task: of_task(task) for task in tasks}}
+        for driver, tasks in planned.items()
     }
     tasks = sorted({task for tasks in planned.values() for task in tasks})
     throughput = {
@@ -144,7 +144,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
             **{task: of_task(task) for task in tasks},
             "scored": {**of_task("READ"), "done_share": _SHARE, "response_p95_ms": _MS},
         },
-        "by_protocol": modules,
+        "by_protocol": by_protocol,
         **inbox,
         "delivery": {**_DELIVERY, "earliest_ms": _MS, "clock_error_ms": _MS, **_TIMES},
         **({} if stress else {"load": {"share": _SHARE}}),
@@ -196,7 +196,7 @@ def _put(target: dict[Any, Any], criteria: Mapping[Any, Any], above: Key, origin
     """Put criteria into the mapping at the path `above`, each under the last part of its name."""
     for name, value in criteria.items():
         within, path = target, above
-        *groups, last = _parts(name)
+        *groups, last = str(name).split(".")
         for group in groups:
             path = (*path, group)
             within = _group(within, group, path, origin)
@@ -218,10 +218,6 @@ def _group(target: dict[Any, Any], name: Any, path: Key, origin: Origin) -> dict
 
 def _twice(path: Key, origin: Origin) -> ConfigError:
     return origin.error_saying(("criteria", *path), "each criterion once", "it twice")
-
-
-def _parts(name: Any) -> Key:
-    return tuple(str(name).split("."))
 
 
 def read_criteria(document: object, planned: Mapping[str, set[str]], stress: bool, origin: Origin) -> Criteria:
@@ -255,9 +251,9 @@ def _by_driver(name: str, planned: Mapping[str, set[str]]) -> list[str]:
     if len(planned) == 1:
         return [name]
     return [
-        f"by_protocol.{module}.{name}"
-        for module in planned
-        if not name.startswith("tasks.") or name.split(".")[1] in planned[module]
+        f"by_protocol.{driver}.{name}"
+        for driver in planned
+        if not name.startswith("tasks.") or name.split(".")[1] in planned[driver]
     ]
 
 
@@ -284,7 +280,7 @@ def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin)
     while isinstance(value, dict) and value and next(iter(value)) not in LIMITS:
         name, value = next(iter(value.items()))
         written.append(name)
-    near = _nearest_below(path[-1], within) if len(path) > 1 else _nearest(".".join(map(str, written)), tree)
+    near = _nearest(path[-1:], within) if len(path) > 1 else _nearest(written, _names(tree))
     meant = f" (perhaps {'.'.join(map(str, (*path[:-1], near)))})" if near else ""
     found = show(".".join(map(str, written[len(path) - 1 :])))
     key: Key = ("criteria", *path)
@@ -292,18 +288,13 @@ def _unknown(path: Key, value: object, within: Tree, tree: Tree, origin: Origin)
     return origin.error_saying(key, f"one of {what}{', '.join(within)}", f"{found}{meant}")
 
 
-def _nearest(written: str, tree: Tree) -> str | None:
-    """Return the name that ends with `written` or is similar to it, or None."""
-    names = {name.casefold(): name for name in _names(tree)}
-    ending = [name for name in names if name.endswith(f".{written.casefold()}")]
-    near = ending or get_close_matches(written.casefold(), names, n=1)
-    return names[near[0]] if near else None
-
-
-def _nearest_below(key: object, within: Tree) -> str | None:
-    names = {name.casefold(): name for name in within}
-    near = get_close_matches(str(key).casefold(), names, n=1)
-    return names[near[0]] if near else None
+def _nearest(path: Sequence[object], names: Iterable[str]) -> str | None:
+    """Return the name that ends with this path or is similar to it, or None."""
+    written = ".".join(map(str, path)).casefold()
+    folded = {name.casefold(): name for name in names}
+    ending = [name for name in folded if name.endswith(f".{written}")]
+    near = ending or get_close_matches(written, folded, n=1)
+    return folded[near[0]] if near else None
 
 
 def _names(tree: Tree, above: str = "") -> Iterator[str]:
@@ -326,9 +317,6 @@ def _bound(document: object, adapter: TypeAdapter[Any], key: Key, origin: Origin
     bound = Bound(**{limit: parse(adapter, value, origin, (*key, limit)) for limit, value in document.items()})
     most = min((limit for limit in (bound.max, bound.below) if limit is not None), default=None)
     if bound.min is not None and most is not None and (bound.min > most or bound.min == bound.below):
-        raise origin.error_saying(key, "limits that a figure can keep", _text_of(bound))
+        found = ", ".join(f"{limit} {value:.10g}" for limit, value in bound.document().items())
+        raise origin.error_saying(key, "limits that a figure can keep", found)
     return bound if bound.document() else None
-
-
-def _text_of(bound: Bound) -> str:
-    return ", ".join(f"{limit} {value:.10g}" for limit, value in bound.document().items())

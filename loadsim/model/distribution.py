@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from loadsim.model.schema import Amount, Count, Milliseconds, ReadAs, Size, strict
 from loadsim.model.yaml_reader import mismatch
@@ -66,36 +66,15 @@ def _falling(u: float, count: int, mean: float) -> int:
     return count - 1 if above <= -1 else min(int(math.log1p(above) / -decay), count - 1)
 
 
-@strict
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    min: Count
-    average: Amount
-    max: Count
+def _read_as(limit: Any, average: Any) -> ReadAs:
+    """Return the annotation of a distribution whose three numbers are read with these types."""
+    keys = [("min", limit), ("average", average), ("max", limit)]
+    section: Any = strict(make_dataclass("_Section", keys, frozen=True, slots=True))
+    return ReadAs(section, lambda each: Distribution(each.min, float(each.average), each.max))
 
 
-@strict
-@dataclass(frozen=True, slots=True)
-class _Durations:
-    min: Milliseconds
-    average: Milliseconds
-    max: Milliseconds
-
-
-@strict
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    min: Size
-    average: Size
-    max: Size
-
-
-def _distribution(section: _Counts | _Durations | _Sizes) -> Distribution:
-    return Distribution(section.min, float(section.average), section.max)
-
-
-CountDistribution = Annotated[Distribution, ReadAs(_Counts, _distribution)]
-DurationDistribution = Annotated[Distribution, ReadAs(_Durations, _distribution)]
+CountDistribution = Annotated[Distribution, _read_as(Count, Amount)]
+DurationDistribution = Annotated[Distribution, _read_as(Milliseconds, Milliseconds)]
 """Durations in the file, milliseconds in the value."""
-SizeDistribution = Annotated[Distribution, ReadAs(_Sizes, _distribution)]
+SizeDistribution = Annotated[Distribution, _read_as(Size, Size)]
 """Sizes such as 22K in the file, bytes in the value."""

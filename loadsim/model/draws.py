@@ -7,6 +7,7 @@ the same address gives the same number on every machine, in any order, with any 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -34,11 +35,7 @@ def pick(u: float, count: int) -> int:
 
 def weighted(u: float, cumulative: Sequence[float]) -> int:
     """Turn a uniform number into an index, with the chances whose running sums are given (the last is the total)."""
-    mark = u * cumulative[-1]
-    for at, edge in enumerate(cumulative):
-        if mark < edge:
-            return at
-    return len(cumulative) - 1
+    return min(bisect_right(cumulative, u * cumulative[-1]), len(cumulative) - 1)
 
 
 def exponential(u: float) -> float:

@@ -5,7 +5,6 @@ Users are numbered from 1. There is no table of users, so a million of them need
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -85,11 +84,6 @@ class DistributionLists:
     def members(self, index: int) -> range:
         """Return the users on list `index` (from 0)."""
         return range(self._edges[index] + 1, self._edges[index + 1] + 1)
-
-    def of(self, user: int) -> int | None:
-        """Return the list of a user, or None."""
-        index = bisect_right(self._edges, user - 1) - 1
-        return index if index < len(self) else None
 
     def address(self, index: int) -> str:
         """Return the address of list `index` (from 0)."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from loadsim.model.message_tag import MessageTag
-from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.records import MailFields, TaskFields
 
 MessageRef = Hashable
 """A message in a folder of one mailbox: an opaque value, which stays valid in later sessions."""
@@ -303,11 +303,11 @@ class Clock(Protocol):
 class Recorder(Protocol):
     """Takes measurements. Instants are nanoseconds of the run's clock; None means "never happened"."""
 
-    def task(self, record: TaskRecord) -> None:
+    def task(self, record: TaskFields) -> None:
         """Record a task that has ended, or that the end of the run left undone."""
         ...
 
-    def mail(self, record: MailRecord) -> None:
+    def mail(self, record: MailFields) -> None:
         """Record an event of a message."""
         ...
 
@@ -325,40 +325,17 @@ class Recorder(Protocol):
         ...
 
 
-class Stored(Protocol):
-    """A message in a folder."""
+class Stored(NamedTuple):
+    """A message in a folder, with the server's flags in lower case, the address in From, and the Message-ID.
 
-    @property
-    def ref(self) -> MessageRef: ...
+    `evidence` is the content of its X-LoadSim header, which may be a copy; None if it has none.
+    """
 
-    @property
-    def flags(self) -> frozenset[str]:
-        """Return the server's flags in lower case."""
-        ...
-
-    @property
-    def evidence(self) -> MessageTag | None:
-        """Return the content of its X-LoadSim header, which may be a copy; None if it has none."""
-        ...
-
-    @property
-    def sender(self) -> str:
-        """Return the address in From."""
-        ...
-
-    @property
-    def message_id(self) -> str:
-        """Return the Message-ID with its angle brackets."""
-        ...
-
-
-class FolderCounts(Protocol):
-    """The status of a folder that is not open."""
-
-    @property
-    def messages(self) -> int:
-        """Return the number of messages."""
-        ...
+    ref: MessageRef
+    flags: frozenset[str]
+    evidence: MessageTag | None
+    sender: str = ""
+    message_id: str = ""
 
 
 class Provisioning(Mailbox, Protocol):
@@ -375,8 +352,8 @@ class Provisioning(Mailbox, Protocol):
         """Delete a folder with its messages."""
         ...
 
-    async def status(self, folder: str) -> FolderCounts:
-        """Return the status of a folder. It is closed before, because the view of an open folder may be stale.
+    async def message_count(self, folder: str) -> int:
+        """Return the number of messages. The folder is closed before, because the view of an open one may be stale.
 
         Raises `ServerRefused` if the answer lacks the number.
         """

@@ -162,14 +162,13 @@ class Calculated:
 def _weights_of_kinds(value: object) -> dict[str, float]:
     if not isinstance(value, dict):
         raise mismatch("a mapping")
-    for kind, weight in value.items():
+    for kind in value:
         if kind not in KINDS:
             raise mismatch(f"one of the message kinds {', '.join(KINDS)}", show(kind), at=(str(kind),))
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
-            raise mismatch("a weight of at least 0", show(weight), at=(kind,))
-    if not any(value.values()):
+    weights = read_weights(value)
+    if not any(weights.values()):
         raise mismatch("a weight above 0", "none")
-    return {kind: float(value.get(kind, 0)) for kind in KINDS}
+    return {kind: weights.get(kind, 0.0) for kind in KINDS}
 
 
 def _sources(value: object) -> dict[str, str]:
@@ -295,15 +294,29 @@ def load_weights(path: Path | None = None) -> dict[str, float]:
 
 
 def read_weights(value: object) -> dict[str, float]:
-    """Read a mapping of tasks to weights."""
+    """Read a mapping of names, of tasks or kinds of messages, to weights."""
     if not isinstance(value, dict):
         raise mismatch("a mapping")
-    for task, weight in value.items():
-        if not isinstance(task, str):
-            raise mismatch("the name of a task", show(task))
+    for name, weight in value.items():
+        if not isinstance(name, str):
+            raise mismatch("the name of a task", show(name))
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
-            raise mismatch("a weight of at least 0", show(weight), at=(task,))
-    return {task: float(weight) for task, weight in value.items()}
+            raise mismatch("a weight of at least 0", show(weight), at=(name,))
+    return {name: float(weight) for name, weight in value.items()}
+
+
+def weights_of(document: object, name: str) -> dict[str, float]:
+    """Return the weights of a document, called `name` in a `ConfigError`. It is a mapping of tasks to weights."""
+    return parse(_WEIGHTS_ALONE, document, Origin(name))
+
+
+def _some_weights(value: object) -> dict[str, float]:
+    if not isinstance(value, dict) or not value:
+        raise mismatch("a mapping of tasks to weights", "an empty one" if value == {} else None)
+    return read_weights(value)
+
+
+_WEIGHTS_ALONE: TypeAdapter[dict[str, float]] = TypeAdapter(Annotated[dict[str, float], PlainValidator(_some_weights)])
 
 
 @strict

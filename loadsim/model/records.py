@@ -1,7 +1,7 @@
 """The two records in which load and measurement meet: `TaskRecord` and `MailRecord`, and their outcomes and events.
 
-Engines make them, timing logs store them, analysis reads them. They are named tuples: one is made for each task on the
-measuring path, and a frozen dataclass takes several times as long to make.
+Engines make them, timing logs store them, analysis reads them. The measuring path makes plain tuples of their fields:
+to make and read one takes half the time of a named tuple, and a fraction of that of a dataclass.
 """
 
 from __future__ import annotations
@@ -68,3 +68,8 @@ class MailRecord(NamedTuple):
     sender: int
     at_ns: int
     folder: str
+
+
+TaskFields = tuple[str, int, str, str, int, int | None, int | None, float, float, float, str, str, int]
+MailFields = tuple[str, str, int, int, int, str]
+"""The fields of a record in order, as a plain tuple or as the record itself."""

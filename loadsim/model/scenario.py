@@ -38,9 +38,9 @@ from loadsim.model.scenario_sections import (
     ListsSection,
     Losses,
     RunSection,
+    Server,
     is_loopback,
 )
-from loadsim.model.scenario_sections import Server as Server
 from loadsim.model.schema import LONGEST_S, KeywordOr, Text, strict, word
 from loadsim.model.terms import CANONICAL, MOST_USERS, STRESS, UNSCORED
 from loadsim.model.yaml_reader import (
@@ -252,10 +252,6 @@ class Scenario:
         }
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
-    def criteria_document(self) -> dict[str, dict[str, float] | None]:
-        """Return the criteria as in a file and in a log's header; null is off."""
-        return documents(self.criteria)
-
     def to_yaml(self) -> str:
         """Return this scenario as a file that `load_scenario` reads, with passwords masked and absolute paths."""
         return write_yaml(_document(self))
@@ -267,7 +263,7 @@ def _seconds(value: float) -> str:
 
 
 def _document(scenario: Scenario) -> dict[str, Any]:
-    run, limits = scenario.run, scenario.limits
+    run = scenario.run
     return {
         "name": scenario.name,
         "server": scenario.server if scenario.server == EMBEDDED else _server_document(scenario.server),
@@ -295,30 +291,19 @@ def _document(scenario: Scenario) -> dict[str, Any]:
         "client": {**asdict(scenario.client), "source_addresses": list(scenario.client.source_addresses)},
         "initialise": scenario.initialise,
         "weights": dict(scenario.weights),
-        "criteria": scenario.criteria_document(),
-        "limits": {
-            "lost_users": limits.lost_users,
-            "done": limits.done,
-            "load": limits.load,
-            "hits": limits.hits,
-            "window": _seconds(limits.window_s),
-            "command": _seconds(limits.command_s),
-            "grace": _seconds(limits.grace_s),
-            "drain": _seconds(limits.drain_s),
-            "generator": asdict(limits.generator),
-        },
-        "abort_on": {
-            "failed_share": scenario.abort_on.failed_share,
-            "lost_users": scenario.abort_on.lost_users,
-            "sessions_lost": scenario.abort_on.sessions_lost,
-            "period": _seconds(scenario.abort_on.period_s),
-        },
-        "cluster": {
-            "on_client_loss": scenario.cluster.on_client_loss,
-            "on_control_loss": scenario.cluster.on_control_loss,
-            "control_limit": _seconds(scenario.cluster.control_limit_s),
-        },
+        "criteria": documents(scenario.criteria),
+        "limits": _section(scenario.limits),
+        "abort_on": _section(scenario.abort_on),
+        "cluster": _section(scenario.cluster),
         "allow_hosts": list(scenario.allow_hosts),
+    }
+
+
+def _section(section: Limits | AbortOn | Losses) -> dict[str, Any]:
+    """Return a section as in a file, where the notation of a duration has its unit, and so its key has none."""
+    return {
+        name.removesuffix("_s"): _seconds(value) if name.endswith("_s") else value
+        for name, value in asdict(section).items()
     }
 
 

@@ -152,10 +152,6 @@ def _positive_duration(value: object) -> float:
     return seconds
 
 
-def _milliseconds(value: object) -> int:
-    return round(_duration(value) * 1000)
-
-
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KM]?)")
 _UNITS = {"": 1, "K": 1024, "M": 1024 * 1024}
 
@@ -207,7 +203,7 @@ Share = Annotated[float, PlainValidator(_share)]
 Duration = Annotated[float, PlainValidator(_duration)]
 """8h in the file, seconds in the value."""
 PositiveDuration = Annotated[float, PlainValidator(_positive_duration)]
-Milliseconds = Annotated[int, PlainValidator(_milliseconds)]
+Milliseconds = Annotated[int, PlainValidator(lambda value: round(_duration(value) * 1000))]
 """A duration in the file, whole milliseconds in the value."""
 Size = Annotated[int, PlainValidator(_size)]
 """22K in the file, bytes in the value; K is 1024."""

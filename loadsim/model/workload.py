@@ -21,7 +21,7 @@ from loadsim.model.message_tag import initial_id
 from loadsim.model.population import Population
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS
 from loadsim.model.profile import Outcomes, Profile
-from loadsim.model.scenario import Run, Scenario
+from loadsim.model.scenario import Scenario
 
 NEW_MAIL = "new mail"
 PROCESS_INBOX = "process inbox"
@@ -120,7 +120,8 @@ class Workload:
         self.seed = scenario.run.seed
         self.duration_us = round(scenario.duration_s * 1e6)
         self.compression = scenario.compression
-        self._day_and_night_us = _day_and_night_us(scenario.run)
+        run = scenario.run
+        self._day_and_night_us = max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
         self._edges: dict[int, tuple[tuple[str, float], ...]] = {}  # by the identity of a profile's outcomes
 
     @cached_property
@@ -260,10 +261,6 @@ class Workload:
         for user in range(1, len(self.population) + 1):
             digest.update(f"{self.start_state(user)} {self.profile(user).messages}\n".encode())
         return digest.hexdigest()
-
-
-def _day_and_night_us(run: Run) -> tuple[int, int]:
-    return max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
 
 
 def own_folders(profile: Profile) -> tuple[str, ...]:

@@ -240,14 +240,9 @@ def write_yaml(document: object) -> str:
 class _Dumper(yaml.SafeDumper):
     """Quotes text that the YAML standard or `_Loader` would read as a number."""
 
-
-for _first in set(yaml.SafeLoader.yaml_implicit_resolvers) | set(_Loader.yaml_implicit_resolvers):
-    _Dumper.yaml_implicit_resolvers = {
-        **_Dumper.yaml_implicit_resolvers,
-        _first: [
-            *yaml.SafeLoader.yaml_implicit_resolvers.get(_first, ()),
-            *_Loader.yaml_implicit_resolvers.get(_first, ()),
-        ],
+    yaml_implicit_resolvers = {  # noqa: RUF012  (as in the library's own classes)
+        first: [*resolvers, *_Loader.yaml_implicit_resolvers.get(first, ())]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 

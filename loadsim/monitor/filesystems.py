@@ -62,21 +62,16 @@ def _model(device: str) -> str | None:
     return None
 
 
-def file_system_of(directory: Path) -> FileSystem | None:
-    """Return a directory's file system; None if this system does not state it."""
+def run_storage(directory: Path) -> dict[str, Any] | None:
+    """Return a directory's file system for the machine's log; None if this system does not state it."""
     with suppress(OSError):
         opened = os.open(directory, os.O_PATH)
         try:
-            return mounts(_text("/proc/self/mountinfo")).get(_mount(f"/proc/self/fdinfo/{opened}"))
+            found = mounts(_text("/proc/self/mountinfo")).get(_mount(f"/proc/self/fdinfo/{opened}"))
+            return asdict(found) if found else None
         finally:
             os.close(opened)
     return None
-
-
-def run_storage(directory: Path) -> dict[str, Any] | None:
-    """Return a directory's file system for the machine's log; None if this system does not state it."""
-    found = file_system_of(directory)
-    return asdict(found) if found else None
 
 
 def server_storage(services: Services) -> dict[str, Any]:

@@ -9,15 +9,15 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from loadsim.engine.event_loop import background_tasks
 from loadsim.engine.run_log import RunLog
 from loadsim.model.ports import Clock
 from loadsim.monitor.filesystems import run_storage
@@ -44,7 +44,6 @@ class CoreTime:
 
     @property
     def total(self) -> int:
-        """The sum."""
         return self.busy + self.stolen + self.idle
 
 
@@ -74,23 +73,12 @@ def _number_after(text: str, *words: str) -> int:
     return int(text.split(maxsplit=1)[0])
 
 
-class OpenFiles:
-    """Reads files that stay open, from their beginning each time."""
-
-    def __init__(self, paths: tuple[str, ...] = FILES) -> None:
-        self._descriptors = {path: os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in paths}
-
-    def __call__(self, path: str) -> str:
-        return os.pread(self._descriptors[path], LONGEST_BYTES, 0).decode()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
+@contextmanager
+def open_files(paths: Sequence[str] = FILES) -> Iterator[Callable[[str], str]]:
+    """Yield a function that reads these files, which stay open, from their beginning each time."""
+    with ExitStack() as stack:
+        files = {path: stack.enter_context(Path(path).open("rb", buffering=0)).fileno() for path in paths}
+        yield lambda path: os.pread(files[path], LONGEST_BYTES, 0).decode()
 
 
 class Machine:
@@ -181,35 +169,23 @@ async def watched_machine(
     `start_ns` returns the common start, 0 before it; `facts_at_start` is called after it, once. `more` returns further
     values for each sample.
     """
+
+    async def sample_each_second(machine: Machine) -> None:
+        started = False
+        while True:
+            await asyncio.sleep(1)
+            if start_ns() and not started:
+                started = True
+                log.facts({"start_ns": start_ns()})
+                log.facts(facts_at_start())
+            log.health({"at_ns": clock.now_ns(), **machine.take(), **more()})
+            log.gather()
+            log.write()
+
     log.facts(facts)
-    try:
-        async with AsyncExitStack() as stack:
-            with suppress(OSError):  # a system without these files has no samples
-                machine = Machine(stack.enter_context(OpenFiles()))
-                group = await stack.enter_async_context(asyncio.TaskGroup())
-                sampling = _sample_each_second(machine, log, clock, start_ns, facts_at_start, more)
-                stack.callback(group.create_task(sampling).cancel)
-            yield
-    except BaseExceptionGroup as failures:  # raise the block's own exception, not the group
-        raise failures.exceptions[0] from None
+    async with AsyncExitStack() as stack:
+        with suppress(OSError):  # a system without these files has no samples
+            machine = Machine(stack.enter_context(open_files()))
+            await stack.enter_async_context(background_tasks(sample_each_second(machine)))
+        yield
     log.facts({"ended": "completed"})
-
-
-async def _sample_each_second(
-    machine: Machine,
-    log: RunLog,
-    clock: Clock,
-    start_ns: Callable[[], int],
-    facts_at_start: Callable[[], Mapping[str, Any]],
-    more: Callable[[], Mapping[str, Any]],
-) -> None:
-    started = False
-    while True:
-        await asyncio.sleep(1)
-        if start_ns() and not started:
-            started = True
-            log.facts({"start_ns": start_ns()})
-            log.facts(facts_at_start())
-        log.health({"at_ns": clock.now_ns(), **machine.take(), **more()})
-        log.gather()
-        log.write()

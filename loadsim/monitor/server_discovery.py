@@ -40,7 +40,6 @@ class ServerPlace:
 
     @property
     def names(self) -> str:
-        """The names of the processes, each once."""
         return ", ".join(sorted(set(self.processes.values())))
 
     def shares(self, cpus: Iterable[int]) -> bool | None:

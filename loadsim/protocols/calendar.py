@@ -7,22 +7,21 @@ would replace it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from loadsim.model.ports import CALENDAR, INBOX, Flag, Mailbox, MessageRef
 
 
+@dataclass(slots=True, eq=False)
 class MailboxCalendar:
     """Keeps the schedule of one user as a message; implements `ports.Calendar`.
 
-    It expunges only messages with loadsim's evidence, so other calendar mail survives.
+    It shares the mailbox, and so the session, with the user's other tasks. It expunges only messages with loadsim's
+    evidence, so other calendar mail survives.
     """
 
-    __slots__ = ("_mailbox", "_stored")
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        """Share the mailbox, and so the session, with the user's other tasks."""
-        self._mailbox = mailbox
-        self._stored: Sequence[MessageRef] | None = None  # schedules in the folder; None: unknown
+    mailbox: Mailbox
+    _stored: Sequence[MessageRef] | None = field(default=None, init=False)  # schedules in the folder; None: unknown
 
     async def replace(self, schedule: bytes) -> None:
         """Append the new schedule, expunge the old, and go back to the Inbox.
@@ -32,14 +31,14 @@ class MailboxCalendar:
         """
         old = await self._list() if self._stored is None else self._stored
         self._stored = None
-        new = await self._mailbox.append(CALENDAR, schedule, (Flag.SEEN,))
+        new = await self.mailbox.append(CALENDAR, schedule, (Flag.SEEN,))
         if old:
-            await self._mailbox.expunge(old)
+            await self.mailbox.expunge(old)
         if new is not None:
             self._stored = (new,)
-        await self._mailbox.open(INBOX)
+        await self.mailbox.open(INBOX)
 
     async def _list(self) -> Sequence[MessageRef]:
         """Return the schedules that loadsim put there, in this run or an earlier one."""
-        headers = await self._mailbox.headers(CALENDAR, newest=None)
+        headers = await self.mailbox.headers(CALENDAR, newest=None)
         return [header.ref for header in headers if header.evidence is not None]

@@ -13,7 +13,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from loadsim.model.ports import Endpoint
 from loadsim.protocols.error_mapping import shortage
@@ -39,38 +39,23 @@ async def connect(
 
     Raises `OSError`, of which `ssl.SSLError` is a subclass.
     """
-    with handshakes_of(user):
-        await _connect(make, endpoint, user, context, limit_s)
-
-
-async def _connect(
-    make: Callable[[], P], endpoint: Endpoint, user: int, context: ssl.SSLContext | None, limit_s: float | None
-) -> None:
     loop = asyncio.get_running_loop()
-    name = endpoint.host if context else None
-    handshake_limit_s = limit_s if context else None
+    tls: dict[str, Any] = {"ssl": context}
+    if context:
+        tls |= {"server_hostname": endpoint.host, "ssl_handshake_timeout": limit_s}
     source = endpoint.source(user)
-    if source is None:
-        await first_answering(
-            endpoint.host,
-            lambda address: loop.create_connection(
-                make,
-                address,
-                endpoint.port,
-                ssl=context,
-                server_hostname=name,
-                ssl_handshake_timeout=handshake_limit_s,
-            ),
-        )
-        return
-    own = await connected_socket(endpoint, source)
-    try:
-        await loop.create_connection(
-            make, sock=own, ssl=context, server_hostname=name, ssl_handshake_timeout=handshake_limit_s
-        )
-    except BaseException:
-        own.close()
-        raise
+    with handshakes_of(user):
+        if source is None:
+            await first_answering(
+                endpoint.host, lambda address: loop.create_connection(make, address, endpoint.port, **tls)
+            )
+            return
+        own = await connected_socket(endpoint, source)
+        try:
+            await loop.create_connection(make, sock=own, **tls)
+        except BaseException:
+            own.close()
+            raise
 
 
 async def connected_socket(endpoint: Endpoint, source: str | None) -> socket.socket:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast, overload
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.draws import draw, exponential
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
@@ -103,16 +103,14 @@ def _part(name: str, content_type: str, size_bytes: int) -> Part:
     return Part(name, content_type, size_bytes)
 
 
+@dataclass(slots=True, eq=False)
 class _Message:
     """A message in a folder, and the reference to it."""
 
-    __slots__ = ("flags", "folder", "mail", "uid")
-
-    def __init__(self, folder: _Folder, uid: int, mail: Mail, flags: frozenset[Flag]) -> None:
-        self.folder = folder
-        self.uid = uid
-        self.mail = mail
-        self.flags = flags
+    folder: _Folder
+    uid: int
+    mail: Mail
+    flags: frozenset[Flag]
 
 
 class _Folder:
@@ -346,8 +344,12 @@ class InMemoryMailbox:
         self.abandon()
         self._on = True
         self._sessions += 1
-        await self._command("IMAP AUTHENTICATE")
-        await self._command("IMAP CAPABILITY")
+        try:
+            await self._command("IMAP AUTHENTICATE")
+            await self._command("IMAP CAPABILITY")
+        except TaskFailed:
+            self.abandon()
+            raise
 
     async def folders(self) -> Sequence[str]:
         """LIST."""
@@ -380,7 +382,7 @@ class InMemoryMailbox:
             await self._command("IMAP FETCH", 120, HEADER_BYTES * len(uids))
             if folder == INBOX:
                 self._shown_uid = max(self._shown_uid, uids[-1])
-        return _Headers(self, folder, uids)
+        return _Headers(self, found, uids)
 
     async def arrived(self) -> Sequence[Header]:
         """UID FETCH of the messages that arrived since the last listing of the Inbox."""
@@ -392,7 +394,7 @@ class InMemoryMailbox:
         await self._command("IMAP UID FETCH", 120, HEADER_BYTES * len(new))
         if new:
             self._shown_uid = new[-1]
-        return [self._header(inbox, uid) for uid in new]
+        return [self.header(inbox, uid) for uid in new]
 
     async def watch(self) -> None:
         """IDLE."""
@@ -440,9 +442,9 @@ class InMemoryMailbox:
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
         """UID STORE and UID EXPUNGE."""
-        messages = await self._about("IMAP UID STORE", refs)
-        await self._command("IMAP UID EXPUNGE")
-        _remove(messages)
+        if messages := await self._about("IMAP UID STORE", refs):
+            await self._command("IMAP UID EXPUNGE")
+            _remove(messages)
 
     async def log_off(self) -> None:
         """LOGOUT."""
@@ -454,11 +456,8 @@ class InMemoryMailbox:
         self._on = False
         self._open = None
 
-    def header(self, folder: str, uid: int) -> Header:
+    def header(self, folder: _Folder, uid: int) -> Header:
         """Return the header of a message that is in the folder."""
-        return self._header(self.folder(folder), uid)
-
-    def _header(self, folder: _Folder, uid: int) -> Header:
         message = folder.messages[uid]
         if message is None:
             mail = self._system.initial(self._account, folder.name, uid - 1)
@@ -471,7 +470,9 @@ class InMemoryMailbox:
     async def _about(
         self, command: str, refs: Sequence[MessageRef], sent_bytes: int = 40, received_bytes: int = 40
     ) -> Sequence[_Message]:
-        """Open the messages' folder, and run a command about them. Raises `ServerRefused` if a message is gone."""
+        """Open the messages' folder, and run a command about them, if any. Raises `ServerRefused` if one is gone."""
+        if not refs:
+            return ()
         if not isinstance(refs[0], _Message):
             raise TypeError(f"expected references that this mailbox gave out, found {refs[0]!r}")
         messages = cast("Sequence[_Message]", refs)
@@ -485,14 +486,16 @@ class InMemoryMailbox:
         return messages
 
 
+@dataclass(slots=True, eq=False)
 class _Headers(Sequence[Header]):
     """A list of headers, each made on access: users list a folder to read one message of it."""
 
-    def __init__(self, mailbox: InMemoryMailbox, folder: str, uids: Sequence[int]) -> None:
-        self._mailbox, self._folder, self._uids = mailbox, folder, uids
+    mailbox: InMemoryMailbox
+    folder: _Folder
+    uids: Sequence[int]
 
     def __len__(self) -> int:
-        return len(self._uids)
+        return len(self.uids)
 
     @overload
     def __getitem__(self, at: int) -> Header: ...
@@ -500,8 +503,8 @@ class _Headers(Sequence[Header]):
     def __getitem__(self, at: slice) -> Sequence[Header]: ...
     def __getitem__(self, at: int | slice) -> Header | Sequence[Header]:
         if isinstance(at, slice):
-            return _Headers(self._mailbox, self._folder, self._uids[at])
-        return self._mailbox.header(self._folder, self._uids[at])
+            return _Headers(self.mailbox, self.folder, self.uids[at])
+        return self.mailbox.header(self.folder, self.uids[at])
 
 
 @dataclass(slots=True)

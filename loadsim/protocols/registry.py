@@ -6,9 +6,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from loadsim.errors import ConfigError
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.criteria import planned_tasks
-from loadsim.model.ports import ALL_TASKS, Driver, Services
+from loadsim.model.ports import Driver, Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 
@@ -58,17 +58,14 @@ def check_drivers(scenario: Scenario, services: Services) -> None:
             continue
         if name not in drivers:
             drivers[name] = open_driver(name, services)
-        missing = planned_tasks(group.profile) - _supported_tasks(drivers[name])
+            if not hasattr(drivers[name], "supported_tasks"):
+                raise ConfigError(f"protocol {name}: expected a driver with supported_tasks, found one without")
+        missing = planned_tasks(group.profile) - drivers[name].supported_tasks
         if missing:
             raise ConfigError(
                 f"{scenario.name}: topology[{at}].protocol: expected a driver that supports"
                 f" {', '.join(sorted(missing))}, which profile {group.reference} plans, found {name}, which does not"
             )
-
-
-def _supported_tasks(driver: Driver) -> frozenset[str]:
-    """Return the tasks that a driver states; all of them for a driver of an older form, which states none."""
-    return getattr(driver, "supported_tasks", ALL_TASKS)
 
 
 def needs_one_engine(scenario: Scenario) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
 
 from loadsim.model.ports import Account
 
@@ -14,19 +13,13 @@ def plain(account: Account) -> bytes:
 
 
 def without_password(text: str, account: Account) -> str:
-    """Return a server's text with `***` for the account's password in each of its `password_forms`."""
-    for secret in sorted(password_forms(account), key=len, reverse=True):
+    """Return a text with `***` for the password in each form in which it is sent, or a server may repeat it."""
+    password = account.password
+    if not password:
+        return text
+    escaped = password.replace("\\", "\\\\")
+    encoded = (b64encode(password.encode()).decode(), plain(account).decode())
+    forms = (password, escaped, escaped.replace('"', '\\"'), *encoded, *(each.rstrip("=") for each in encoded))
+    for secret in sorted(forms, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
-
-
-def password_forms(account: Account) -> Iterator[str]:
-    """Yield the forms in which the password is sent, or a server may repeat it; none if it is empty."""
-    password = account.password
-    if password:
-        yield password
-        yield password.replace("\\", "\\\\")
-        yield password.replace("\\", "\\\\").replace('"', '\\"')
-        for encoded in (b64encode(password.encode()).decode(), plain(account).decode()):
-            yield encoded
-            yield encoded.rstrip("=")

@@ -40,11 +40,6 @@ class ResumingContext(ssl.SSLContext):
             session = self.sessions.get(user)
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
-    def remember(self, user: int, session: ssl.SSLSession | None) -> None:
-        """Keep a session for the user's next connection, if it has a ticket or an id."""
-        if session is not None and (session.has_ticket or session.id):
-            self.sessions[user] = session
-
 
 @contextmanager
 def handshakes_of(user: int) -> Iterator[None]:
@@ -57,10 +52,15 @@ def handshakes_of(user: int) -> Iterator[None]:
 
 
 def remember(user: int, transport: asyncio.BaseTransport | None) -> None:
-    """Keep the TLS session of a connection, if it has one. Call it after the first answer: tickets arrive with that."""
+    """Keep the TLS session of a connection, if it has one with a ticket or an id, for the user's next connection.
+
+    Call it after the first answer: tickets arrive with that.
+    """
     secured = transport.get_extra_info("ssl_object") if transport is not None else None
     if isinstance(secured, ssl.SSLObject) and isinstance(secured.context, ResumingContext):
-        secured.context.remember(user, secured.session)
+        session = secured.session
+        if session is not None and (session.has_ticket or session.id):
+            secured.context.sessions[user] = session
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:

@@ -98,7 +98,7 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
     own = {message.ref for message in folder.own}
     if manifest.FOLDER in _deletable(state):
         found = {message.ref for message in (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]}
-        if found <= own and (await mailbox.status(manifest.FOLDER)).messages == len(found):
+        if found <= own and await mailbox.message_count(manifest.FOLDER) == len(found):
             await mailbox.delete(manifest.FOLDER)
             return True
     await mailbox.expunge([message.ref for message in folder.own])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from loadsim.errors import ConfigError
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import (
     CALENDAR,
@@ -25,7 +25,6 @@ from loadsim.model.ports import (
     Services,
     Stored,
 )
-from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.provisioning import manifest
 from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, refuse_foreign
@@ -66,7 +65,7 @@ class Initialised:
         if not self.kept:
             return self._done()
         what = "1 manifest is" if self.kept == 1 else f"{self.kept} manifests are"
-        return f"{self._done()}\n{what} not accepted and kept: {self.first_kept}"
+        return f"{self._done()}\n{what} not accepted, and left in place: {self.first_kept}"
 
     def _done(self) -> str:
         if self.start_state is None:
@@ -128,11 +127,6 @@ class FolderChange:
     reflag: dict[tuple[Flag, ...], list[MessageRef]]
     kept: int
     missing: int
-
-    @property
-    def reflagged(self) -> int:
-        """The number of messages whose flags differ from those wanted."""
-        return sum(map(len, self.reflag.values()))
 
     def __bool__(self) -> bool:
         return bool(self.remove or self.reflag or self.missing)
@@ -294,17 +288,6 @@ async def initialise(
     return await restore(workload, services, mode, inspected, progress, accept_unsigned=accept_unsigned)
 
 
-async def prepare(
-    scenario: Scenario,
-    workload: Workload,
-    services: Services,
-    progress: Progress,
-    users: Iterable[int] | None = None,
-) -> Initialised:
-    """Inspect and initialise before a run's users log on, in the mode of the scenario (see `initialise`)."""
-    return await initialise(workload, services, scenario.initialise, progress, users)
-
-
 def start_state_after(workload: Workload, mode: str) -> str | None:
     """Return the digest of the start state of all mailboxes once prepared; None if `mode` leaves them as they are."""
     return None if mode == "never" else workload.start_state_digest()
@@ -365,13 +348,13 @@ async def restore_mailbox(
         folders_deleted=len(deleted),
         put=sum(folder.missing for folder in change.folders.values()),
         removed=sum(len(folder.remove) for folder in change.folders.values()),
-        reflagged=sum(folder.reflagged for folder in change.folders.values()),
+        reflagged=sum(len(refs) for folder in change.folders.values() for refs in folder.reflag.values()),
     )
 
 
 async def delete_empty(mailbox: Provisioning, folder: str) -> bool:
     """Delete a folder if STATUS, sent right before, reports no messages. Return whether it was deleted."""
-    if (await mailbox.status(folder)).messages:
+    if await mailbox.message_count(folder):
         return False
     await mailbox.delete(folder)
     return True
@@ -394,7 +377,7 @@ async def _check_count(account: Account, mailbox: Provisioning, folder: str, exp
     """Raise `ConfigError` unless STATUS reports the expected number: OK to each command is no proof."""
     if folder == manifest.FOLDER:
         return
-    found = (await mailbox.status(folder)).messages
+    found = await mailbox.message_count(folder)
     if found != expected:
         raise ConfigError(
             f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"

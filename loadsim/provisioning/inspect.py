@@ -70,7 +70,10 @@ class MailboxState:
 async def inspect_mailbox(account: Account, mailbox: Provisioning, accept_unsigned: bool = False) -> MailboxState:
     """List everything on the account; nothing is changed, no message is marked as seen."""
     listing = await mailbox.listing(await mailbox.folders())
-    folders = {name: await _sort(account, mailbox, stored) for name, stored in listing.items()}
+    folders: dict[str, FolderState] = {}
+    for name, stored in listing.items():
+        own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
+        folders[name] = FolderState(own, len(stored) - len(own))
     state = folders.get(manifest.FOLDER)
     if state is None:
         return MailboxState(folders)
@@ -81,13 +84,8 @@ async def inspect_mailbox(account: Account, mailbox: Provisioning, accept_unsign
     return MailboxState(folders, tuple(accepted), tuple(kept))
 
 
-async def _sort(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
-    """Separate our messages from others'. Only possible delivery reports are fetched."""
-    own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
-    return FolderState(own, len(stored) - len(own))
-
-
 async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:
+    """Return whether a message is ours. Only a possible delivery report is fetched."""
     if message.evidence is not None:
         return vouched(message.evidence, message.sender, message.message_id, account.domain)
     reporter = message.sender.partition("@")[0].lower().startswith(_REPORTERS)
@@ -103,7 +101,9 @@ async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> b
     parts: Sequence[Part] = (*((structure.text,) if structure.text else ()), *structure.attachments)
     if not any(part.content_type in _STATUS_TYPES for part in parts):
         return False
-    returned = [_header_part(part) for part in parts if part.content_type in _RETURNED_MESSAGES]
+    # Only the header of a returned message, which may be large (RFC 9051 section 6.4.5.1).
+    messages = [part for part in parts if part.content_type in _RETURNED_MESSAGES]
+    returned = [Part(f"{part.name}.HEADER", "text/rfc822-headers", 0) for part in messages]
     returned += [part for part in parts if part.content_type in _RETURNED_HEADERS]
     if not returned or not _REPORT.fullmatch((await _fields(mailbox, ref, _WHOLE)).get("content-type", "")):
         return False
@@ -118,11 +118,6 @@ async def returns_ours(mailbox: Provisioning, ref: MessageRef, domain: str) -> b
 
 _WHOLE = Part("HEADER", "text/rfc822-headers", 0)
 """The header of the message itself."""
-
-
-def _header_part(part: Part) -> Part:
-    """Return the part with the header of an attached message, which may be large (RFC 9051 section 6.4.5.1)."""
-    return Part(f"{part.name}.HEADER", "text/rfc822-headers", 0)
 
 
 async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping[str, str]:

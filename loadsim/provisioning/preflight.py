@@ -9,11 +9,12 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError, TaskFailed
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario, Server
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_sections import Server
 from loadsim.model.workload import Workload
 from loadsim.protocols.connect import bound_socket
 from loadsim.protocols.registry import open_driver
-from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, not_let_in
+from loadsim.provisioning.sessions import DRIVER, NullObserver, accounts_on_server, no_access
 
 
 async def check_submission(workload: Workload, services: Services, users: Iterable[int] | None = None) -> None:
@@ -26,7 +27,7 @@ async def check_submission(workload: Workload, services: Services, users: Iterab
         try:
             await submission.check()
         except TaskFailed as failure:
-            raise not_let_in("smtp", services.smtp, account, "submit mail", failure) from None
+            raise no_access("smtp", services.smtp, account, "submit mail", failure) from None
 
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -48,11 +49,13 @@ def check_ports(scenario: Scenario, users: Iterable[int] | None = None) -> None:
     for submission use ports of their own.
     """
     sessions = len(accounts_on_server(scenario, users))
-    ports = _local_ports()
-    if ports is not None:
-        problem = too_few_ports(sessions, len(scenario.client.source_addresses), ports)
-        if problem:
-            raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
+    try:
+        first, last = map(int, PORT_RANGE.read_text().split())
+    except OSError:  # this system does not state them
+        return
+    problem = too_few_ports(sessions, len(scenario.client.source_addresses), last - first + 1)
+    if problem:
+        raise ConfigError(f"{scenario.name}: client.source_addresses: {problem}")
 
 
 def too_few_ports(sessions: int, sources: int, ports: int) -> str | None:
@@ -62,7 +65,7 @@ def too_few_ports(sessions: int, sources: int, ports: int) -> str | None:
         return None
     return (
         f"expected at least {needed} addresses for {sessions} users, found {sources or 'none'}: {PORT_RANGE.name} has"
-        f" {ports} ports for each; add addresses of this machine (127.0.0.2 and so on, for a server on it too)"
+        f" {ports} ports for each; add addresses of this machine (127.0.0.2 and so on, if the server runs on it)"
     )
 
 
@@ -78,12 +81,3 @@ def _problem(source: str, scenario: Scenario) -> str | None:
     except OSError as failure:
         return f"expected addresses of this machine, found {source}: {failure.strerror}"
     return None
-
-
-def _local_ports() -> int | None:
-    """Return the number of ports for connections from one address; None if the system does not state it."""
-    try:
-        first, last = map(int, PORT_RANGE.read_text().split())
-    except OSError:
-        return None
-    return last - first + 1

@@ -9,7 +9,8 @@ from typing import TypeVar, cast
 from loadsim.errors import ConfigError, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.population import Population
 from loadsim.model.ports import VISIT_COMMANDS, Account, Driver, Endpoint, Provisioning, Services
-from loadsim.model.scenario import Scenario, Server
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_sections import Server
 from loadsim.protocols.error_mapping import internal
 from loadsim.protocols.registry import IN_THE_ENGINE, open_driver
 from loadsim.protocols.tls import with_authorities
@@ -157,7 +158,7 @@ async def _visit(
     except Exception as error:  # noqa: BLE001  an error of ours at one mailbox must not end the work on the others
         if limit.expired():
             expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
-            return ConfigError(f"{name_of(account)}: {expected}, found it under way")
+            return ConfigError(f"{name_of(account)}: {expected}, found a longer one")
         return ConfigError(f"{name_of(account)}: {internal(error)}")
 
 
@@ -165,18 +166,18 @@ async def _log_on(account: Account, mailbox: Provisioning, endpoint: Endpoint) -
     try:
         await mailbox.log_on()
     except TaskFailed as failure:
-        raise not_let_in("imap", endpoint, account, "log on", failure) from None
+        raise no_access("imap", endpoint, account, "log on", failure) from None
 
 
 _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")
 """Kinds of failure of a port that does not do TLS as the scenario states."""
 
 
-def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, failure: TaskFailed) -> ConfigError:
-    """Return the error, with advice, for an account that failed to do `wish` at a service (imap or smtp)."""
+def no_access(service: str, endpoint: Endpoint, account: Account, action: str, failure: TaskFailed) -> ConfigError:
+    """Return the error, with advice, for an account that failed to do `action` at a service (imap or smtp)."""
     advice = ""
     if failure.kind == "TLS certificate":
-        advice = f"; set server.{service}.ca_file to who signed it, and host to a name that it is for"
+        advice = f"; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
     elif failure.kind in _ABOUT_TLS or (endpoint.tls == "none" and isinstance(failure, ServerSilent)):
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
@@ -185,6 +186,6 @@ def not_let_in(service: str, endpoint: Endpoint, account: Account, wish: str, fa
         return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:
         answer = failure.line or failure.kind
-        return ConfigError(f"{name_of(account)}: expected to {wish}, the server answered: {answer}{advice}")
+        return ConfigError(f"{name_of(account)}: expected to {action}, the server answered: {answer}{advice}")
     where = f"{endpoint.host}:{endpoint.port}"
     return ConfigError(f"server: {service}: expected a mail server at {where}, found: {failure}{advice}")

@@ -5,19 +5,20 @@ A chart is its figures; how it is drawn is said elsewhere, and where nothing can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.json_values import finite
+from loadsim.analysis.summary import Tone
+
+T = TypeVar("T")
 
 Cell = str | int | float | None
 """A cell of a table; None if it is unknown."""
-
-Tone = Literal["good", "doubtful", "bad"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,6 @@ class Column:
     digits: int | None = None
 
     def shown(self, cell: Cell) -> str:
-        """A cell of this column as people read it."""
         if cell is None:
             return "-"
         if isinstance(cell, str) or self.digits is None:
@@ -43,6 +43,19 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+
+
+ColumnOf = tuple[str, int | None, Callable[[T], Cell]]
+"""A column's title, its digits, and the cell of a thing in it."""
+
+
+def table_of(caption: str, things: Iterable[T], *columns: ColumnOf[T]) -> Table:
+    """Return a table with a row for each thing."""
+    return Table(
+        caption,
+        tuple(Column(title, digits) for title, digits, _ in columns),
+        tuple(tuple(cell(thing) for *_, cell in columns) for thing in things),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,6 @@ class Chart:
     shaded: tuple[float, float] | None = None
 
     def table(self) -> Table:
-        """The figures of the chart."""
         columns = [self.axis.column]
         series: list[tuple[Cell, ...]] = []
         for panel in self.panels:

@@ -63,22 +63,20 @@ def _xml(text: str) -> str:
 
 
 def verdict_junit(summary: Summary) -> str:
-    """Return the document of a summary: a case for its validity and one for each criterion.
+    """Return the document of a summary: a case for its validity, one for each criterion, one for runs that miss any.
 
     It agrees with the exit status. An invalid run is in error, and the criteria that it seemed to meet are skipped:
     nothing of it is green.
     """
     verdict = summary.verdict
     invalid = verdict.validity == "invalid"
-    missed = sum(not one.passed for one in summary.criteria)
-    reasons = verdict.reasons[: len(verdict.reasons) - missed]  # reasons of missed criteria come last
     cases = [
         Case(
             "loadsim.validity",
             "validity",
             "error" if invalid else "passed",
-            "; ".join(reasons) if invalid else "",
-            "\n".join([f"the run is {verdict.validity}", *reasons, *verdict.warnings]),
+            "; ".join(verdict.defects) if invalid else "",
+            "\n".join([f"the run is {verdict.validity}", *verdict.defects, *verdict.warnings]),
         )
     ]
     for one in summary.criteria:
@@ -86,6 +84,8 @@ def verdict_junit(summary: Summary) -> str:
         outcome: Outcome = "failure" if not one.passed else "skipped" if invalid else "passed"
         message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else said
         cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {said}"))
+    if verdict.missed_runs:
+        cases.append(Case("loadsim.criteria", "each run", "failure", "; ".join(verdict.missed_runs)))
     return junit("loadsim", cases)
 
 
@@ -97,11 +97,12 @@ def compare_junit(comparison: Comparison) -> str:
     """
     figures = comparison.figures
     outcomes: Mapping[str | None, Outcome] = {"failed": "failure", "undecided": "error"}
-    of_score = outcomes.get(figures["decision"], "passed")
+    of_score = outcomes.get(figures.decision, "passed")
     message = "" if of_score == "passed" else limit_text(figures)
     cases = []
-    for one in (*figures["tasks"], *figures["scores"]):
-        said = f"base {one['base_ms']:.3f} ms, new {one['new_ms']:.3f} ms, ratio {one['ratio']:.4f}: {finding(one)}"
-        case = Case("loadsim.compare", one["name"], said=said)
-        cases.append(replace(case, outcome=of_score, message=message) if one in figures["scores"] else case)
+    for one in (*figures.tasks, *figures.scores):
+        found = one.difference
+        said = f"base {found.base_ms:.3f} ms, new {found.new_ms:.3f} ms, ratio {found.ratio:.4f}: {finding(one)}"
+        case = Case("loadsim.compare", found.name, said=said)
+        cases.append(replace(case, outcome=of_score, message=message) if one in figures.scores else case)
     return junit("loadsim compare", cases)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from loadsim.analysis.json_values import finite
-from loadsim.analysis.mail_series import SENDING, MailSeries, mail_series
+from loadsim.analysis.mail_series import MailSeries, mail_series
 from loadsim.analysis.planned_mail import PlannedMail, planned_mail
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.time_series import Bins
+from loadsim.model.terms import SENDING
 from loadsim.report import run_charts
 from loadsim.report.document import Block, Cell, Column, Table, drawable
 from loadsim.report.summary_text import who_is_unwatched
 
-NEW_MAIL, ANSWERS = ("SEND",), SENDING[1:]
+NEW_MAIL = frozenset(("SEND",))
+ANSWERS = SENDING - NEW_MAIL
 """The tasks that send new mail, and those that answer mail."""
 
 TIMES = (
@@ -34,7 +36,6 @@ DELIVERED = (
 
 
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
-    """Return tables, texts and charts."""
     series = mail_series(run.log, bins, run.window_s)
     planned = planned_mail(run)
     times = tuple((title, finite(getattr(run.figures.delivery.took, key))) for key, title in TIMES)
@@ -83,7 +84,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
     return Table("Mail flow in the window" + ("" if run.stress else ", against the plan"), columns, tuple(rows))
 
 
-def _messages(run: RecordedRun, names: tuple[str, ...]) -> Mapping[str, float]:
+def _messages(run: RecordedRun, names: frozenset[str]) -> Mapping[str, float]:
     """Return how the tasks of these names ended, in all client modules together."""
     tasks = [task for module in run.modules.values() for task in module.tasks if task.task in names]
     return {

@@ -17,18 +17,18 @@ from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.time_series import Bins, bins_of
 from loadsim.analysis.verdict import Totals
 from loadsim.report import run_charts
-from loadsim.report.command_table import command_blocks
 from loadsim.report.document import (
     Block,
     Cell,
     Chart,
     Column,
+    ColumnOf,
     Document,
     Listing,
     Section,
     Table,
-    Tone,
     drawable,
+    table_of,
 )
 from loadsim.report.key_figures import interval_words, key_figures, of_module
 from loadsim.report.mail_flow import mail_blocks
@@ -42,9 +42,13 @@ TIMES = (
     ("max_ms", "Max"),
     ("mean_ms", "Mean"),
     ("stddev_ms", "Std. Dev."),
-    ("response_p95_ms", "Due 95th"),
 )
-"""The times in a task's row and the titles of their columns; curves show all percentiles."""
+"""The times of a task or a command and the titles of their columns; curves show all percentiles."""
+
+FROM_COMMAND = (
+    "Tasks consist of these commands. Times are in milliseconds, of the commands that succeeded, until the last byte of"
+    " the response. IDLE lasts until the server's continuation request; DONE ends it."
+)
 
 FEW_IN_A_STRETCH = "where a point has fewer than 20 samples, its 95th percentile is the maximum."
 
@@ -63,7 +67,7 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
         title=f"{figures.name or 'A run'}: {headline(figures)}",
         subtitle=subtitle(run),
         verdict=verdict_words(run.summary) + (NO_MEASUREMENT if figures.embedded else ""),
-        tone=verdict_tone(run.summary),
+        tone=run.summary.tone,
         sections=(
             Section("Verdict", _verdict(run)),
             Section("Tasks" if run.stress else "Score", _score(run)),
@@ -89,7 +93,6 @@ def headline(figures: Figures) -> str:
 
 
 def subtitle(run: RecordedRun) -> str:
-    """Return the run's name, start and server."""
     begun = min((source.wall_clock_start for source in run.log.sources if source.wall_clock_start), default="")
     with suppress(ValueError):  # a foreign value is shown unchanged
         at = datetime.fromisoformat(begun)
@@ -100,16 +103,7 @@ def subtitle(run: RecordedRun) -> str:
 
 
 def verdict_words(summary: Summary) -> str:
-    """Return the verdict in the words of the summary."""
     return f"{summary.verdict.validity.capitalize()}, {passed_words(summary.verdict)}"
-
-
-def verdict_tone(summary: Summary) -> Tone:
-    """Return the tone of a verdict."""
-    validity, passed = summary.verdict.validity, summary.verdict.passed
-    if validity == "invalid" or passed is False:
-        return "bad"
-    return "good" if validity == "valid" and passed and not summary.figures.embedded else "doubtful"
 
 
 def _verdict(run: RecordedRun) -> tuple[Block, ...]:
@@ -129,22 +123,16 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def score_limit_ms(run: RecordedRun) -> float | None:
-    """Return the limit of the score, the lowest of several client modules; None without such a criterion."""
-    bounds_ms = [
-        one.limits[limit]
-        for one in run.summary.criteria
-        for limit in ("max", "below")
-        if one.name.rpartition(".")[2] == "score_ms" and limit in one.limits
-    ]
-    return float(min(bounds_ms)) if bounds_ms else None
-
-
 def _criteria(results: Sequence[Result]) -> Table:
     """Return every criterion with its figure, met or missed."""
-    columns = (Column("Criterion"), Column("Found"), Column("Wanted"), Column("Result"))
-    rows = ((one.name, one.found, one.wanted, "met" if one.passed else "missed") for one in results)
-    return Table("Criteria", columns, tuple(rows))
+    return table_of(
+        "Criteria",
+        results,
+        ("Criterion", None, lambda one: one.name),
+        ("Found", None, lambda one: one.found),
+        ("Wanted", None, lambda one: one.wanted),
+        ("Result", None, lambda one: "met" if one.passed else "missed"),
+    )
 
 
 def _score(run: RecordedRun) -> tuple[Block, ...]:
@@ -175,7 +163,7 @@ def _task_table(run: RecordedRun, name: str, module: ModuleFigures) -> Table:
     """Return LsLog's table with more times of each task."""
     tasks = module.tasks
     # In a closed loop nothing is due.
-    times = [(key, title) for key, title in TIMES if not (run.stress and key.startswith("response"))]
+    times = TIMES if run.stress else (*TIMES, ("response_p95_ms", "Due 95th"))
     weights = () if run.stress else (Column("Weight", 0),)
     certain = any(task.interval_ms for task in tasks)
     interval = (Column("95 % CI of the 95th", 1),) if certain else ()
@@ -247,7 +235,7 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
                 *(() if run.stress else _planned_tables(run)),
             ),
         ),
-        Section("Protocol commands", command_blocks(run)),
+        Section("Protocol commands", _commands(run)),
         Section("The generator", _generator(run, run_charts.generator(run, bins))),
     )
 
@@ -276,40 +264,26 @@ def _by_generator(tasks: Totals) -> str:
 def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
     """Return a table for each client module: the outcomes of all due tasks."""
     own = any(task.generator_failed for module in run.modules.values() for task in module.tasks)
-    columns = (
-        Column("Task"),
-        Column("Planned", 0),
-        Column("Begun", 0),
-        Column("Succeeded", 0),
-        Column("Succeeded (%)", 1),
-        Column("Failed", 0),
-        Column("Failed (%)", 1),
-        *([Column("Failed by the generator", 0)] if own else ()),
-        Column("Still running", 0),
-        Column("Not begun", 0),
-        Column("Hits per second", 2),
+    by_generator: ColumnOf[TaskFigures] = (
+        "Failed by the generator",
+        0,
+        lambda task: task.generator_failed,
     )
     return tuple(
-        Table(
+        table_of(
             f"Planned against done, by task{of_module(run, name)}",
-            columns,
-            tuple(
-                (
-                    task.task,
-                    task.planned,
-                    task.attempted,
-                    task.hits,
-                    100 * (task.done_share or 0),
-                    task.failed,
-                    100 * (task.failed_share or 0),
-                    *([task.generator_failed] if own else ()),
-                    task.unfinished,
-                    task.skipped,
-                    task.done_per_s,
-                )
-                for task in module.tasks
-                if task.done_per_s is not None
-            ),
+            [task for task in module.tasks if task.done_per_s is not None],
+            ("Task", None, lambda task: task.task),
+            ("Planned", 0, lambda task: task.planned),
+            ("Begun", 0, lambda task: task.attempted),
+            ("Succeeded", 0, lambda task: task.hits),
+            ("Succeeded (%)", 1, lambda task: 100 * (task.done_share or 0)),
+            ("Failed", 0, lambda task: task.failed),
+            ("Failed (%)", 1, lambda task: 100 * (task.failed_share or 0)),
+            *([by_generator] if own else []),
+            ("Still running", 0, lambda task: task.unfinished),
+            ("Not begun", 0, lambda task: task.skipped),
+            ("Hits per second", 2, lambda task: task.done_per_s),
         )
         for name, module in run.modules.items()
     )
@@ -317,38 +291,37 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
 
 def _clients(clients: Sequence[ClientFigures]) -> tuple[Table, ...]:
     """Return the table of the client machines, if there were several."""
-    columns = (
-        Column("Client"),
-        Column("Users", 0),
-        Column("Lost users", 0),
-        Column("Engines", 0),
-        Column("Start delay (ms)", 2),
-        Column("Uncertainty (ms)", 2),
-        Column("Clock ahead (s)", 3),
-        Column("Clock fast (ppm)", 1),
-        Column("Lag, 99th (ms)", 1),
-        Column("CPU (% of a core)", 0),
-        Column("Late, 95th (ms)", 1),
-        Column("By itself"),
+    found = table_of(
+        "Client machines, each with its worst engine",
+        clients,
+        ("Client", None, lambda one: one.client),
+        ("Users", 0, lambda one: one.users),
+        ("Lost users", 0, lambda one: one.lost_users),
+        ("Engines", 0, lambda one: one.engines),
+        ("Start delay (ms)", 2, lambda one: one.start_late_ms),
+        ("Uncertainty (ms)", 2, lambda one: one.start_error_ms),
+        ("Clock ahead (s)", 3, lambda one: one.clock_ahead_s),
+        ("Clock fast (ppm)", 1, lambda one: one.clock_fast_ppm),
+        ("Lag, 99th (ms)", 1, lambda one: one.lag_p99_ms),
+        ("CPU (% of a core)", 0, lambda one: None if one.cpu_share is None else 100 * one.cpu_share),
+        ("Late, 95th (ms)", 1, lambda one: one.lateness_p95_ms),
+        ("By itself", None, lambda one: one.validity),
     )
+    return (found,) if clients else ()
+
+
+def _commands(run: RecordedRun) -> tuple[Block, ...]:
+    """Return the table of commands, named as in a server's log."""
+    if not run.figures.commands:
+        return ("The logs hold no commands.",)
+    begin_s, end_s = run.window_s
+    times = (Column(title, 1) for _, title in TIMES)
+    columns = (Column("Command"), Column("Hits", 0), Column("Per second", 1), *times, Column("Failed", 0))
     rows = tuple(
-        (
-            one.client,
-            one.users,
-            one.lost_users,
-            one.engines,
-            one.start_late_ms,
-            one.start_error_ms,
-            one.clock_ahead_s,
-            one.clock_fast_ppm,
-            one.lag_p99_ms,
-            None if one.cpu_share is None else 100 * one.cpu_share,
-            one.lateness_p95_ms,
-            one.validity,
-        )
-        for one in clients
+        (one.command, one.hits, one.hits / (end_s - begin_s), *(getattr(one.took, key) for key, _ in TIMES), one.failed)
+        for one in run.figures.commands
     )
-    return (Table("Client machines, each with its worst engine", columns, rows),) if rows else ()
+    return (FROM_COMMAND, Table("Commands that began in the window", columns, rows))
 
 
 def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
@@ -379,23 +352,18 @@ def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
 
 
 def _errors(run: RecordedRun) -> tuple[Block, ...]:
-    found = failures(run)
-    if not found:
-        return ("Nothing failed.",)
-    columns = (
-        Column("Kind"),
-        Column("Task"),
-        Column("Outcome"),
-        Column("Times", 0),
-        Column("In the window", 0),
-        Column("First at (s)", 1),
-        Column("First line from the server"),
+    found = table_of(
+        "Failures over the whole run, the most frequent first",
+        failures(run),
+        ("Kind", None, lambda one: one.kind or None),
+        ("Task", None, lambda one: one.task),
+        ("Outcome", None, lambda one: one.outcome),
+        ("Times", 0, lambda one: one.times),
+        ("In the window", 0, lambda one: one.in_window),
+        ("First at (s)", 1, lambda one: one.first_s),
+        ("First line from the server", None, lambda one: one.line or None),
     )
-    rows = tuple(
-        (one.kind or None, one.task, one.outcome, one.times, one.in_window, one.first_s, one.line or None)
-        for one in found
-    )
-    return (Table("Failures over the whole run, the most frequent first", columns, rows),)
+    return (found,) if found.rows else ("Nothing failed.",)
 
 
 def _disclosure(run: RecordedRun, notes: Mapping[str, str]) -> tuple[Block, ...]:

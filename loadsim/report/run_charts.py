@@ -43,7 +43,6 @@ def _unit(bins: Bins) -> tuple[float, str]:
 
 
 def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], across: int = 1) -> Chart:
-    """A chart over the time of a run."""
     unit_s, unit = _unit(bins)
     axis = Axis(
         title=f"{unit} from the common start",
@@ -161,16 +160,14 @@ def _lines(series: Mapping[str, Floats]) -> tuple[Line, ...]:
 
 
 def _most(each: Sequence[Floats]) -> Floats:
-    most: Floats = np.fmax.reduce(np.stack(each))
-    return most
+    return np.asarray(np.fmax.reduce(np.stack(each)))
 
 
 def _middle(each: Sequence[Floats]) -> Floats:
     """The median at each time of those that have a figure: the lower of two."""
     ordered = np.sort(np.stack(each), axis=0)  # NaN stands last
     counts = np.count_nonzero(~np.isnan(ordered), axis=0)
-    middle: Floats = ordered[np.maximum(counts - 1, 0) // 2, np.arange(ordered.shape[1])]
-    return middle
+    return np.asarray(ordered[np.maximum(counts - 1, 0) // 2, np.arange(ordered.shape[1])])
 
 
 def mail(run: RecordedRun, bins: Bins, found: MailSeries, planned: PlannedMail | None) -> list[Chart]:

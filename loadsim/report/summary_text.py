@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, TaskRow
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import (
-    CommandFigures,
     Coverage,
     Figures,
     GeneratorFigures,
@@ -19,17 +18,16 @@ from loadsim.analysis.generator import MachineHealth
 from loadsim.analysis.json_values import INFINITE
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.per_run import in_tenths
-from loadsim.analysis.score import FEW_HITS, MERGED
+from loadsim.analysis.score import FEW_HITS, MERGED, CommandFigures
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Verdict
 from loadsim.model.terms import WITHOUT_WINDOW
 from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
-from loadsim.report.table import table
+from loadsim.report.document import Table, table_of
+from loadsim.report.table import table, text_table
 
 COLUMNS = ("Category", "Weight", "Hits", "50th", "95th", "Mean", "Std. Dev.", "Due 95th", "Failed")
-BEYOND_COLUMNS = ("Planned", "Done", "Per s", "90th", "99th", "99.9th", "Max")
-COMMAND_COLUMNS = ("Command", "Hits", "50th", "95th", "Max", "Mean", "Std. Dev.", "Failed")
 
 MUCH_LESS, FEW_PLANNED = 0.95, 50
 """A task is named if less than `MUCH_LESS` of its plan was made, unless fewer than `FEW_PLANNED` were planned."""
@@ -47,13 +45,13 @@ def answer_text(summary: Summary) -> str:
         if len(figures.by_protocol) > 1:
             lines.append(f"Client module {name}, {_count(module.users, 'user')} (not to be mixed with another's score)")
         if figures.throughput:
-            lines += [*table(_stress_rows(module, figures.window_s, percentile)), ""]
+            lines += [*text_table(_stress_table(module, figures.window_s, percentile)), ""]
         else:
             lines += [*table(_score_rows(module, percentile)), *_covers(module.covers), *_certainty(module), ""]
-            lines += [*table(_beyond_rows(module, percentile)), *_beyond_legend(percentile), ""]
+            lines += [*text_table(_beyond_table(module, percentile)), *_beyond_legend(percentile), ""]
     lines += breakdown_text(figures.by, percentile) if figures.by else []
     if figures.commands:
-        lines += [*table(_command_rows(figures.commands)), ""]
+        lines += [*text_table(_command_table(figures.commands)), ""]
     lines += [*_facts(figures), *_warnings(summary), *_clients(figures.per_client)]
     return "\n".join([*lines, *_criteria(summary.criteria), *_verdict(summary)]) + "\n"
 
@@ -136,26 +134,21 @@ def _throughput(found: Throughput) -> list[str]:
     ]
 
 
-def _stress_rows(module: ModuleFigures, window_s: Sequence[float], percentile: str) -> list[Sequence[str]]:
-    """Return rows without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
+def _stress_table(module: ModuleFigures, window_s: Sequence[float], percentile: str) -> Table:
+    """Return a table without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
     length_s = window_s[1] - window_s[0]
-    rows: list[Sequence[str]] = [("Category", "Hits", "Per s", *columns(percentile)[3:-2], "Failed")]
-    rows += [
-        (
-            task.task,
-            str(task.hits),
-            "-" if task.task in WITHOUT_WINDOW else f"{task.hits / length_s:.1f}",
-            *_times(task),
-            str(task.failed),
-        )
-        for task in module.tasks
-    ]
-    return rows
-
-
-def _times(task: TaskFigures | TaskRow) -> Iterable[str]:
-    """Return the cells of the columns from 50th to Std. Dev."""
-    return map(_ms, (task.service.p50_ms, task.percentile_ms, task.service.mean_ms, task.service.stddev_ms))
+    return table_of(
+        "",
+        module.tasks,
+        ("Category", None, lambda task: task.task),
+        ("Hits", None, lambda task: task.hits),
+        ("Per s", 1, lambda task: None if task.task in WITHOUT_WINDOW else task.hits / length_s),
+        ("50th", 1, lambda task: task.service.p50_ms),
+        (percentile, 1, lambda task: task.percentile_ms),
+        ("Mean", 1, lambda task: task.service.mean_ms),
+        ("Std. Dev.", 1, lambda task: task.service.stddev_ms),
+        ("Failed", None, lambda task: task.failed),
+    )
 
 
 def _rows(
@@ -171,7 +164,7 @@ def _rows(
             task.task,
             f"{task.weight:g}" if task.weight else "-",
             str(task.hits),
-            *_times(task),
+            *map(_ms, (task.service.p50_ms, task.percentile_ms, task.service.mean_ms, task.service.stddev_ms)),
             _ms(task.response_percentile_ms),
             str(task.failed),
         )
@@ -210,24 +203,24 @@ def ordinal(percent: float) -> str:
     return f"{percent:.12g}{ends.get(int(percent) % 10, 'th') if whole else 'th'}"
 
 
-def _beyond_rows(module: ModuleFigures, percentile: str) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [("Category", *BEYOND_COLUMNS, f"{percentile} from", "to", "Due 50th", "99th", "Max")]
-    for task in module.tasks:
-        low_ms, high_ms = task.interval_ms or (None, None)
-        took = task.service
-        rows.append(
-            (
-                task.task,
-                str(task.planned),
-                str(task.done),
-                "-" if task.done_per_s is None else f"{task.done_per_s:.1f}",
-                *map(_ms, (took.p90_ms, took.p99_ms, took.p99_9_ms, took.max_ms)),
-                _ms(low_ms),
-                _ms(high_ms),
-                *map(_ms, (task.response.p50_ms, task.response.p99_ms, task.response.max_ms)),
-            )
-        )
-    return rows
+def _beyond_table(module: ModuleFigures, percentile: str) -> Table:
+    return table_of(
+        "",
+        module.tasks,
+        ("Category", None, lambda task: task.task),
+        ("Planned", None, lambda task: task.planned),
+        ("Done", None, lambda task: task.done),
+        ("Per s", 1, lambda task: task.done_per_s),
+        ("90th", 1, lambda task: task.service.p90_ms),
+        ("99th", 1, lambda task: task.service.p99_ms),
+        ("99.9th", 1, lambda task: task.service.p99_9_ms),
+        ("Max", 1, lambda task: task.service.max_ms),
+        (f"{percentile} from", 1, lambda task: task.interval_ms and task.interval_ms[0]),
+        ("to", 1, lambda task: task.interval_ms and task.interval_ms[1]),
+        ("Due 50th", 1, lambda task: task.response.p50_ms),
+        ("99th", 1, lambda task: task.response.p99_ms),
+        ("Max", 1, lambda task: task.response.max_ms),
+    )
 
 
 def _beyond_legend(percentile: str) -> list[str]:
@@ -270,40 +263,39 @@ def breakdown_text(found: Breakdown, percentile: str) -> list[str]:
     for one in found.tables:
         module = f", client module {one.module}" if len(modules) > 1 and found.what != "module" else ""
         lines.append(f"{found.what.capitalize()} {one.value}{module}")
-        rows = (
-            _outcome_rows(one.tasks, percentile)
-            if isinstance(one, OutcomeTable)
-            else _rows(one.tasks, one.score_ms, one.response_score_ms, percentile)
-        )
-        lines += [*table(rows), ""]
+        if isinstance(one, OutcomeTable):
+            lines += [*text_table(_outcome_table(one.tasks, percentile)), ""]
+        else:
+            lines += [*table(_rows(one.tasks, one.score_ms, one.response_score_ms, percentile)), ""]
     return lines
 
 
-def _outcome_rows(tasks: Iterable[OutcomeRow], percentile: str) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [("Category", "Count", *columns(percentile)[3:-2])]
-    rows += [
-        (
-            task.task,
-            str(task.count),
-            *map(_ms, (task.took.p50_ms, task.percentile_ms, task.took.mean_ms, task.took.stddev_ms)),
-        )
-        for task in tasks
-    ]
-    return rows
+def _outcome_table(tasks: Sequence[OutcomeRow], percentile: str) -> Table:
+    return table_of(
+        "",
+        tasks,
+        ("Category", None, lambda task: task.task),
+        ("Count", None, lambda task: task.count),
+        ("50th", 1, lambda task: task.took.p50_ms),
+        (percentile, 1, lambda task: task.percentile_ms),
+        ("Mean", 1, lambda task: task.took.mean_ms),
+        ("Std. Dev.", 1, lambda task: task.took.stddev_ms),
+    )
 
 
-def _command_rows(commands: Iterable[CommandFigures]) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [COMMAND_COLUMNS]
-    rows += [
-        (
-            one.command,
-            str(one.hits),
-            *map(_ms, (one.took.p50_ms, one.took.p95_ms, one.took.max_ms, one.took.mean_ms, one.took.stddev_ms)),
-            str(one.failed),
-        )
-        for one in commands
-    ]
-    return rows
+def _command_table(commands: Sequence[CommandFigures]) -> Table:
+    return table_of(
+        "",
+        commands,
+        ("Command", None, lambda one: one.command),
+        ("Hits", None, lambda one: one.hits),
+        ("50th", 1, lambda one: one.took.p50_ms),
+        ("95th", 1, lambda one: one.took.p95_ms),
+        ("Max", 1, lambda one: one.took.max_ms),
+        ("Mean", 1, lambda one: one.took.mean_ms),
+        ("Std. Dev.", 1, lambda one: one.took.stddev_ms),
+        ("Failed", None, lambda one: one.failed),
+    )
 
 
 def _covers(covers: Coverage) -> list[str]:
@@ -344,43 +336,27 @@ def _warnings(summary: Summary) -> list[str]:
     return [f"Warning: {warning}" for warning in summary.verdict.warnings]
 
 
-CLIENT_COLUMNS = (
-    "Client",
-    "Users",
-    "Lost",
-    "Engines",
-    "Start",
-    "give or take",
-    "Lag 99th",
-    "CPU",
-    "Late 95th",
-    "By itself",
-)
-
-
 def _clients(clients: Sequence[ClientFigures]) -> list[str]:
     """Return a table of the client machines after a blank line; nothing for a single machine."""
     if not clients:
         return []
-    rows: list[Sequence[str]] = [CLIENT_COLUMNS]
-    rows += [
-        (
-            one.client,
-            str(one.users),
-            str(one.lost_users),
-            str(one.engines),
-            "-" if one.start_late_ms is None else f"{one.start_late_ms:+.2f}",
-            "-" if one.start_error_ms is None else f"{one.start_error_ms:.2f}",
-            _ms(one.lag_p99_ms),
-            "-" if one.cpu_share is None else f"{one.cpu_share:.0%}",
-            _ms(one.lateness_p95_ms),
-            one.validity,
-        )
-        for one in clients
-    ]
+    found = table_of(
+        "",
+        clients,
+        ("Client", None, lambda one: one.client),
+        ("Users", None, lambda one: one.users),
+        ("Lost", None, lambda one: one.lost_users),
+        ("Engines", None, lambda one: one.engines),
+        ("Start", None, lambda one: None if one.start_late_ms is None else f"{one.start_late_ms:+.2f}"),
+        ("give or take", 2, lambda one: one.start_error_ms),
+        ("Lag 99th", 1, lambda one: one.lag_p99_ms),
+        ("CPU", None, lambda one: None if one.cpu_share is None else f"{one.cpu_share:.0%}"),
+        ("Late 95th", 1, lambda one: one.lateness_p95_ms),
+        ("By itself", None, lambda one: one.validity),
+    )
     return [
         "",
-        *table(rows),
+        *text_table(found),
         "Start: delay relative to the scheduled start, in ms. Lag and CPU: of the client's worst engine.",
     ]
 
@@ -483,7 +459,6 @@ def _inbox(figures: Figures) -> list[str]:
 
 
 def _generator(generator: GeneratorFigures, engines: float) -> list[str]:
-    """Return the generator's health, if it was measured."""
     if generator.lag_p99_ms is None:
         return []
     who = "Generator" if engines == 1 else f"Generator (the worst of {engines} engines)"
@@ -531,7 +506,6 @@ def _verdict(summary: Summary) -> list[str]:
 
 
 def passed_words(verdict: Verdict) -> str:
-    """Return the words for the result of the criteria."""
     passed = verdict.passed
     return "criteria not judged by a slice" if passed is None else "criteria met" if passed else "criteria missed"
 

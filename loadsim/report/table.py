@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the text of a plan needs no analysis
+    from loadsim.report.document import Table
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -14,3 +18,9 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def text_table(found: Table) -> list[str]:
+    """Return the columns and rows of a table, without its caption."""
+    rows = ([column.shown(cell) for column, cell in zip(found.columns, row, strict=True)] for row in found.rows)
+    return table([[column.title for column in found.columns], *rows])

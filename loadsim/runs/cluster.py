@@ -16,28 +16,37 @@ from loadsim.cluster.agent import DISCARD_RUN, LIST_FILES
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.collect import collect
 from loadsim.cluster.controller import MISSES, Cluster, cluster_at
-from loadsim.cluster.placement import Fingerprints, WorkerAssignment, assign_users, check_room, fit_clients, log_bytes
+from loadsim.cluster.placement import (
+    Fingerprints,
+    PrepareMailboxes,
+    WorkerAssignment,
+    assign_users,
+    check_room,
+    fit_clients,
+    log_bytes,
+)
 from loadsim.cluster.prepare import PhaseProgress, Preparation, combine
 from loadsim.cluster.scheduler import silence_dask
-from loadsim.cluster.security import Way
+from loadsim.cluster.security import Access
 from loadsim.cluster.worker_channels import worker_channels
 from loadsim.engine.abort import AbortCheck
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import StandaloneControl
+from loadsim.engine.control import StandaloneControl, encode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
-from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.event_loop import requests_are, run
+from loadsim.engine.event_log import Events
+from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.model.partition import Assignment, all_users
 from loadsim.model.ports import Services
-from loadsim.model.scenario import Scenario, Server
+from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload, combine_digests
-from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
+from loadsim.protocols.registry import check_drivers, check_protocols
 from loadsim.provisioning.initialise import start_state_after, total
 from loadsim.provisioning.sessions import services_of
-from loadsim.runs.directory import run_directory, withdraw
+from loadsim.runs.common_start import check_shareable
+from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
@@ -61,7 +70,7 @@ JOIN_POLL_S = 1.0
 
 def run_on_cluster(
     scenario: Scenario,
-    way: Way,
+    access: Access,
     out: Path | None = None,
     *,
     clients: int | None = None,
@@ -76,18 +85,10 @@ def run_on_cluster(
     began = datetime.now(UTC)
     check_protocols(scenario)
     workload = Workload(scenario)
-    check_scenario(scenario)
+    check_shareable(scenario, "--cluster")
     with run_directory(out, scenario.name, began) as directory:
         load = load_of_plan(scenario, watcher)
-        return run(_ClusterRun(scenario, workload, way, clients, began, directory, load, watcher).execute())
-
-
-def check_scenario(scenario: Scenario) -> None:
-    """Check that several machines can run this scenario. Raises `ConfigError`."""
-    if not isinstance(scenario.server, Server):
-        raise ConfigError(f"--cluster: {scenario.name}: server: expected one that all machines reach, found embedded")
-    if alone := needs_one_engine(scenario):
-        raise ConfigError(f"--cluster: {scenario.name}: expected mailboxes on a server, found protocol {alone}")
+        return run(_ClusterRun(scenario, workload, access, clients, began, directory, load, watcher).execute())
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class _ClusterRun:
 
     scenario: Scenario
     workload: Workload
-    way: Way
+    access: Access
     wanted: int | None
     began: datetime
     directory: Path
@@ -111,7 +112,7 @@ class _ClusterRun:
         services = services_of(self.scenario)
         check_drivers(self.scenario, services)
         silence_dask()
-        async with cluster_at(self.way) as cluster:
+        async with cluster_at(self.access) as cluster:
             users = await self._assign_users(cluster)
             assignments = await asyncio.to_thread(self._assignments, services, users)
             run_id: str = assignments[0].header["run"]
@@ -167,7 +168,9 @@ class _ClusterRun:
             except (OSError, TimeoutError) as failure:
                 why = str(failure) or "no answer"
             if self.wanted is None:
-                raise ConfigError(f"--cluster {self.way.address}: expected clients (loadsim client joins), found {why}")
+                raise ConfigError(
+                    f"--cluster {self.access.address}: expected clients (loadsim client joins), found {why}"
+                )
             if why != announced:
                 announced = why
                 self.watcher.message(f"Waiting for clients, found {why}")
@@ -212,16 +215,17 @@ class _ClusterRun:
         channels: dict[str, tuple[Channel, int]] = {}
         for assignment in assignments:
             channel = await open_channel(assignment)
-            channel.send(assignment.encode_to_prepare())
+            channel.send(encode(PrepareMailboxes(assignment.values())))
             channels[f"client {assignment.name}"] = channel, len(assignment.assignment)
 
         async def agree(_: int) -> None:
             """All clients have inspected their mailboxes: they may change them."""
 
         def watch(standings: Mapping[str, PhaseProgress]) -> None:
-            self.watcher.prepared(*combine(standings))
+            together = combine(standings)
+            self.watcher.prepared(together.phase, together.done, together.of)
             for client, standing in standings.items():
-                self.watcher.prepared(*standing, client)
+                self.watcher.prepared(standing.phase, standing.done, standing.of, client)
 
         done = await Preparation(channels, watch, MISSES).run(agree)
         for name, prepared in done.items():
@@ -236,19 +240,8 @@ class _ClusterRun:
 
         Raises `ConfigError` if the load cannot begin.
         """
-        try:
-            (self.directory / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
-            events_file = (self.directory / "events.jsonl").open("w", encoding="utf-8")
-        except OSError as failure:
-            raise ConfigError(f"--out {self.directory}: expected a directory to write to, found: {failure}") from None
-        with closed_at_last(events_file):
-            events = Events(events_file, hear=self._warn_of_loss)
-            for warning in self.scenario.in_the_clear:
-                events.say("warning", what=warning)
-            lost = await self._make_load(assignments, open_channel, events)
-            if events.unwritten:
-                self.watcher.warning(f"{events.unwritten} lines of events.jsonl not written")
-            return lost
+        with recorded_events(self.directory, self.scenario, self.watcher, self._warn_of_loss) as events:
+            return await self._make_load(assignments, open_channel, events)
 
     async def _make_load(
         self, assignments: Sequence[WorkerAssignment], open_channel: OpenChannel, events: Events
@@ -263,18 +256,17 @@ class _ClusterRun:
             self.watcher.snapshot(snapshot, coordinator.snapshots)
             why = abort_check.judge(snapshot) or self._loss(coordinator)
             if why and not coordinator.stopped:
-                events.say("abort", why=why)
+                events.write("abort", why=why)
                 coordinator.stop(why)
 
         self.watcher.stage("load")
         control = StandaloneControl(MonotonicClock(), START_AHEAD_S)
         coordinator = Coordinator(assignments, events, watch, control, open_channel, MISSES)
-        with requests_are(coordinator.stop):
+        with calls_on_signal(coordinator.stop):
             await coordinator.run()
         return coordinator.lost
 
     def _warn_of_loss(self, event: Mapping[str, Any]) -> None:
-        """Warn at once of a lost client or engine."""
         if event["event"] not in ("client lost", "engine lost"):
             return
         engine = f", engine {event['engine']}," if "engine" in event else ""
@@ -297,7 +289,7 @@ class _ClusterRun:
         """
         self.watcher.stage("collect")
         later = (
-            f"loadsim cluster collect --cluster {self.way.address} --out {self.directory} {run_id}"
+            f"loadsim cluster collect --cluster {self.access.address} --out {self.directory} {run_id}"
             " brings what is left there"
         )
         end_limit_s = self.scenario.cluster.control_limit_s + END_LIMIT_S

@@ -8,7 +8,7 @@ from pathlib import Path
 from loadsim.cluster.collect import check_run, collect
 from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.scheduler import silence_dask
-from loadsim.cluster.security import Way
+from loadsim.cluster.security import Access
 from loadsim.engine.event_loop import run
 from loadsim.errors import ConfigError, RunInvalid
 from loadsim.runs.directory import path_component, remove_empty
@@ -16,13 +16,13 @@ from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.watcher import SILENT, Watcher
 
 
-def runs_on_clients(way: Way) -> dict[str, dict[str, bool]]:
+def runs_on_clients(access: Access) -> dict[str, dict[str, bool]]:
     """Return by client the runs of which it has logs, and if each still runs. Raises `ConfigError`."""
     silence_dask()
-    return run(_runs(way))
+    return run(_runs(access))
 
 
-def collect_run(way: Way, run_id: str, out: Path | None = None, *, watcher: Watcher = SILENT) -> RunResult:
+def collect_run(access: Access, run_id: str, out: Path | None = None, *, watcher: Watcher = SILENT) -> RunResult:
     """Collect the logs of a run from all clients into the run directory `out`, and compute the summary.
 
     Raises `ConfigError` if no client has logs of it or `out` has those of another run, and `RunInvalid` if some logs
@@ -36,18 +36,18 @@ def collect_run(way: Way, run_id: str, out: Path | None = None, *, watcher: Watc
         raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure.strerror}") from None
     silence_dask()
     try:
-        return run(_collect(way, run_id, out, watcher))
+        return run(_collect(access, run_id, out, watcher))
     finally:
         remove_empty(created)
 
 
-async def _collect(way: Way, run_id: str, out: Path, watcher: Watcher) -> RunResult:
+async def _collect(access: Access, run_id: str, out: Path, watcher: Watcher) -> RunResult:
     watcher.stage("collect")
     check_run(out, run_id)
-    names = [name for name, runs in (await _runs(way)).items() if run_id in runs]
+    names = [name for name, runs in (await _runs(access)).items() if run_id in runs]
     if not names:
         raise ConfigError(f"run {run_id}: expected a run that some client has, found none; see loadsim cluster collect")
-    async with cluster_at(way) as cluster:
+    async with cluster_at(access) as cluster:
         failures = await asyncio.gather(
             *(collect(cluster, name, run_id, out) for name in names), return_exceptions=True
         )
@@ -61,11 +61,11 @@ async def _collect(way: Way, run_id: str, out: Path, watcher: Watcher) -> RunRes
     return write_summary(out, watcher)
 
 
-async def _runs(way: Way) -> dict[str, dict[str, bool]]:
-    async with cluster_at(way) as cluster:
+async def _runs(access: Access) -> dict[str, dict[str, bool]]:
+    async with cluster_at(access) as cluster:
         try:
             return {name: about["runs"] for name, about in (await cluster.clients()).items()}
         except (OSError, TimeoutError) as failure:
             raise ConfigError(
-                f"--cluster {way.address}: expected an answer of every client, found: {failure or 'none'}"
+                f"--cluster {access.address}: expected an answer of every client, found: {failure or 'none'}"
             ) from None

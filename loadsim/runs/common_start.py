@@ -9,7 +9,8 @@ from hashlib import sha256
 from loadsim.engine.engine import LOG_ON_LIMIT_S
 from loadsim.errors import ConfigError
 from loadsim.model.partition import Slice
-from loadsim.model.scenario import Scenario, Server
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_sections import Server
 from loadsim.protocols.registry import needs_one_engine
 
 READY_S = 60.0
@@ -19,12 +20,17 @@ CLOCK_LOOK_S = 1.0
 """The longest interval between two looks at the wall clock, which can be set meanwhile."""
 
 
-def check_slice(part: Slice, scenario: Scenario) -> None:
-    """Check that several machines can share this scenario. Raises `ConfigError`."""
+def check_shareable(scenario: Scenario, option: str) -> None:
+    """Check that several machines can share this scenario. Raises `ConfigError`, which names the option."""
     if not isinstance(scenario.server, Server):
-        raise ConfigError(f"--slice: {scenario.name}: server: expected one that all machines reach, found embedded")
+        raise ConfigError(f"{option}: {scenario.name}: server: expected one that all machines reach, found embedded")
     if alone := needs_one_engine(scenario):
-        raise ConfigError(f"--slice: {scenario.name}: expected mailboxes on a server, found protocol {alone}")
+        raise ConfigError(f"{option}: {scenario.name}: expected mailboxes on a server, found protocol {alone}")
+
+
+def check_slice(part: Slice, scenario: Scenario) -> None:
+    """Check that this machine can run a slice of the scenario. Raises `ConfigError`."""
+    check_shareable(scenario, "--slice")
     if not len(part.assignment(scenario.users)):
         raise ConfigError(f"--slice {part}: expected a slice with users in it, found none of {scenario.users}")
 
@@ -66,12 +72,14 @@ def common_run_id(start: datetime, scenario: Scenario) -> str:
     return f"{start.astimezone(UTC):%Y%m%dT%H%M%SZ}-{name[:6]}"
 
 
-async def wait_to_begin(start: datetime, ramp_up_s: float) -> None:
+async def wait_to_begin(
+    start: datetime, ramp_up_s: float, log_on_limit_s: float = LOG_ON_LIMIT_S, ready_s: float = READY_S
+) -> None:
     """Wait until the engines must start for their users to be on at the common start.
 
     Not earlier: sessions that wait for hours are load, and servers end them. Raises `ConfigError` if it is too late.
     """
-    begin = start - timedelta(seconds=ramp_up_s + LOG_ON_LIMIT_S + READY_S)
+    begin = start - timedelta(seconds=ramp_up_s + log_on_limit_s + ready_s)
     while (left_s := (begin - datetime.now(UTC)).total_seconds()) > 0:  # noqa: ASYNC110 - time passes
         await asyncio.sleep(min(left_s, CLOCK_LOOK_S))
     check_start(start, ramp_up_s, datetime.now(UTC), ": looking into the mailboxes took too long")

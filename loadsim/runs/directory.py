@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
+from loadsim.engine.event_log import Events, closed_at_last
 from loadsim.errors import ConfigError
+from loadsim.model.scenario import Scenario
+from loadsim.runs.watcher import Watcher
 
 
 def path_component(name: str) -> str:
@@ -55,6 +59,30 @@ def create_directory(path: Path) -> list[Path]:
         remove_empty(created)
         raise ConfigError(f"--out {path}: expected a directory to write to, found: {error.strerror}") from None
     return created
+
+
+@contextmanager
+def recorded_events(
+    out: Path, scenario: Scenario, watcher: Watcher, send: Callable[[Mapping[str, Any]], None] = lambda _: None
+) -> Iterator[Events]:
+    """Write scenario.yaml, and yield the events of a run, which go to events.jsonl and by `send`.
+
+    They begin with the scenario's warnings. Raises `ConfigError` if the directory takes no files.
+    """
+    try:
+        (out / "scenario.yaml").write_text(scenario.to_yaml(), encoding="utf-8")
+        events_file = (out / "events.jsonl").open("w", encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"--out {out}: expected a directory to write to, found: {failure}") from None
+    with closed_at_last(events_file):
+        events = Events(events_file, send)
+        for warning in scenario.in_the_clear:
+            events.write("warning", what=warning)
+        try:
+            yield events
+        finally:
+            if events.unwritten:
+                watcher.warning(f"{events.unwritten} lines of events.jsonl not written")
 
 
 def withdraw(out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -10,14 +11,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from loadsim.analysis.breakdown import BY
+from loadsim.analysis.compare import MOST_LOOKS
 from loadsim.analysis.compare_runs import Comparison, compare_runs
-from loadsim.analysis.score import MERGED, SCORED_PERCENT
+from loadsim.analysis.score import METHODS
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan import MOST_ENGINES, engines_for, make_plan, to_json
 from loadsim.dryrun.plan_cache import keep
 from loadsim.errors import ConfigError
 from loadsim.model import scenario as scenarios
+from loadsim.model.profile import weights_of
 from loadsim.model.scenario import Scenario
 from loadsim.protocols.registry import check_protocols
 from loadsim.runs.local import run_locally
@@ -56,9 +60,10 @@ def _load(source: str | Path, overrides: Mapping[str, Any] | None = None, *, pas
 def plan(scenario: Source, *, engines: int | None = None) -> Plan:
     """Plan a run in virtual time, without a server, in `engines` processes; None chooses the number.
 
-    The figures do not depend on `engines`. They are kept in the user's cache for the next run.
+    The figures do not depend on `engines`. `run` finds them in a cache in the home directory, and does not plan again.
     Raises `ConfigError`, and `RunInvalid` if a planning process is killed.
     """
+    _check_no_event_loop("plan")
     if not isinstance(scenario, Scenario):
         scenario = _load(scenario, passwords=False)
     check_protocols(scenario)
@@ -86,11 +91,13 @@ def run(
     the load; None chooses it. `pin` keeps a server on this machine and the load on separate cores. `watcher` receives
     the progress.
 
-    In the main thread, Ctrl-C ends the load early: the summary of what was measured is returned. Before the load, it
-    raises `KeyboardInterrupt`. A running event loop is no obstacle in another thread (`asyncio.to_thread`).
+    In the main thread, Ctrl-C during the load ends it early, and `run` returns the summary of what was measured. Before
+    the load, Ctrl-C raises `KeyboardInterrupt`. With a running event loop, call it by `asyncio.to_thread`.
 
-    Raises `ConfigError` for a fault found before the load, and `RunInvalid` if the logs are missing after it.
+    Raises `ConfigError` for a fault found before the load, `RunInvalid` if the logs are missing after it, and
+    `RuntimeError` in a thread with a running event loop.
     """
+    _check_no_event_loop("run")
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     watcher = watcher or SILENT
@@ -100,6 +107,14 @@ def run(
     return run_locally(scenario, directory, engines=engines, pin=pin, watcher=watcher)
 
 
+def _check_no_event_loop(function: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"{function} blocks this thread's event loop: await asyncio.to_thread(loadsim.{function}, ...)")
+
+
 def analyse(
     logs: Recorded | Sequence[Recorded],
     *,
@@ -107,8 +122,8 @@ def analyse(
     criteria: str | Path | None = None,
     begin_s: float | None = None,
     end_s: float | None = None,
-    percentile: float | Fraction = SCORED_PERCENT,
-    method: str = MERGED,
+    percentile: float | Fraction = 95,
+    method: str = "merged",
     by: str | None = None,
     commands: bool = False,
     rebase: bool = False,
@@ -119,9 +134,14 @@ def analyse(
     The parameters are the options of `loadsim log answer`. Weights, window and criteria are those of the run unless
     given; times are in seconds from the common start. Raises `LogError` and other `ConfigError`.
     """
+    if not 0 < percentile <= 100:
+        raise ConfigError(f"percentile: expected a number above 0 and at most 100, found {percentile}")
+    for name, value, known in (("method", method, METHODS), ("by", by, (None, *BY))):
+        if value not in known:
+            raise ConfigError(f"{name}: expected one of {', '.join(filter(None, known))}, found {value!r}")
     return summarise(
         _paths(logs),
-        weights=weights,
+        weights=None if weights is None else weights_of(dict(weights), "weights"),
         criteria=None if criteria is None else Path(criteria),
         begin_s=begin_s,
         end_s=end_s,
@@ -144,13 +164,19 @@ def compare(
 ) -> Comparison:
     """Compare two sets of runs: is the second slower, and by how much?
 
-    `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is how often in all the growing sets are
-    compared, for which the result is corrected. `force` compares runs that should not be compared.
+    `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is the planned number of comparisons of the
+    growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared.
     Raises `ConfigError` for runs that cannot be read or compared.
     """
+    if max_regression is not None and not 0 <= max_regression <= 1:
+        raise ConfigError(f"max_regression: expected a share from 0 to 1, found {max_regression}")
+    if looks not in range(1, MOST_LOOKS + 1):
+        raise ConfigError(f"looks: expected a whole number from 1 to {MOST_LOOKS}, found {looks}")
     return compare_runs(_paths(base), _paths(new), max_regression=max_regression, looks=looks, force=force)
 
 
 def _paths(runs: Recorded | Sequence[Recorded]) -> list[str | Path]:
     several = [runs] if isinstance(runs, str | Path | RunResult) else runs
+    if not several:
+        raise ConfigError("runs: expected at least one, found none")
     return [each.directory if isinstance(each, RunResult) else each for each in several]

@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from math import ceil
@@ -17,9 +17,9 @@ from typing import Any
 from loadsim.engine.abort import AbortCheck
 from loadsim.engine.clock import MonotonicClock
 from loadsim.engine.coordinator import Coordinator, engines_for
-from loadsim.engine.event_log import Events, closed_at_last
-from loadsim.engine.event_loop import fastest_loop, requests_are, run
-from loadsim.engine.process import Begin
+from loadsim.engine.event_log import Events
+from loadsim.engine.event_loop import calls_on_signal, fastest_loop, run
+from loadsim.engine.process import Begin, begins_of
 from loadsim.engine.rlimits import raise_open_file_limit
 from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.engine.snapshot import LiveSnapshot
@@ -31,10 +31,10 @@ from loadsim.model.workload import Workload, plan_digest
 from loadsim.monitor.filesystems import server_storage
 from loadsim.monitor.host import open_machine_log, watched_machine
 from loadsim.protocols.registry import check_drivers, check_protocols, needs_one_engine
-from loadsim.provisioning.initialise import prepare
+from loadsim.provisioning.initialise import initialise
 from loadsim.provisioning.preflight import check_ports, check_sources, check_submission
 from loadsim.runs.common_start import check_slice, check_start, common_run_id, expectation, wait_to_begin
-from loadsim.runs.directory import run_directory, withdraw
+from loadsim.runs.directory import recorded_events, run_directory, withdraw
 from loadsim.runs.log_header import load_of_plan, random_run_id, run_header
 from loadsim.runs.result import RunResult, write_summary
 from loadsim.runs.server import server_facts, server_under_test
@@ -144,7 +144,8 @@ class _LocalRun:
         check_drivers(self.scenario, self.services)
         self.watcher.stage("prepare")
         await check_submission(self.workload, self.services, self.users)
-        prepared = await prepare(self.scenario, self.workload, self.services, self.watcher.prepared, self.users)
+        mode, progress = self.scenario.initialise, self.watcher.prepared
+        prepared = await initialise(self.workload, self.services, mode, progress, self.users)
         self.watcher.message(prepared.describe())
         if self.start is not None:
             self.watcher.stage("wait")
@@ -160,24 +161,19 @@ class _LocalRun:
 
     async def _record(self, begins: Sequence[Begin]) -> None:
         """Make the load and write all files of the run but its summary. Raises `ConfigError` if it cannot begin."""
-        try:
-            (self.directory / "logs").mkdir()
-            (self.directory / "scenario.yaml").write_text(self.scenario.to_yaml(), encoding="utf-8")
-            events_file = (self.directory / "events.jsonl").open("w", encoding="utf-8")
-            machine_log = open_machine_log(self.directory / "logs", begins[0].header)
-        except OSError as failure:
-            raise ConfigError(f"--out {self.directory}: expected a directory to write to, found: {failure}") from None
-        with closed_at_last(events_file):
-            events = Events(events_file)
-            for warning in self.scenario.in_the_clear:
-                events.say("warning", what=warning)
+        with recorded_events(self.directory, self.scenario, self.watcher) as events:
+            try:
+                (self.directory / "logs").mkdir()
+                machine_log = open_machine_log(self.directory / "logs", begins[0].header)
+            except OSError as failure:
+                raise ConfigError(
+                    f"--out {self.directory}: expected a directory to write to, found: {failure}"
+                ) from None
             try:
                 await self._make_load(begins, events, machine_log)
             finally:
                 with suppress(OSError):  # a full disk; only the figures of the machine are from this log
                     machine_log.close()
-                if events.unwritten:
-                    self.watcher.warning(f"{events.unwritten} lines of events.jsonl not written")
 
     async def _make_load(self, begins: Sequence[Begin], events: Events, machine_log: TimingLogWriter) -> None:
         """Run the engines until they end, a request to stop arrives, or the run has become pointless."""
@@ -190,14 +186,14 @@ class _LocalRun:
                 give_up(why)
 
         def give_up(why: str) -> None:
-            events.say("abort", why=why)
+            events.write("abort", why=why)
             machine_log.facts({"ended_why": why})
             coordinator.stop()
 
         self.watcher.stage("load")
         control = self._scheduled_start(give_up)
         coordinator = Coordinator(begins, events, watch, control)
-        with requests_are(coordinator.stop):
+        with calls_on_signal(coordinator.stop):
             storage = partial(server_storage, self.services)
             async with watched_machine(
                 machine_log, MonotonicClock(), lambda: coordinator.start_ns, self.facts, storage
@@ -211,7 +207,6 @@ class _LocalRun:
         return ScheduledStart(self.start, work_s=work_s, part=self.part is not None, give_up=give_up)
 
     def _begins(self, start_state: str | None) -> list[Begin]:
-        """Return what each engine needs to begin."""
         agreed = self.part and self.start
         run_id = common_run_id(agreed, self.scenario) if agreed else random_run_id(self.began)
         client = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()) or "client"
@@ -220,11 +215,6 @@ class _LocalRun:
         header = {
             **run_header(self.workload, run_id, self.server, digest, start_state, self.part, self.start, self.load),
             "client": client,
-            "engines": self.engines,
         }
-        begins = []
-        for engine, users in enumerate(self.users.cut([1] * self.engines), 1):
-            own = {"engine": str(engine), "engine_users": len(users), "hand": asdict(users)}
-            log = self.directory / "logs" / f"{client}.{engine}.tlog"
-            begins.append(Begin(self.scenario, self.services, users, str(log), {**header, **own}))
-        return begins
+        per_engine = self.users.cut([1] * self.engines)
+        return begins_of(self.scenario, self.services, per_engine, self.directory / "logs", header)

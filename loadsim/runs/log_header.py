@@ -9,8 +9,10 @@ from typing import Any
 
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.dryrun.plan_cache import planned_load
+from loadsim.model.criteria import documents
 from loadsim.model.partition import Slice
-from loadsim.model.scenario import Scenario, Server
+from loadsim.model.scenario import Scenario
+from loadsim.model.scenario_sections import Server
 from loadsim.model.workload import Workload
 from loadsim.runs.common_start import planning_limit_s, utc_text
 from loadsim.runs.watcher import Watcher
@@ -74,6 +76,6 @@ def run_header(
         "duration_s": scenario.duration_s,
         "window_s": [scenario.run.warm_up_s, scenario.run.warm_up_s + scenario.run.window_s],
         "weights": scenario.weights,
-        "criteria": scenario.criteria_document(),
+        "criteria": documents(scenario.criteria),
         "limits": scenario.limits.in_header(),
     }

@@ -8,17 +8,19 @@ from typing import Literal, Protocol
 from loadsim.engine.snapshot import LiveSnapshot
 
 Stage = Literal["plan", "join", "prepare", "wait", "load", "collect", "analyse"]
-"""The steps of a run, in order. `join` and `collect` occur in cluster runs, `wait` in runs with a common start."""
+"""The stages of a run, in order. `join` and `collect` occur in cluster runs, `wait` in runs with a common start."""
 
 
 class Watcher(Protocol):
-    """Receives the progress of a run. Its methods are called in the thread that runs, and should return at once.
+    """Receives the progress of a run.
+
+    The run calls its methods in its own thread, so they should return at once. An exception ends the run.
 
     Subclass it and override the methods of interest: the others do nothing.
     """
 
     def stage(self, stage: Stage) -> None:
-        """A stage begins."""
+        """Report that a stage begins."""
         return
 
     def message(self, line: str) -> None:

@@ -16,8 +16,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
@@ -42,7 +41,7 @@ from loadsim.servers.dovecot_postfix_config import (
     master_cf,
 )
 from loadsim.servers.master import Master, PortTaken
-from loadsim.servers.running import check_population
+from loadsim.servers.running import RunningServer, check_population
 
 PROGRAMS = {
     "dovecot": "/usr/sbin/dovecot",
@@ -60,43 +59,31 @@ PORT_ATTEMPTS = 5
 INOTIFY = Path("/proc/sys/fs/inotify")
 
 
-class DovecotPostfix:
-    """A running instance. `notes` are sentences about changes that it made on the machine."""
+class DovecotPostfix(RunningServer):
+    """A running instance. `notes` are sentences about changes that it made on the machine.
+
+    With TLS, the `ca_file` of its services is the authority made for it.
+    """
 
     def __init__(self, layout: Layout, services: Services, masters: Sequence[Master], notes: Sequence[str]) -> None:
-        self._layout = layout
-        self._services = services
-        self._masters = tuple(masters)
+        self.layout = layout
+        self.services = services
         self.notes = tuple(notes)
-
-    @property
-    def services(self) -> Services:
-        """Its services; with TLS, `ca_file` is the authority made for it."""
-        return self._services
-
-    @property
-    def dovecot_conf(self) -> Path:
-        """Dovecot's configuration file, which tools need."""
-        return self._layout.dovecot_conf
-
-    @property
-    def postfix_conf(self) -> Path:
-        """Postfix's configuration directory."""
-        return self._layout.postfix_conf
+        self._masters = tuple(masters)
 
     def describe(self) -> str:
         """Return names and versions of both servers."""
         dovecot = run("dovecot", ("--version",)).split()[0]
-        postfix = run("postconf", ("-c", str(self.postfix_conf), "-h", "mail_version")).strip()
+        postfix = run("postconf", ("-c", str(self.layout.postfix_conf), "-h", "mail_version")).strip()
         return f"Dovecot {dovecot} + Postfix {postfix} (private instance on this machine)"
 
     def doveadm(self, *arguments: str) -> str:
         """Return the output of `doveadm` for this instance. Raises `ConfigError` if it fails."""
-        return run("doveadm", ("-c", str(self.dovecot_conf), *arguments))
+        return run("doveadm", ("-c", str(self.layout.dovecot_conf), *arguments))
 
     def queue(self) -> list[dict[str, Any]]:
         """Return the messages that Postfix has accepted but not delivered, in the form of `postqueue -j`."""
-        return [json.loads(line) for line in run("postqueue", ("-c", str(self.postfix_conf), "-j")).splitlines()]
+        return [json.loads(line) for line in run("postqueue", ("-c", str(self.layout.postfix_conf), "-j")).splitlines()]
 
     def pids(self) -> frozenset[int]:
         """Return the running processes of this instance."""
@@ -106,14 +93,6 @@ class DovecotPostfix:
         """Stop Postfix, then Dovecot, and wait until no process of either is left."""
         for master in reversed(self._masters):
             master.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def start_dovecot_postfix(
@@ -186,14 +165,10 @@ def _start_masters(layout: Layout, imap: Endpoint, smtp: Endpoint) -> list[Maste
     return masters
 
 
-def missing_packages() -> list[str]:
-    """Return the required packages that are not installed."""
-    return [package for package, program in PROGRAMS.items() if not Path(program).exists()]
-
-
 def check_machine() -> None:
     """Raise `ConfigError` unless the packages are installed, in a supported version, and the user is root."""
-    if missing := missing_packages():
+    missing = [package for package, program in PROGRAMS.items() if not Path(program).exists()]
+    if missing:
         raise ConfigError(
             f"server: dovecot-postfix: expected {', '.join(missing)} to be installed: apt-get install"
             " dovecot-imapd dovecot-lmtpd postfix"
@@ -234,7 +209,7 @@ def check_not_running(layout: Layout) -> None:
         pid = int((layout.dovecot_run / "master.pid").read_text())
         if str(layout.dovecot_conf).encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0"):
             raise ConfigError(
-                f"server: directory: expected no running server in {layout.root}, found process {pid}: kill {pid}"
+                f"server: directory: expected no running server in {layout.root}, found process {pid} (kill {pid})"
             )
 
 
@@ -247,14 +222,14 @@ def prepare_directory(layout: Layout) -> None:
     if longest > LONGEST_SOCKET_PATH:
         raise ConfigError(
             f"server: directory: expected at most {LONGEST_SOCKET_PATH - longest + len(str(root))} characters, since"
-            f" sockets lie in it, found {len(str(root))}: {root}"
+            f" it holds sockets, found {len(str(root))}: {root}"
         )
     root.mkdir(mode=0o711, parents=True, exist_ok=True)
-    for place in (root, *root.parents):
-        if not place.stat().st_mode & 0o001:
+    for above in (root, *root.parents):
+        if not above.stat().st_mode & 0o001:
             raise ConfigError(
-                f"server: directory: expected that other users can enter {place}, found mode"
-                f" {place.stat().st_mode & 0o777:04o}: choose another place, such as /tmp"
+                f"server: directory: expected that other users can enter {above}, found mode"
+                f" {above.stat().st_mode & 0o777:04o}: choose another directory, such as /tmp"
             )
     dovecot, postfix = pwd.getpwnam("dovecot"), pwd.getpwnam("postfix")
     for path, mode, owner in (

@@ -5,7 +5,6 @@ Written for Dovecot 2.3 and Postfix 3.7 (Debian 12).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from loadsim.servers.command import run
@@ -17,91 +16,29 @@ LMTP_CONCURRENCY = 20
 """Concurrent deliveries. Dovecot's LMTP gets more processes than that, otherwise it would drop connections."""
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """The files and directories of one instance. The servers' users can enter `root` and all directories above it."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.mail = root / "mail"  # the mailboxes: one Maildir per login
+        self.tls = root / "tls"  # the authority's and the server's certificates and keys
+        self.ca_file = self.tls / "ca.pem"  # the authority that clients verify against
+        self.dovecot_log = root / "log" / "dovecot.log"
+        self.postfix_log = root / "log" / "postfix.log"
 
-    @property
-    def dovecot_conf(self) -> Path:
-        """Dovecot's only configuration file."""
-        return self.root / "dovecot" / "dovecot.conf"
+        self.dovecot_conf = root / "dovecot" / "dovecot.conf"  # the only configuration file
+        self.passwords = root / "dovecot" / "passwords"  # passdb
+        self.users = root / "dovecot" / "users"  # userdb
+        self.dovecot_run = root / "dovecot" / "run"  # sockets and pid file
+        self.lmtp_socket = self.dovecot_run / "lmtp-postfix"  # takes mail from Postfix
+        self.auth_socket = self.dovecot_run / "auth-postfix"  # checks passwords for Postfix
 
-    @property
-    def dovecot_run(self) -> Path:
-        """Dovecot's sockets and pid file."""
-        return self.root / "dovecot" / "run"
-
-    @property
-    def dovecot_log(self) -> Path:
-        """Dovecot's log."""
-        return self.root / "log" / "dovecot.log"
-
-    @property
-    def passwords(self) -> Path:
-        """Dovecot's passdb."""
-        return self.root / "dovecot" / "passwords"
-
-    @property
-    def users(self) -> Path:
-        """Dovecot's userdb."""
-        return self.root / "dovecot" / "users"
-
-    @property
-    def mail(self) -> Path:
-        """The mailboxes: one Maildir per login."""
-        return self.root / "mail"
-
-    @property
-    def lmtp_socket(self) -> Path:
-        """The socket on which Dovecot takes mail from Postfix."""
-        return self.dovecot_run / "lmtp-postfix"
-
-    @property
-    def auth_socket(self) -> Path:
-        """The socket on which Dovecot checks passwords for Postfix."""
-        return self.dovecot_run / "auth-postfix"
-
-    @property
-    def postfix_conf(self) -> Path:
-        """Postfix's configuration directory: main.cf, master.cf and the tables."""
-        return self.root / "postfix" / "conf"
-
-    @property
-    def postfix_queue(self) -> Path:
-        """Postfix's queue_directory."""
-        return self.root / "postfix" / "queue"
-
-    @property
-    def postfix_data(self) -> Path:
-        """Postfix's data_directory."""
-        return self.root / "postfix" / "data"
-
-    @property
-    def postfix_log(self) -> Path:
-        """Postfix's log."""
-        return self.root / "log" / "postfix.log"
-
-    @property
-    def mailboxes(self) -> Path:
-        """Postfix's virtual_mailbox_maps."""
-        return self.postfix_conf / "mailboxes"
-
-    @property
-    def aliases(self) -> Path:
-        """Postfix's virtual_alias_maps."""
-        return self.postfix_conf / "aliases"
-
-    @property
-    def tls(self) -> Path:
-        """The authority's and the server's certificates and keys."""
-        return self.root / "tls"
-
-    @property
-    def ca_file(self) -> Path:
-        """The authority that clients verify against."""
-        return self.tls / "ca.pem"
+        self.postfix_conf = root / "postfix" / "conf"  # main.cf, master.cf and the tables
+        self.mailboxes = self.postfix_conf / "mailboxes"  # virtual_mailbox_maps
+        self.aliases = self.postfix_conf / "aliases"  # virtual_alias_maps
+        self.postfix_queue = root / "postfix" / "queue"  # queue_directory
+        self.postfix_data = root / "postfix" / "data"  # data_directory
 
 
 def dovecot_conf(layout: Layout, address: str, imap_port: int, users: int, tls: str) -> str:

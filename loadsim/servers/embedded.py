@@ -16,30 +16,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.servers.running import check_population
+from loadsim.servers.running import RunningServer, check_population
 
 LOG_NAME = "embedded-server.log"
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 10.0
 
 
-class EmbeddedServer:
-    """A running embedded server: pymap (IMAP, in memory) and aiosmtpd (SMTP) in one child process."""
+class EmbeddedServer(RunningServer):
+    """A running embedded server: pymap (IMAP, in memory) and aiosmtpd (SMTP) in one child process, without TLS."""
 
     def __init__(self, process: subprocess.Popen[bytes], services: Services, versions: Mapping[str, str]) -> None:
         self._process = process
-        self._services = services
+        self.services = services
         self._versions = dict(versions)
-
-    @property
-    def services(self) -> Services:
-        """Its services on 127.0.0.1, without TLS."""
-        return self._services
 
     @property
     def pid(self) -> int:
@@ -54,14 +48,6 @@ class EmbeddedServer:
     def stop(self) -> None:
         """End the child and wait for it. A second call does nothing."""
         _end(self._process)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def start_embedded(accounts: Iterable[Account], lists: Mapping[str, Sequence[str]], directory: Path) -> EmbeddedServer:

@@ -93,16 +93,12 @@ class Delivery:
         """Put the message once into each recipient's Inbox, even if several lists have them as a member."""
         content = envelope.original_content
         assert content is not None
-        message = AppendMessage(b"Return-Path: <%b>\r\n%b" % ((envelope.mail_from or "").encode(), content), now())
+        stored = b"Return-Path: <%b>\r\n%b" % ((envelope.mail_from or "").encode(), content)
+        message = AppendMessage(stored, datetime.now(UTC))  # INTERNALDATE needs a zone
         for name in dict.fromkeys(name for address in envelope.rcpt_tos for name in self._targets[address.lower()]):
             async with Identity(name, self._login, None, frozenset()).new_session() as mailbox:
                 await mailbox.append_messages("INBOX", [message])
         return "250 2.0.0 OK: delivered"
-
-
-def now() -> datetime:
-    """Return the time of arrival with its zone, which INTERNALDATE needs."""
-    return datetime.now(UTC)
 
 
 async def mailboxes(accounts: Iterable[Sequence[str]]) -> tuple[Config, Login]:

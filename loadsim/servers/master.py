@@ -78,7 +78,7 @@ class Master:
                 complaint = self.first_complaint()
                 kind = PortTaken if "Address already in use" in complaint else ConfigError
                 raise kind(f"server: {self.name}: expected to start, it exited with: {complaint}")
-            if self.has_started():
+            if self._log.exists() and self._started in self._log.read_text(errors="replace"):
                 with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:
                     if not greeting or connection.recv(512).startswith(greeting):
                         return
@@ -87,10 +87,6 @@ class Master:
             f"server: {self.name}: expected to answer on port {port} within {START_LIMIT_S:.0f} s,"
             f" its log has: {self.first_complaint()}"
         )
-
-    def has_started(self) -> bool:
-        """Return whether its log states that it listens."""
-        return self._log.exists() and self._started in self._log.read_text(errors="replace")
 
     def first_complaint(self) -> str:
         """Return the first error on its standard error or in its log; later ones follow from it."""

@@ -11,12 +11,9 @@ from loadsim.model.ports import Account, Services
 
 
 class RunningServer(Protocol):
-    """A mail server that loadsim started, ready for its users; leaving the `with` block stops it."""
+    """A mail server that loadsim started, ready for its users at `services`; leaving the `with` block stops it."""
 
-    @property
-    def services(self) -> Services:
-        """Its services as clients reach them."""
-        ...
+    services: Services
 
     def describe(self) -> str:
         """Return name and versions on one line, for people and for the log."""
@@ -26,11 +23,13 @@ class RunningServer(Protocol):
         """Stop it and wait until none of its processes is left. A second call does nothing."""
         ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        self.stop()
 
 
 def check_population(
@@ -47,16 +46,17 @@ def check_population(
     logins: set[str] = set()
     addresses: set[str] = set()
     for account in population:
+        user = f"accounts: user {account.number}"
         for name, taken in ((account.login, logins), (account.address.lower(), addresses)):
             if not name or ":" in name or not name.isprintable() or " " in name:
-                raise ConfigError(f"accounts: user {account.number}: expected a plain name, found {name!r}")
+                raise ConfigError(f"{user}: expected a name without white space and colons, found {name!r}")
             if name in taken:
-                raise ConfigError(f"accounts: user {account.number}: expected a name of its own, found {name!r} twice")
+                raise ConfigError(f"{user}: expected a name of its own, found {name!r} twice")
             taken.add(name)
         if not account.password.isprintable() or not account.password:
-            raise ConfigError(f"accounts: user {account.number}: expected a password of printable characters")
+            raise ConfigError(f"{user}: expected a password of printable characters")
         if account.address.count("@") != 1:
-            raise ConfigError(f"accounts: user {account.number}: expected user@domain, found {account.address!r}")
+            raise ConfigError(f"{user}: expected user@domain, found {account.address!r}")
     for address, members in lists.items():
         if address.lower() in addresses:
             raise ConfigError(f"lists: {address}: expected an address of its own, found that of an account")

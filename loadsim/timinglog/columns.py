@@ -56,7 +56,6 @@ class Columns:
 
     @property
     def placed_us(self) -> NDArray[np.int64]:
-        """See `records.placed_us`."""
         placed = placed_us(self.stored)
         placed += self.shift_us
         return placed

@@ -1,18 +1,22 @@
-"""Rules for merging: the header keys that must be equal in all logs, and the names of their differences."""
+"""Rules for merging: the header keys that must be equal in all logs, and the slices that make up a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from loadsim.errors import LogError
-from loadsim.timinglog.reader import TimingLog
+from loadsim.model.partition import Slice
+from loadsim.timinglog.reader import Source, TimingLog
 
 LOAD = ("submission", "scenario_digest", "plan_digest")
 """Header keys of the load."""
 
 TERMS = ("criteria", "limits", "weights", "window_s", "day_s", "night_s", "compression")
 """Header keys of score and verdict: a merged log has one set of them for all of its runs."""
+
+SAME_IN_SLICES = ("software", "start_at", "start_state_digest", "duration_s")
+"""Header keys that must be equal in all slices of a run, besides `LOAD` and `TERMS`."""
 
 ABSENT = "nothing"
 """Name of a missing entry. A missing limit has its default; a null limit is off."""
@@ -50,3 +54,69 @@ def _differences(
                 yield f"{key}.{name}", *both
         elif first != second:
             yield key, first, second
+
+
+# --- slices ---------------------------------------------------------------------------------------------------------
+
+
+def check_slices(logs: Sequence[TimingLog], force: bool) -> None:
+    """Check that slices make up their runs; the logs of one slice alone pass.
+
+    Raises `LogError` for the same slice twice, and for slices of different divisions. Unless `force`, it also raises
+    `LogError` for missing slices, and for slices with different settings (`SAME_IN_SLICES`).
+    """
+    makers: dict[str, dict[Slice | None, set[str]]] = {}
+    for log in logs:
+        for source in log.sources:
+            makers.setdefault(source.run, {}).setdefault(source.slice, set()).add(source.client)
+    for run, slices in makers.items():
+        _check_one_division(run, slices)
+        for part, clients in slices.items():
+            if part is not None and len(clients) > 1:
+                names = " and ".join(sorted(clients))
+                raise LogError(f"merge: run {run!r}: expected each slice once, found {part} twice, by {names}")
+    if force or _only_slice(source for log in logs for source in log.sources):
+        return
+    for run, slices in makers.items():
+        found = {part for part in slices if part is not None}
+        missing = [part for part in next(iter(found)).parts if part not in found] if found else []
+        if missing:
+            raise LogError(
+                f"merge: run {run!r}: expected all {len(missing) + len(found)} slices,"
+                f" found none of {', '.join(map(str, missing))}"
+            )
+    _check_same_settings(logs)
+
+
+def _check_one_division(run: str, slices: Iterable[Slice | None]) -> None:
+    divisions = {part and part.weights: part for part in slices}
+    if len(divisions) > 1:
+        one, other, *_ = sorted("no slice" if part is None else str(part) for part in divisions.values())
+        raise LogError(f"merge: run {run!r}: expected slices of one division of the users, found {one} and {other}")
+
+
+def _check_same_settings(logs: Sequence[TimingLog]) -> None:
+    first: dict[str, TimingLog] = {}
+    for log in logs:
+        source = log.sources[0]
+        if source.slice is None:
+            continue
+        other = first.setdefault(source.run, log)
+        for key in SAME_IN_SLICES:
+            if log.header.get(key) != other.header.get(key):
+                found = [f"{each.header.get(key)!r} in slice {each.sources[0].slice}" for each in (other, log)]
+                raise LogError(
+                    f"merge: run {source.run!r}: {key}: expected the same in all slices, found {' and '.join(found)}"
+                )
+
+
+def _only_slice(sources: Iterable[Source]) -> Slice | None:
+    """Return the slice of all sources if it is one, and only a part of a run, else None."""
+    found = {(source.run, source.slice) for source in sources}
+    _, only = next(iter(found)) if len(found) == 1 else ("", None)
+    return only if only is not None and len(only.weights) > 1 else None
+
+
+def part_of(log: TimingLog) -> Slice | None:
+    """Return the slice of a log of one slice; None for a log of several slices or of a whole run."""
+    return _only_slice(log.sources)

@@ -60,12 +60,10 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Return the offset of the byte after the payload."""
         return self.begin + len(self.payload)
 
 
 def encode_head(header: Mapping[str, Any]) -> bytes:
-    """Return the head of a file."""
     text = json.dumps(header, ensure_ascii=True, separators=(",", ":")).encode()
     return _FILE_HEAD.pack(MAGIC, VERSION, len(text), zlib.crc32(text)) + text
 
@@ -81,7 +79,6 @@ def block_head(kind: int, payload: bytes | memoryview, count: int, first_us: int
 
 
 def encode_json(kind: int, values: list[Any]) -> bytes:
-    """Return a block that holds a JSON array."""
     return encode_block(kind, json.dumps(values, ensure_ascii=True, separators=(",", ":")).encode(), len(values))
 
 

@@ -9,8 +9,9 @@ from operator import itemgetter
 import numpy as np
 
 from loadsim.errors import printable
+from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import EVENTS, KINDS, NEVER, OUTCOMES, Records, placed_us
+from loadsim.timinglog.records import KINDS, NEVER, Records, placed_us
 from loadsim.timinglog.streams import EVER, Span
 
 _CHUNK = 8192

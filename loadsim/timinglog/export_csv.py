@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import EVENTS, MAKERS, NEVER, OUTCOMES, Records
+from loadsim.timinglog.records import MAKERS, NEVER, Records
 
 COLUMNS = (
     "scheduled_s",

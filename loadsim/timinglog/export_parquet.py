@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import ConfigError
+from loadsim.model.records import OUTCOMES
 from loadsim.timinglog.atomic_file import new_file
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import NAMED_TASK, NEVER, OUTCOMES, Records
+from loadsim.timinglog.records import NAMED_TASK, NEVER, Records
 
 _ROWS = 1 << 20
 """The most rows of a row group. Large groups are read faster."""
@@ -43,7 +44,6 @@ def export_parquet(log: TimingLog, path: Path) -> None:
 
 
 def _table(pyarrow: Any, log: TimingLog, tasks: Records) -> Any:
-    """Return tasks as a table of pyarrow."""
 
     def named(field: str, names: tuple[str, ...]) -> Any:
         return pyarrow.DictionaryArray.from_arrays(

@@ -18,8 +18,8 @@ from loadsim.errors import LogError, printable
 from loadsim.files import open_file
 from loadsim.timinglog import container
 from loadsim.timinglog.health_samples import Sample, Samples
-from loadsim.timinglog.json_checks import read_document, shown
-from loadsim.timinglog.log_schema import check_facts, check_header, check_names
+from loadsim.timinglog.json_checks import read_document, refuse, shown
+from loadsim.timinglog.log_schema import FACTS, HEADER, check_names
 from loadsim.timinglog.record_limits import WrongRecord, checked
 from loadsim.timinglog.records import KINDS, MAKERS, NAMES, Kind
 
@@ -112,7 +112,7 @@ def open_log(path: Path) -> LogFile:
 def _read(path: Path, file: BinaryIO) -> LogFile:
     # Check the header.
     header, end = container.read_head(str(path), file)
-    check_header(str(path), header)
+    refuse(f"{path}: header", HEADER(header), header)
     strings, facts, health, samples = [""], dict[str, Any](), list[Sample](), Samples()
     builders = {kind.number: _IndexBuilder(kind) for kind in KINDS.values()}
     # Read the blocks.
@@ -132,7 +132,7 @@ def _read(path: Path, file: BinaryIO) -> LogFile:
         blocks += 1
         end = block.end
     # Check the documents, and index the records.
-    check_facts(str(path), facts)
+    refuse(f"{path}: facts", FACTS(facts), facts)
     samples.check(str(path))
     known = {*strings}
     strings += {name: None for about in header.get("sources", [header]) for name in _makers(about) if name not in known}
@@ -190,7 +190,6 @@ class _IndexBuilder:
         self._most: dict[str, int] = {}
 
     def add(self, path: Path, block: container.Block) -> None:
-        """Add the next block."""
         _, count, first_us, last_us, payload, begin = block
         named = bool(block.kind & container.NAMED)
         length = len(payload)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
+from loadsim.model.population import group_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,40 +23,22 @@ class Groups:
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> Groups | None:
-        """Return the groups in a log's header; None for older logs, which have none.
-
-        Raises `LogError` for malformed groups.
-        """
+        """Return the groups in a log's header; None for older logs, which have none."""
         found = header.get("groups")
         if not found:
             return None
-        try:
-            profiles, modules, sizes = zip(
-                *((str(group["profile"]), str(group["module"]), int(group["users"])) for group in found), strict=True
-            )
-        except (KeyError, TypeError, ValueError):
-            raise LogError(
-                f"groups: expected profile, module and users of each group, found {str(found)[:80]}"
-            ) from None
-        return cls(profiles, modules, sizes)
+        return cls(*(tuple(group[key] for group in found) for key in ("profile", "module", "users")))
 
     def numbers(self, users: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Return the group (from 0) of each user (from 1), by the rule of `population.group_index`.
+        """Return the group (from 0) of each user (from 1).
 
         Raises `LogError` for a user above the number of users of all groups.
         """
-        place, left = users.astype(np.int64) - 1, sum(self.sizes)
-        if len(place) and not (place.min() >= 0 and place.max() < left):
-            raise LogError(f"groups: expected users from 1 to {left}, found {place.min() + 1} to {place.max() + 1}")
-        numbers = np.full(len(place), len(self.sizes) - 1)
-        undecided = np.arange(len(place))
-        for number, size in enumerate(self.sizes[:-1]):
-            before = place * size // left
-            inside = (place + 1) * size // left > before
-            numbers[undecided[inside]] = number
-            place, undecided = (place - before)[~inside], undecided[~inside]
-            left -= size
-        return numbers
+        different, places = np.unique(users, return_inverse=True)
+        if len(different) and not 1 <= different[0] <= different[-1] <= sum(self.sizes):
+            found = f"{different[0]} to {different[-1]}"
+            raise LogError(f"groups: expected users from 1 to {sum(self.sizes)}, found {found}")
+        return np.array([group_index(user, self.sizes) for user in different.tolist()], np.int64)[places]
 
     def name(self, number: int) -> str:
         """Return the number of a group, from 1 as in the scenario's file, with its profile and driver."""

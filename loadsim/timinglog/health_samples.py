@@ -102,7 +102,6 @@ class Samples:
         self._tables: dict[tuple[tuple[str, str], ...], _Table] = {}
 
     def add(self, sample: Mapping[str, Any]) -> Sample:
-        """Store a sample, and return it as a view of the store."""
         shape = {key: _code(value) for key, value in sample.items()}
         as_key = tuple(shape.items())
         if as_key not in self._tables:

@@ -6,51 +6,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadsim.timinglog.container import VERSION
-from loadsim.timinglog.file import open_log
-from loadsim.timinglog.reader import log_of
+from loadsim.timinglog.file import LogFile, open_log
+from loadsim.timinglog.reader import TimingLog, log_of
 
 
 @dataclass(frozen=True, slots=True)
 class LogCheck:
-    """The contents of a file of `size` bytes: its whole `blocks`, and the number of records by kind.
+    """A file that was read from end to end, and its log, which may be merged of damaged ones."""
 
-    `span_s` is the first and the last instant in the heads of its blocks of records, in seconds from the common start;
-    None without records. The bytes from `damaged_at` on are unreadable, unless it is None. `missing` describes all that
-    is unreadable, in the logs that were merged into this one, too. `ended`: every engine reached the end of the run.
-    """
-
-    path: Path
-    version: int
-    blocks: int
-    counts: Mapping[str, int]
-    span_s: tuple[float, float] | None
-    size: int
-    damaged_at: int | None
-    missing: tuple[str, ...]
-    ended: bool
+    file: LogFile
+    log: TimingLog
 
     @property
-    def whole(self) -> bool:
-        """Return whether no damage is known and all engines reached the end."""
-        return self.ended and not self.missing
+    def counts(self) -> Mapping[str, int]:
+        """Return the number of records by kind."""
+        return {kind: index.count for kind, index in self.file.indices.items()}
+
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """Return the first and the last instant in the heads of blocks, from the common start; None without records."""
+        indices = [index for index in self.file.indices.values() if index.count]
+        if not indices:
+            return None
+        first_us, last_us = min(index.first_us for index in indices), max(index.last_us for index in indices)
+        return (first_us - self.file.origin_us) / 1e6, (last_us - self.file.origin_us) / 1e6
+
+    @property
+    def ended(self) -> bool:
+        """Return whether every engine reached the end of the run."""
+        return all(source.ended for source in self.log.sources)
 
 
 def check_log(path: Path) -> LogCheck:
     """Read a log from end to end. Raises `LogError` if it is no timing log of this format."""
     file = open_log(path)
-    log = log_of(file)
-    indices = [index for index in file.indices.values() if index.count]
-    first_us = min((index.first_us for index in indices), default=0) - file.origin_us
-    last_us = max((index.last_us for index in indices), default=0) - file.origin_us
-    return LogCheck(
-        path=path,
-        version=VERSION,
-        blocks=file.blocks,
-        counts={kind: index.count for kind, index in file.indices.items()},
-        span_s=(first_us / 1e6, last_us / 1e6) if indices else None,
-        size=file.size,
-        damaged_at=file.end if file.damage else None,
-        missing=log.damages,
-        ended=all(source.ended for source in log.sources),
-    )
+    return LogCheck(file, log_of(file))

@@ -28,7 +28,7 @@ from loadsim.timinglog.json_checks import (
     whole,
     word,
 )
-from loadsim.timinglog.planned_load import read_planned_load
+from loadsim.timinglog.planned_load import PLANNED_LOAD
 from loadsim.timinglog.records import GIVEN_UP
 
 LONGEST_S = 2**25
@@ -74,14 +74,9 @@ _TEXTS = each_of(text)
 
 
 def _window(value: Any) -> str | None:
-    at_s = number(-LONGEST_S, LONGEST_S)
     if not isinstance(value, list) or len(value) != 2:
         return "a list of begin and end"
-    return each_of(at_s)(value)
-
-
-def _weights(value: Any) -> str | None:
-    return each_in(_AMOUNT)(value)
+    return each_of(number(-LONGEST_S, LONGEST_S))(value)
 
 
 OLDER_CRITERIA = {
@@ -105,22 +100,6 @@ def _criteria(value: Any) -> str | None:
         return each_in(figure)(found)
 
     return each_in(or_none(limits))(value)
-
-
-def _planned_load(value: Any) -> str | None:
-    try:
-        load = read_planned_load(value)
-    except LogError as error:
-        return (
-            str(error)
-            .removeprefix("planned_load")
-            .removeprefix(".")
-            .removeprefix(": ")
-            .partition(", found")[0]
-            .replace("expected ", "", 1)
-        )
-    counts = each_of(_COUNT)
-    return next((f"tasks.{task}: {wrong}" for task, found in load.tasks.items() if (wrong := counts(found))), None)
 
 
 _LIMITS = having(
@@ -176,7 +155,7 @@ _FACTS: Mapping[str, Check] = {
     "server_file_systems": each_of(having({**_FILE_SYSTEM, "open_by": _TEXTS})),
 }
 
-_facts = having({}, _FACTS)
+FACTS = having({}, _FACTS)
 
 _ABOUT: Mapping[str, Check] = {
     **dict.fromkeys(("run", "client", "engine"), text),
@@ -193,26 +172,14 @@ _OF_A_SOURCE: Mapping[str, Check] = {
     "epoch_ns": _INSTANT,
 }
 
-_source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": _facts}), *_OF_A_SOURCE, *_ABOUT, "facts")
+_source = having_only(having(_OF_A_SOURCE, {**_ABOUT, "facts": FACTS}), *_OF_A_SOURCE, *_ABOUT, "facts")
 
 _HEADER: Mapping[str, Check] = {
     **{key: check if key in ("run", "client", "engine") else or_none(check) for key, check in _ABOUT.items()},
     "mode": word(CANONICAL, STRESS),
     **dict.fromkeys(("users", "engine_users"), _USERS),
-    **dict.fromkeys(
-        (
-            "software",
-            "name",
-            "start_at",
-            "server",
-            "submission",
-            "event_loop",
-            "scenario_digest",
-            "plan_digest",
-            "start_state_digest",
-        ),
-        or_none(text),
-    ),
+    **dict.fromkeys(("software", "name", "start_at", "server", "submission", "event_loop"), or_none(text)),
+    **dict.fromkeys(("scenario_digest", "plan_digest", "start_state_digest"), or_none(text)),
     "embedded": switch,
     "rebased": switch,
     "profiles": or_none(_TEXTS),
@@ -221,10 +188,10 @@ _HEADER: Mapping[str, Check] = {
     **dict.fromkeys(("night_s", "duration_s"), or_none(_SECONDS)),
     "compression": or_none(_FACTOR),
     **dict.fromkeys(("window_s", "truncated_s"), or_none(_window)),
-    "weights": or_none(_weights),
+    "weights": or_none(each_in(_AMOUNT)),
     "criteria": or_none(_criteria),
     "limits": or_none(_LIMITS),
-    "planned_load": or_none(_planned_load),
+    "planned_load": or_none(PLANNED_LOAD),
     "machines": or_none(each_of(having({"client": text, "users": _USERS}))),
     "sources": each_of(_source, 1),
     "damages": _TEXTS,
@@ -232,42 +199,21 @@ _HEADER: Mapping[str, Check] = {
     "mixed": _TEXTS,
 }
 
-_header = having({"epoch_ns": _INSTANT}, _HEADER)
+HEADER = having({"epoch_ns": _INSTANT}, _HEADER)
 
 
 # --- samples of health ----------------------------------------------------------------------------------------------
 
 _CLOCK = having({**dict.fromkeys(("at_ns", "station_ns", "ahead_ns"), _INSTANT), "error_ns": whole(0, MOST_NS)})
 
-_WHOLE_KEYS = frozenset(
-    (
-        "rss_bytes",
-        "open_files",
-        "gc_pauses",
-        "memory_available_bytes",
-        "tcp_sockets",
-        "segments_sent",
-        "segments_sent_again",
-    )
-)
-_REAL_KEYS = frozenset(
-    (
-        "cpu_share",
-        "stolen_share",
-        "load_1min",
-        "gc_ms",
-        "gc_max_ms",
-        "clock_step_ms",
-        "late_busy_s",
-        "late_down_s",
-        "late_generator_s",
-    )
-)
 _SAMPLE: Mapping[str, Check] = {
     **dict.fromkeys(("at_ns", "lags_from_ns"), _INSTANT),
     "at_s": number(-LONGEST_S, LONGEST_S),
-    **dict.fromkeys(_WHOLE_KEYS, whole(-(2**53), 2**53)),
-    **dict.fromkeys(_REAL_KEYS, number(-1e15, 1e15)),
+    **dict.fromkeys(("rss_bytes", "open_files", "gc_pauses", "memory_available_bytes"), whole(-(2**53), 2**53)),
+    **dict.fromkeys(("tcp_sockets", "segments_sent", "segments_sent_again"), whole(-(2**53), 2**53)),
+    **dict.fromkeys(("cpu_share", "stolen_share", "load_1min", "clock_step_ms"), number(-1e15, 1e15)),
+    **dict.fromkeys(("gc_ms", "gc_max_ms"), number(-1e15, 1e15)),
+    **dict.fromkeys(("late_busy_s", "late_down_s", "late_generator_s"), number(-1e15, 1e15)),
     "lags_us": each_of(whole(-(2**53), 2**53)),
     "core_shares": each_of(number(0, 1e6)),
     **dict.fromkeys(("run", "client", "engine"), text),
@@ -285,16 +231,6 @@ _NEEDED: Mapping[str, frozenset[str]] = {
 
 
 # --- checks of an opened log ----------------------------------------------------------------------------------------
-
-
-def check_header(name: str, header: Mapping[str, Any]) -> None:
-    """Raise `LogError` for a header that loadsim does not write."""
-    refuse(f"{name}: header", _header(header), header)
-
-
-def check_facts(name: str, facts: Mapping[str, Any]) -> None:
-    """Raise `LogError` for facts that loadsim does not write."""
-    refuse(f"{name}: facts", _facts(facts), facts)
 
 
 def check_names(name: str, names: Any) -> None:

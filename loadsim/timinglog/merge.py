@@ -12,31 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from operator import methodcaller
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.errors import LogError
+from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW
 from loadsim.timinglog.columns import Columns, concatenate
-from loadsim.timinglog.compatibility import MIXED, check_compatible, mixed_terms
+from loadsim.timinglog.compatibility import MIXED, check_compatible, check_slices, mixed_terms
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.reader import Source, TimingLog, read_each
-from loadsim.timinglog.records import (
-    GENERATOR,
-    KINDS,
-    MAKERS,
-    NAMES,
-    NO_SESSION,
-    OUTCOME,
-    Kind,
-    Records,
-    chosen,
-    placed_us,
-)
-from loadsim.timinglog.slices import check_slices
+from loadsim.timinglog.records import KINDS, MAKERS, NAMES, OUTCOME, Kind, Records, chosen, placed_us
 from loadsim.timinglog.streams import EVER, Span, Stream
 from loadsim.timinglog.writer import MOST_NAMES, OTHER
 
@@ -94,8 +84,7 @@ def mode_of(log: TimingLog) -> str:
 def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.bool_]:
     """Return a mask of the instants in [begin, end)."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
-    inside: NDArray[np.bool_] = (instants_us >= begin_us) & (instants_us < end_us)
-    return inside
+    return np.asarray((instants_us >= begin_us) & (instants_us < end_us))
 
 
 def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
@@ -115,7 +104,7 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
             f" found {begin_s:g} s to {end_s:g} s"
         )
     lasted_s = log.header.get("duration_s")
-    one_start = len({source.run for source in log.sources}) == 1 or log.header.get("rebased")
+    one_start = len(log.runs) == 1 or log.header.get("rebased")
     if lasted_s and round(end_s - lasted_s, 6) > 0 and one_start:
         raise LogError(f"window: expected an end within the run's {lasted_s:g} s, found {end_s:g} s")
 
@@ -132,8 +121,7 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
 
     def of_window(tasks: Columns) -> NDArray[np.bool_]:
         always = without_window[tasks["task"]] | (tasks["outcome"] == OUTCOME[GENERATOR])
-        kept: NDArray[np.bool_] = always | in_window(tasks["scheduled_us"], window_s)
-        return kept
+        return np.asarray(always | in_window(tasks["scheduled_us"], window_s))
 
     def begun_in_window(commands: Columns) -> NDArray[np.bool_]:
         return in_window(commands["started_us"], window_s)
@@ -143,8 +131,8 @@ def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
         header={**log.header, "window_s": list(window_s), "truncated_s": list(window_s)},
         streams={
             **log.streams,
-            "tasks": _Kept(log.streams["tasks"], of_window),
-            "commands": _Kept(log.streams["commands"], begun_in_window),
+            "tasks": _kept(log.streams["tasks"], of_window),
+            "commands": _kept(log.streams["commands"], begun_in_window),
         },
     )
 
@@ -154,51 +142,56 @@ def of_run(log: TimingLog, run: str) -> TimingLog:
     number = log.strings.index(run)
 
     def own(records: Columns) -> NDArray[np.bool_]:
-        of_this: NDArray[np.bool_] = records["run"] == number
-        return of_this
+        return np.asarray(records["run"] == number)
 
     return replace(
         log,
         sources=tuple(source for source in log.sources if source.run == run),
-        streams={kind: _Kept(stream, own) for kind, stream in log.streams.items()},
+        streams={kind: _kept(stream, own) for kind, stream in log.streams.items()},
         health=tuple(sample for sample in log.health if sample.get("run", log.sources[0].run) == run),
         damages=(),
     )
 
 
+def _kept(of: Stream, condition: Callable[[Columns], NDArray[np.bool_]]) -> Stream:
+    """Return the records of a stream that meet a condition."""
+
+    def kept(columns: Columns) -> Columns:
+        meets = condition(columns)
+        return columns if meets.all() else columns.kept(meets)
+
+    return _Changed(of, kept)
+
+
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """The records of a stream that meet a condition."""
+class _Changed:
+    """A stream whose parts are changed by a function, which makes them later by `shift_us`."""
 
     of: Stream
-    condition: Callable[[Columns], NDArray[np.bool_]]
+    change: Callable[[Columns], Columns]
+    shift_us: int = 0
 
     @property
     def count(self) -> int:
-        """Return the most records that the stream can have."""
         return self.of.count
 
     @property
     def sample_us(self) -> NDArray[np.int64]:
-        """Return the sample of the whole stream."""
-        return self.of.sample_us
+        return self.of.sample_us + self.shift_us
 
     def pieces(self) -> Iterator[Columns]:
-        """See `Stream`."""
-        return map(self._kept, self.of.pieces())
+        return map(self.change, self.of.pieces())
 
     def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`."""
-        return map(self._kept, self.of.parts(span))
+        begin_us, end_us = self._back(span)
+        return map(self.change, self.of.parts((begin_us, end_us)))
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`."""
-        for found in self.of.slices(bounds_us):
-            yield [self._kept(part) for part in found]
+        for found in self.of.slices(self._back(bounds_us)):
+            yield [self.change(part) for part in found]
 
-    def _kept(self, columns: Columns) -> Columns:
-        kept = self.condition(columns)
-        return columns if kept.all() else columns.kept(kept)
+    def _back(self, bounds_us: Sequence[int]) -> list[int]:
+        return [min(max(bound_us - self.shift_us, EVER[0]), EVER[1]) for bound_us in bounds_us]
 
 
 def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) -> TimingLog:
@@ -209,7 +202,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     start is placed by the wall clock.
 
     Raises `LogError` for no logs, two logs of one engine, logs of different modes, and slices that do not make up one
-    run (see `slices.check_slices`). Unless `force`, it also raises `LogError` for logs of different load or terms (see
+    run (see `check_slices`). Unless `force`, it also raises `LogError` for logs of different load or terms (see
     `compatibility`).
     """
     if not logs:
@@ -254,7 +247,11 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
         strings=strings,
         streams={
             name: _Merged(
-                kind, tuple(_Moved(log.streams[name], renumber, shift_us) for log, renumber, shift_us in moves)
+                kind,
+                tuple(
+                    _Changed(log.streams[name], methodcaller("moved", renumber, shift_us), shift_us)
+                    for log, renumber, shift_us in moves
+                ),
             )
             for name, kind in KINDS.items()
         },
@@ -264,7 +261,6 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
 
 
 def read_logs(arguments: Sequence[str | Path], rebase: bool = False, force: bool = False) -> TimingLog:
-    """Find, read and merge logs."""
     return merge(read_each(find_logs(arguments)), rebase, force)
 
 
@@ -307,45 +303,6 @@ def _all_health(logs: Sequence[TimingLog], shifts_us: Sequence[int]) -> tuple[Sa
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
-    """A stream with other numbers for its names (None: its own), and later by `shift_us`."""
-
-    of: Stream
-    renumber: NDArray[np.uint16] | None
-    shift_us: int
-
-    @property
-    def count(self) -> int:
-        """Return the most records that the stream can have."""
-        return self.of.count
-
-    @property
-    def sample_us(self) -> NDArray[np.int64]:
-        """See `Stream`."""
-        return self.of.sample_us + self.shift_us
-
-    def pieces(self) -> Iterator[Columns]:
-        """See `Stream`."""
-        return map(self._moved, self.of.pieces())
-
-    def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`."""
-        begin_us, end_us = self._back(span)
-        return map(self._moved, self.of.parts((begin_us, end_us)))
-
-    def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`."""
-        for found in self.of.slices(self._back(bounds_us)):
-            yield [self._moved(part) for part in found]
-
-    def _back(self, bounds_us: Sequence[int]) -> list[int]:
-        return [min(max(bound_us - self.shift_us, EVER[0]), EVER[1]) for bound_us in bounds_us]
-
-    def _moved(self, columns: Columns) -> Columns:
-        return columns.moved(self.renumber, self.shift_us)
-
-
-@dataclass(frozen=True, slots=True)
 class _Merged:
     """Several streams of a kind as one, in time order, in slices of time of about `SLICE_RECORDS`."""
 
@@ -354,26 +311,22 @@ class _Merged:
 
     @property
     def count(self) -> int:
-        """Return the most records that the stream can have."""
         return sum(stream.count for stream in self.of)
 
     @property
     def sample_us(self) -> NDArray[np.int64]:
-        """See `Stream`."""
         return np.concatenate([stream.sample_us for stream in self.of])
 
     def pieces(self) -> Iterator[Columns]:
-        """See `Stream`."""
         for stream in self.of:
             yield from stream.pieces()
 
     def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`."""
         for found in self.slices(self._bounds_us(span)):
             yield from found
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`; each slice has at most one part."""
+        """Yield at most one part in each slice."""
         for slices in zip(*(stream.slices(bounds_us) for stream in self.of), strict=True):
             found = [part for of_stream in slices for part in of_stream]
             yield (

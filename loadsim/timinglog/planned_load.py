@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from loadsim.errors import LogError
+from loadsim.model.records import SPANS
 from loadsim.model.terms import WITHOUT_WINDOW
-from loadsim.timinglog.records import SPANS
+from loadsim.timinglog.json_checks import each_in, each_of, having, having_only, number, refuse, whole
 
 BINS = 400
 """The number of parts. The windows of the shipped scenarios begin and end at the edge of one."""
@@ -47,25 +47,15 @@ class PlannedLoad:
         return {"duration_s": self.duration_s, "tasks": {task: list(counts) for task, counts in self.tasks.items()}}
 
 
-def read_planned_load(document: object) -> PlannedLoad:
+PLANNED_LOAD = having_only(
+    having({"duration_s": number(1e-6, 1e9), "tasks": each_in(each_of(whole(0, 2**53), 1))}), "duration_s", "tasks"
+)
+"""The check of a document."""
+
+
+def read_planned_load(document: Any) -> PlannedLoad:
     """Read the result of `PlannedLoad.document`. Raises `LogError` for anything else."""
-    duration_s, tasks = _checked(document)
-    for task, counts in tasks.items():
-        if not isinstance(counts, list) or not counts or not all(type(count) is int and count >= 0 for count in counts):
-            raise _error(f"tasks.{task}", "a list of whole numbers of at least 0", counts)
-    return PlannedLoad(duration_s, {task: tuple(counts) for task, counts in tasks.items()})
-
-
-def _checked(document: object) -> tuple[float, Mapping[str, Any]]:
-    if not isinstance(document, dict) or document.keys() != {"duration_s", "tasks"}:
-        raise _error("", "the keys duration_s and tasks", document)
-    duration_s, tasks = document["duration_s"], document["tasks"]
-    if type(duration_s) not in (int, float) or not 1e-6 <= duration_s < 1e9:
-        raise _error("duration_s", "seconds above 0", duration_s)
-    if not isinstance(tasks, dict):
-        raise _error("tasks", "a mapping of tasks to counts", tasks)
-    return float(duration_s), tasks
-
-
-def _error(key: str, expected: str, found: object) -> LogError:
-    return LogError(f"planned_load{key and '.'}{key}: expected {expected}, found {str(found)[:80]}")
+    refuse("planned_load", PLANNED_LOAD(document), document)
+    return PlannedLoad(
+        float(document["duration_s"]), {task: tuple(counts) for task, counts in document["tasks"].items()}
+    )

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.errors import LogError
 from loadsim.model.partition import Assignment, Slice, slice_of
 from loadsim.timinglog import container
 from loadsim.timinglog.atomic_file import new_file
@@ -63,7 +62,6 @@ class Source:
 
     @property
     def given_up_why(self) -> str | None:
-        """Return the reason for which it ended before the others, or None."""
         return self.facts.get("given_up_why")
 
     @property
@@ -117,12 +115,10 @@ class TimingLog:
 
     @cached_property
     def mails(self) -> Records:
-        """Return all events of messages in memory."""
         return self._whole("mails")
 
     @cached_property
     def commands(self) -> Records:
-        """Return all protocol commands in memory."""
         return self._whole("commands")
 
     def parts(self, kind: str, span: Span = EVER) -> Iterator[Records]:
@@ -149,24 +145,18 @@ class TimingLog:
         return concatenate(self.streams[kind].parts(), KINDS[kind], self.streams[kind].count)
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Return the facts of all engines; where they differ, those of the last engine."""
-        return {key: value for source in self.sources for key, value in source.facts.items()}
+    def runs(self) -> list[str]:
+        """Return the names of the runs in alphabetical order."""
+        return sorted({source.run for source in self.sources})
 
     @property
     def started(self) -> bool:
         """Return whether every engine reached the common start."""
         return all(source.started for source in self.sources)
 
-    @property
-    def damage(self) -> str | None:
-        """Return a text about all that is unreadable, or None."""
-        return "; ".join(self.damages) or None
-
     def names(self, records: Records, name: str) -> NDArray[np.str_]:
         """Return the names in a field of records of this log."""
-        named: NDArray[np.str_] = np.array(self.strings, dtype=np.str_)[records[name]]
-        return named
+        return np.asarray(np.array(self.strings, dtype=np.str_)[records[name]])
 
 
 def read_log(path: Path) -> TimingLog:
@@ -178,7 +168,7 @@ def log_of(file: LogFile) -> TimingLog:
     """Return the log of a file. Records are read on demand."""
     header = {key: value for key, value in file.header.items() if key not in ("sources", "damages")}
     if "sources" in file.header:
-        sources, health = _sources_of(file.path, file.header["sources"]), file.health
+        sources, health = tuple(map(_read_source, file.header["sources"])), file.health
     else:
         sources, health = (_source_of(header, file.facts),), [_placed(file, sample) for sample in file.health]
     numbers = {name: number for number, name in enumerate(file.strings)}
@@ -236,16 +226,6 @@ def _read_source(about: Mapping[str, Any]) -> Source:
     """Read a source from the header of a merged log."""
     rest = {key: value for key, value in about.items() if key not in ("hand", "first_user", "slice")}
     return Source(**rest, assignment=_assignment_of(about, about["users"]), slice=slice_of(about))
-
-
-def _sources_of(path: Path, found: object) -> tuple[Source, ...]:
-    try:
-        sources = tuple(map(_read_source, found)) if isinstance(found, list) else ()
-    except (AttributeError, KeyError, TypeError):
-        sources = ()
-    if not sources:
-        raise LogError(f"{path}: sources: expected the engines of a merged log, found {str(found)[:80]}")
-    return sources
 
 
 def write_log(log: TimingLog, path: Path) -> None:

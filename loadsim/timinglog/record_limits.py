@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.model.records import EVENTS, FAILURES, GENERATOR, OUTCOMES
 from loadsim.timinglog.log_schema import LONGEST_S
-from loadsim.timinglog.records import EVENTS, FAILURES, GENERATOR, KINDS, NAMES, NEVER, OUTCOMES, Kind, Records
+from loadsim.timinglog.records import KINDS, NAMES, NEVER, Kind, Records
 
 MOST_US = 1 << 50
 """The largest instant of a file, before or after its begin: 35 years."""

@@ -13,15 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Names of outcomes and events, for the readers of logs.
-from loadsim.model.records import EVENTS as EVENTS
-from loadsim.model.records import FAILURES as FAILURES
-from loadsim.model.records import GENERATOR as GENERATOR
-from loadsim.model.records import NO_SESSION as NO_SESSION
-from loadsim.model.records import OUTCOMES as OUTCOMES
-from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX
-from loadsim.model.records import SPANS as SPANS
-from loadsim.model.records import WITH_KIND as WITH_KIND
+from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.timinglog import container
 
 Records = NDArray[np.void]

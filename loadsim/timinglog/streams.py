@@ -87,22 +87,19 @@ class FileStream:
 
     @property
     def count(self) -> int:
-        """Return the number of records."""
         return self.index.count
 
     @property
     def sample_us(self) -> NDArray[np.int64]:
-        """See `Stream`."""
         return self.index.sample_us - self.origin_us
 
     def pieces(self) -> Iterator[Columns]:
-        """See `Stream`; a piece is a group."""
         with self._opened() as file:
             for group in self.index.groups:
                 yield self._columns(file, group)
 
     def parts(self, span: Span = EVER) -> Iterator[Columns]:
-        """See `Stream`; a part is a group. Groups without a record in the span are not read."""
+        """Yield the groups that have records in the span; others are not read."""
         begin_us, end_us = (bound_us + self.origin_us for bound_us in span)
         with self._opened() as file:
             for group in self.index.groups:
@@ -115,7 +112,7 @@ class FileStream:
                     yield columns
 
     def slices(self, bounds_us: Sequence[int]) -> Iterator[list[Columns]]:
-        """See `Stream`. A group of several slices is read once, unless more than `_HELD_GROUPS` are kept."""
+        """Read a group of several slices once, unless more than `_HELD_GROUPS` are kept."""
         groups = self.index.groups
         firsts_us = np.array([group.first_us for group in groups], np.int64) - self.origin_us
         lasts_us = np.array([group.last_us for group in groups], np.int64) - self.origin_us

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.records import MailFields, TaskFields
 from loadsim.timinglog import container
 from loadsim.timinglog.log_schema import LONGEST_NAME
 from loadsim.timinglog.records import EVENT, KINDS, MAKERS, NEVER, OUTCOME, block_of
@@ -86,8 +86,7 @@ class TimingLogWriter:
             self._file.close()
             raise OSError(f"{path}: {failure}")
 
-    def task(self, record: TaskRecord) -> None:
-        """Add a task."""
+    def task(self, record: TaskFields) -> None:
         epoch_ns, names = self._epoch_ns, self._names
         # fmt: off
         (task, user, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
@@ -111,8 +110,7 @@ class TimingLogWriter:
         )
         self._sequence = self._sequence + 1 & _U32
 
-    def mail(self, record: MailRecord) -> None:
-        """Add an event of a message."""
+    def mail(self, record: MailFields) -> None:
         event, message, user, sender, at_ns, folder = record
         self._mails += _pack_mail(
             (at_ns - self._epoch_ns) // 1000,
@@ -135,7 +133,6 @@ class TimingLogWriter:
         sent_bytes: int,
         received_bytes: int,
     ) -> None:
-        """Add a protocol command."""
         took_us = (ended_ns - started_ns) // 1000
         self._commands += _pack_command(
             (started_ns - self._epoch_ns) // 1000,

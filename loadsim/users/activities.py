@@ -67,7 +67,6 @@ def _steps(user: UserMail, activity: workload.Activity) -> Steps:
 
 
 def only(step: Step) -> Steps:
-    """Yield one step."""
     yield step
 
 

@@ -30,12 +30,10 @@ class Alarm:
         return waiter
 
     def wake(self) -> None:
-        """End the sleep, if there is one."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def cancel(self) -> None:
-        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._at_ns = None

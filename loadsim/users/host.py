@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from loadsim.errors import GeneratorFailed, TaskFailed
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Recorder
 from loadsim.model.workload import Workload
 
@@ -32,61 +32,39 @@ class Host(Protocol):
 
     start_ns: int  # the common start; 0 before it
     counts: SessionCounts
-
-    @property
-    def workload(self) -> Workload: ...
-
-    @property
-    def contents(self) -> Contents: ...
+    workload: Workload
+    contents: Contents
+    run_id: str
+    log_on_slots: asyncio.Semaphore  # limits the users that log on at the same time
+    log_off_slots: asyncio.Semaphore
 
     @property
     def recorder(self) -> Recorder: ...
 
     @property
-    def run_id(self) -> str: ...
-
-    @property
     def now_ns(self) -> Callable[[], int]: ...
-
-    @property
-    def log_on_slots(self) -> asyncio.Semaphore:
-        """Limits the users that log on at the same time."""
-        ...
-
-    @property
-    def log_off_slots(self) -> asyncio.Semaphore:
-        """Limits the users that log off at the same time."""
-        ...
 
     @property
     def in_turn(self) -> Callable[[Callable[[], object]], None]:
         """Call a function now or in a later turn of the event loop, so that crowds do not hold it up."""
-        ...
 
     def wall_clock_us(self) -> int:
         """Return wall-clock microseconds since 1970, by the run's clock."""
-        ...
 
     def mail_accepted(self, message: str, user: int) -> None:
         """Note that the server accepted a message for a user."""
-        ...
 
     def mail_seen(self, message: str, user: int, sender: int) -> None:
         """Note that a user has seen a message of this run."""
-        ...
 
     def count_task(self, task: str, outcome: str, service_ns: int, late_s: Late_s) -> None:
         """Count a task that has ended or was skipped; `service_ns` counts only if it is ok."""
-        ...
 
     def failed(self, user: int, task: str, failure: TaskFailed) -> str:
         """Count a failure. Return the kind to record."""
-        ...
 
     def internal_error(self, error: Exception, during: str, user: int | None = None) -> GeneratorFailed:
         """Report an error in loadsim. Return the failure to record."""
-        ...
 
     def user_given_up(self) -> None:
         """Count a user whose own state is broken."""
-        ...

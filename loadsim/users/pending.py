@@ -2,6 +2,9 @@
 
 `PendingActivities` is the open model: due times are absolute, and a slow server does not move them. `ClosedLoop` is
 stress mode: the plan's next activity is due when the last one, with all that follows from it, is done.
+
+Both have `next_ns`, the instant of the next step, None while there is none. The caller takes the step, and then calls
+`go_on`, or `done` if the step is None: the activity had nothing to do.
 """
 
 from __future__ import annotations
@@ -58,56 +61,13 @@ class ActivityLog(Protocol):
 
     def skipped(self, step: Step, due_ns: int) -> None:
         """Record a step that the end of the run left undone."""
-        ...
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
         """Record an activity; None if it did not reach its end."""
-        ...
-
-
-class Pace(Protocol):
-    """The order and time of a user's steps. `next_ns` is the instant of the next step; None while there is none."""
-
-    next_ns: int | None
-
-    def plan(self) -> None:
-        """Make the plan."""
-        ...
-
-    def begin(self) -> None:
-        """Begin the plan, at the common start."""
-        ...
-
-    def take(self) -> PendingActivity:
-        """Remove and return the next step; its `step` is None if the activity has nothing to do.
-
-        The caller then calls `go_on`, or `done` if there was nothing to do.
-        """
-        ...
-
-    def go_on(self, pending: PendingActivity, result: Any, ended: Ended) -> None:
-        """Add the step that follows from one that ended with this result."""
-        ...
-
-    def done(self) -> None:
-        """Go on after an activity that had nothing to do."""
-        ...
-
-    def mail_shown(self, at_ns: int) -> None:
-        """Note that there may be new mail to read."""
-        ...
-
-    def shown(self, unread: Sequence[Unread]) -> None:
-        """Note messages that were listed as new in the Inbox; after the end of the run they stay unread."""
-        ...
-
-    def end(self, end_ns: int) -> None:
-        """Begin no more activities; record the steps that were due before `end_ns` as skipped."""
-        ...
 
 
 class PendingActivities:
-    """The open model (`Pace`): users do steps when they are due, or as soon afterwards as they can.
+    """The open model: users do steps when they are due, or as soon afterwards as they can.
 
     A following step is due as if the ones before had taken no time: at the activity's due time plus the delays in
     between. So lateness includes all waiting. The step may begin once the one before has ended and its delay is over. A
@@ -219,7 +179,7 @@ class PendingActivities:
 
 
 class ClosedLoop:
-    """Stress mode (`Pace`): one activity after the other, without delays between steps."""
+    """Stress mode: one activity after the other, without delays between steps."""
 
     __slots__ = ("_log", "_over", "_plan", "_silent", "_talked", "_user", "_waiting", "next_ns")
 

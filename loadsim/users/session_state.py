@@ -32,16 +32,13 @@ class SessionState:
         self._up_since_ns = 0
 
     def down(self, now_ns: int) -> None:
-        """Note that the session has ended."""
         self.down_since_ns = now_ns
 
     def up(self, now_ns: int) -> None:
-        """Note that a session has begun."""
         self._up_since_ns = now_ns
         self._downs = (*self._downs[1 - LAST_DOWNS :], (self.down_since_ns, now_ns))
 
     def broke(self, now_ns: int) -> None:
-        """Note that the server lost the session."""
         steady = now_ns - self._up_since_ns >= STEADY_NS
         self.failed_log_ons = 0 if steady else self.failed_log_ons + 1
 

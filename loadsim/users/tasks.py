@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadsim.errors import ServerRefused
-from loadsim.model.content import Answered, Attachment
+from loadsim.model.content.compose import Answered, Attachment
 from loadsim.model.message_tag import MessageTag, answer_id, new_mail_id
 from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Header, Part, Structure
 from loadsim.model.workload import NEW_MAIL, Addressing
@@ -231,7 +231,6 @@ async def save_sent(user: UserMail, outgoing: Outgoing) -> None:
 
 
 async def move(user: UserMail, header: Header) -> None:
-    """Move a message to a random folder."""
     folder = user.random_folder("move", header)
     await user.mailbox.move([header.ref], folder)
     user.inbox.gone([header])
@@ -240,7 +239,6 @@ async def move(user: UserMail, header: Header) -> None:
 
 
 async def copy(user: UserMail, header: Header) -> None:
-    """Copy a message to a random folder."""
     folder = user.random_folder("copy", header)
     await user.mailbox.copy([header.ref], folder)
     user.record_received("copied", header, folder)
@@ -248,7 +246,6 @@ async def copy(user: UserMail, header: Header) -> None:
 
 
 async def delete(user: UserMail, header: Header) -> None:
-    """Move a message to Deleted Items."""
     await _discard(user, [header])
 
 
@@ -303,7 +300,6 @@ def make_schedule(user: UserMail, index: int) -> bytes:
 
 
 async def schedule(user: UserMail, file: bytes) -> None:
-    """Replace the old schedule by the changed one."""
     await user.calendar.replace(file)
 
 
@@ -337,25 +333,5 @@ SCHEDULE = Task("SCHEDULE", schedule, make_schedule)
 EVICT = Task("EVICT", evict)
 LOGOFF = Task("LOGOFF", log_off)
 
-TASKS = {
-    task.name: task
-    for task in (
-        LOGON,
-        SYNC,
-        READ,
-        LOAD_ATTACHMENT,
-        SEND,
-        REPLY,
-        REPLY_ALL,
-        FORWARD,
-        SAVE_SENT,
-        MOVE,
-        COPY,
-        DELETE,
-        BROWSE,
-        SCHEDULE,
-        EVICT,
-        LOGOFF,
-    )
-}
-"""Every task by name."""
+TASKS = {task.name: task for task in [*globals().values()] if isinstance(task, Task)}
+"""Every task above by name."""

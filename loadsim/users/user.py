@@ -9,7 +9,7 @@ from typing import Any
 from loadsim.errors import GeneratorFailed, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import Account, Driver
-from loadsim.model.records import GENERATOR, NO_SESSION, TaskRecord
+from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.records import PROCESS_INBOX as PROCESS_INBOX_SPAN
 from loadsim.model.terms import STRESS
 from loadsim.model.workload import PROCESS_INBOX
@@ -18,8 +18,8 @@ from loadsim.users.activities import Step, UnderWay
 from loadsim.users.alarm import Alarm
 from loadsim.users.host import Host
 from loadsim.users.inbox import Unread
-from loadsim.users.mail import UserMail, new_record
-from loadsim.users.pending import ClosedLoop, Ended, Pace, PendingActivities
+from loadsim.users.mail import UserMail
+from loadsim.users.pending import ClosedLoop, Ended, PendingActivities
 from loadsim.users.session_state import ON_TIME, Late, SessionState
 
 IDLE = "IDLE"
@@ -70,9 +70,8 @@ class User:
         # Sleep, and what to do next.
         self._alarm = Alarm(host.now_ns)
         self.wake = self._alarm.wake
-        self._pending: Pace = (ClosedLoop if host.workload.scenario.run.mode == STRESS else PendingActivities)(
-            self.mail, self
-        )
+        model = ClosedLoop if host.workload.scenario.run.mode == STRESS else PendingActivities
+        self._pending: PendingActivities | ClosedLoop = model(self.mail, self)
         self._sync_due_ns: int | None = None
         self.looking = False  # the next SYNC is for mail that the server has not announced
 
@@ -98,7 +97,6 @@ class User:
     # --- callbacks of drivers (ports.Observer) ------------------------------------------------------------------------
 
     def command(self, name: str, since: int, outcome: str, sent_bytes: int, received_bytes: int) -> None:
-        """Record a protocol command that has ended."""
         self._moved_bytes += sent_bytes + received_bytes
         self._answered_ns = now_ns = self.now()
         try:
@@ -107,7 +105,6 @@ class User:
             self._break_session(error, f"the end of {name}")
 
     def arrived(self, messages: int) -> None:
-        """Note that the server announced new messages."""
         now_ns = self.now()
         try:
             self.mail.inbox.announce(messages, now_ns)
@@ -118,7 +115,6 @@ class User:
             self._break_session(error, "an announcement")
 
     def lost(self, failure: Exception) -> None:
-        """Note that the session broke between tasks."""
         try:
             if not isinstance(failure, TaskFailed):
                 failure = self.host.internal_error(failure, IDLE, self.number)
@@ -210,7 +206,6 @@ class User:
         self.wake()
 
     def skipped(self, step: Step, due_ns: int) -> None:
-        """Record a step that the end of the run left undone."""
         self._record(step.task.name, due_ns, None, None, "skipped", "")
 
     def activity_done(self, activity: UnderWay, ended_ns: int | None) -> None:
@@ -242,7 +237,6 @@ class User:
         return self.looking
 
     def close(self) -> None:
-        """Do nothing more but log off."""
         self._closing = True
         if not self.is_on and self.host.start_ns and not self.given_up:
             since_ns = self._session.down_since_ns
@@ -430,18 +424,17 @@ class User:
         late_ns: Late = ON_TIME,
         moved_bytes: int = 0,
     ) -> None:
-        """Write a task to the log, and count it."""
         number, profile, protocol = self._whose
         busy_s, down_s, generator_s = late_s = (late_ns[0] * 1e-9, late_ns[1] * 1e-9, late_ns[2] * 1e-9)
         # fmt: off
-        self._recorder.task(new_record(TaskRecord, (
+        self._recorder.task((
             task, number, profile, protocol, due_ns, started_ns, ended_ns, busy_s, down_s, generator_s,
             outcome, error, moved_bytes,
-        )))
+        ))
         # fmt: on
         self.host.count_task(task, outcome, (ended_ns or 0) - (started_ns or 0), late_s)
 
     def _record_span(self, name: str, due_ns: int, started_ns: int | None, ended_ns: int | None, outcome: str) -> None:
         """Write a record that spans tasks (`model.records.SPANS`) to the log."""
         instants = (due_ns, started_ns, ended_ns)
-        self._recorder.task(TaskRecord(name, *self._whose, *instants, 0.0, 0.0, 0.0, outcome, error="", moved_bytes=0))
+        self._recorder.task((name, *self._whose, *instants, 0.0, 0.0, 0.0, outcome, "", 0))

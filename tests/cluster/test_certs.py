@@ -36,9 +36,9 @@ from loadsim.cli import BAD_INPUT, main
 from loadsim.cluster import certs
 from loadsim.cluster.address import PLAIN_WORD, ControlAddress, check_transport, control_address
 from loadsim.cluster.agent import serve
-from loadsim.cluster.bundle import load_bundle
+from loadsim.cluster.bundle import CA_FILE, load_bundle
 from loadsim.cluster.scheduler import scheduler_at
-from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, mutual_tls, way_to
+from loadsim.cluster.security import NO_PAGES, PAGES_ADDRESS, access_to, mutual_tls
 from loadsim.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
@@ -405,9 +405,9 @@ def test_dask_serves_no_pages(place: Path, tmp_path: Path) -> None:
     import bokeh  # noqa: F401  # without it Dask has no dashboard, and this test would prove nothing
 
     async def work() -> None:
-        way = way_to(control_address("tls://localhost:0", any_port=True), place / "station")
+        access = access_to(control_address("tls://localhost:0", any_port=True), place / "station")
         joined = asyncio.Event()
-        async with asyncio.timeout(PATIENCE_S), scheduler_at(way, lambda _: None) as address:
+        async with asyncio.timeout(PATIENCE_S), scheduler_at(access, lambda _: None) as address:
             security = mutual_tls(load_bundle(place / "clients/first"))
             agent = asyncio.create_task(
                 serve(str(address), "first", tmp_path, security, "127.0.0.1", joined=joined.set)
@@ -457,7 +457,7 @@ def forged(place: Path, key_of: Path) -> Security:
     """What a stranger would use who trusts the cluster's authority, but has a bundle of another."""
     station, stranger = load_bundle(place / "station"), load_bundle(key_of)
     security = mutual_tls(stranger)
-    security.tls_ca_file = str(station.ca_file)
+    security.tls_ca_file = str(station.directory / CA_FILE)
     return security
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster import conduct, quiet_dask, shared
+from control_lines import line_of, read_line
+from dask_clusters import conduct, quiet_dask, shared
 
 from loadsim.analysis.clock_correction import station_clock
 from loadsim.analysis.clock_model import Reading
-from loadsim.cluster import worker_channels
 from loadsim.cluster.channel import WorkerChannel
-from loadsim.engine.control import decode, encode
 from loadsim.timinglog.merge import read_logs
 
 __all__ = ["quiet_dask"]
@@ -25,13 +24,12 @@ VAGUE_NS = 20e9
 pytestmark = pytest.mark.usefixtures("quiet_dask")
 
 
-def test_a_runs_logs_know_the_stations_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_logs_know_the_stations_clock(tmp_path: Path) -> None:
     """Each machine's log has the first reading and later ones; here all have one clock, and they are seen to.
 
     The agents and machines are processes of their own; what they are told comes from round trips over sockets.
     """
-    monkeypatch.setattr(worker_channels, "CLOCK_EVERY_S", 0.5)
-    conduct(tmp_path, shared(tmp_path, "one", "two"))
+    conduct(tmp_path, shared(tmp_path, "one", "two"), clock_every_s=0.5)
     log = read_logs(sorted(tmp_path.rglob("*.tlog")))
     clock = station_clock(log)
     assert clock.compared
@@ -59,12 +57,12 @@ def test_the_start_is_told_by_a_clock_as_it_is_then() -> None:
     lines: list[bytes] = []
     channel.link.attach(lines.append)
     channel.link.feed(b"heard 0\n")
-    channel.send(encode(begin={}))
+    channel.send(line_of(begin={}))
     for heard, reading in enumerate(readings[1:], 2):
         channel.send_clock(reading)
         channel.link.feed(b"heard %d\n" % heard)
     channel.send_start(600 * 10**9)
-    told = [decode(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
+    told = [read_line(line.partition(b" ")[2]) for line in lines if not line.startswith(b"heard")]
     assert [kind for kind, _ in told] == ["begin"] + ["clock"] * 60 + ["start", "clock"]
     start_ns, (*last, ahead_ns) = (about for _, about in told[-2:])
     assert abs(start_ns - shows_ns(600)) < 100_000
@@ -77,13 +75,13 @@ def test_progress_that_crossed_the_begin_of_the_load_is_left_out() -> None:
     """A machine reports its preparation each second, until it is told to begin: a report may cross that message."""
     reading = Reading(0, 0, 0)
     channel = WorkerChannel(reading)
-    progress = encode(progress=["initialise", 2, 2])
-    for number, line in enumerate([progress, progress, progress, encode(ready=1), encode(over=True)], 1):
+    progress = line_of(progress=["initialise", 2, 2])
+    for number, line in enumerate([progress, progress, progress, line_of(ready=1), line_of(over=True)], 1):
         if number == 3:
             assert asyncio.run(channel.receive()) == progress
             channel.set_clock(reading)
         channel.link.feed(b"%d %s" % (number, line))
-    assert [asyncio.run(channel.receive()) for _ in range(3)] == [encode(ready=1), encode(over=True), b""]
+    assert [asyncio.run(channel.receive()) for _ in range(3)] == [line_of(ready=1), line_of(over=True), b""]
 
 
 class Elsewhen:

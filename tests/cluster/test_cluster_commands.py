@@ -8,15 +8,14 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cluster_commands import client, running, station
+from cluster_commands import LIMITS, RUN, client, on_server, pid_of, running, station
 from mailservers import StartEmbedded
 from patience import PATIENCE_S
-from test_machine import wait_for_end
-from test_run import loadsim, on, population_of, written
+from small_runs import loadsim, written
 from timing_samples import write_sample
+from workers import wait_for_end
 
 from loadsim.cli import BAD_INPUT, INVALID, main
 from loadsim.cluster import certs
@@ -24,7 +23,7 @@ from loadsim.cluster import controller as stations
 from loadsim.cluster.address import control_address
 from loadsim.cluster.controller import cluster_at
 from loadsim.cluster.placement import log_bytes
-from loadsim.cluster.security import Way, way_to
+from loadsim.cluster.security import Access, access_to
 from loadsim.errors import ConfigError
 from loadsim.model.partition import all_users
 from loadsim.model.scenario import load_scenario
@@ -33,9 +32,6 @@ from loadsim.runs.cluster import forget
 from loadsim.timinglog.merge import read_logs
 
 Capture = pytest.CaptureFixture[str]
-
-RUN: dict[str, Any] = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "window": "6s"}
-LIMITS: dict[str, Any] = {"grace": "1s", "drain": "10s", "done": 0, "load": 0}
 
 
 def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) -> None:
@@ -62,18 +58,17 @@ def test_clients_join_and_join_again_when_the_station_is_back(tmp_path: Path) ->
 
 def test_a_station_that_falls_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers, and is frozen before it lets us in."""
-    monkeypatch.setattr(stations, "ENTER_LIMIT_S", 0.5)
 
     async def use(address: str, pid: int) -> None:
         reach = stations.reach
 
-        async def reach_and_freeze(way: Way, name: str | None = None) -> str:
-            host = await reach(way, name)
+        async def reach_and_freeze(access: Access, name: str | None = None) -> str:
+            host = await reach(access, name)
             os.kill(pid, signal.SIGSTOP)
             return host
 
         monkeypatch.setattr(stations, "reach", reach_and_freeze)
-        async with cluster_at(way_to(control_address(address), None)):
+        async with cluster_at(access_to(control_address(address), None), enter_limit_s=0.5):
             pass
 
     with (
@@ -141,15 +136,6 @@ def test_where_one_cannot_listen(tmp_path: Path) -> None:
     )
 
 
-def on_server(embedded_server: StartEmbedded, path: Path, **changes: Any) -> Path:
-    """A scenario of six users on a server that is running, its mailboxes prepared."""
-    written(path, run=RUN)
-    server = embedded_server(*population_of(load_scenario(str(path))))
-    written(path, **{"run": RUN, "limits": LIMITS, **on(server.services), **changes})
-    assert loadsim("init", path).returncode == 0
-    return path
-
-
 def test_a_cluster_makes_the_run_of_one_machine(embedded_server: StartEmbedded, tmp_path: Path) -> None:
     """Users by weight, one start, the plan of the whole, logs here and nowhere else, a table of the clients."""
     path = on_server(embedded_server, tmp_path / "small.yaml")
@@ -201,19 +187,12 @@ def test_a_run_that_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
         (tmp_path / "one" / file).write_bytes(b"begun")
 
     async def work(address: str) -> None:
-        async with cluster_at(way_to(control_address(address), None)) as cluster:
+        async with cluster_at(access_to(control_address(address), None)) as cluster:
             await forget(cluster, "run-1", ["nobody", "one"])
 
     with station(tmp_path) as (address, _), client(tmp_path, address, "one"):
         asyncio.run(work(address))
     assert [place.name for place in (tmp_path / "one").iterdir()] == ["run-2"]
-
-
-def pid_of(out: Path, name: str) -> int:
-    """The machine process of a client, as the station was told."""
-    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-    (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == name]
-    return int(pid)
 
 
 def test_a_lost_client_may_end_the_run(embedded_server: StartEmbedded, tmp_path: Path) -> None:

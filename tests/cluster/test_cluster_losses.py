@@ -9,11 +9,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from cluster_commands import client, running, station
+from cluster_commands import (
+    client,
+    events,
+    lasting,
+    lost_by_client,
+    on_server,
+    pid_of,
+    reasons_about,
+    running,
+    station,
+)
 from mailservers import StartEmbedded
-from test_cluster_commands import LIMITS, RUN, on_server, pid_of
-from test_machine import wait_for_end
-from test_run import loadsim
+from small_runs import loadsim
+from workers import wait_for_end
 
 from loadsim.cli import INVALID
 from loadsim.cluster.worker_directory import in_use
@@ -24,33 +33,10 @@ SECONDS = 14
 """How long the work lasts: longer than it takes until a client is lost."""
 
 
-def lasting(seconds: int, **limits: Any) -> dict[str, Any]:
-    """Of a scenario, its run and limits."""
-    return {
-        "run": RUN | {"day_length": f"{seconds}s", "window": f"{seconds}s"},
-        "limits": LIMITS | {"drain": "2s"} | limits,
-    }
-
-
-def events(out: Path) -> list[dict[str, Any]]:
-    """What the station has written down."""
-    return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-
-
 def engine_of(out: Path, name: str) -> int:
     """The only engine of a client, as the station was told."""
     (pid,) = [event["pid"] for event in events(out) if event["event"] == "engine ready" and event["client"] == name]
     return int(pid)
-
-
-def lost_by_client(score: dict[str, Any]) -> dict[str, int]:
-    """How many users each client has lost."""
-    return {one["client"]: one["lost_users"] for one in score["per_client"]}
-
-
-def reasons_about(score: dict[str, Any], name: str) -> str:
-    """Those of the verdict that name a client."""
-    return "\n".join(reason for reason in score["verdict"]["reasons"] if name in reason)
 
 
 def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_path: Path) -> None:
@@ -83,10 +69,10 @@ def test_each_client_lost_in_its_own_way(embedded_server: StartEmbedded, tmp_pat
             assert whole.process.wait() == 0
         said = "".join(whole.heard)
         for name, why in (
-            ("agent", "not heard of for"),
-            ("both", "not heard of for"),
+            ("agent", "sent nothing for"),
+            ("both", "sent nothing for"),
             ("engine, engine 1,", "signal 9"),
-            ("frozen", "not heard of for"),
+            ("frozen", "sent nothing for"),
             ("orphan", "no worker process"),
         ):
             assert f" s: client {name} is lost, with 1 of 6 users: {why}" in said

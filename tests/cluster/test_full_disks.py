@@ -9,10 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from cluster_commands import client, running, station
+from cluster_commands import client, events, lasting, lost_by_client, on_server, reasons_about, running, station
 from mailservers import StartEmbedded
-from test_cluster_commands import on_server
-from test_cluster_losses import events, lasting, lost_by_client, reasons_about
 
 from loadsim.cli import INVALID
 from loadsim.timinglog.merge import read_logs

@@ -6,31 +6,27 @@ import asyncio
 import io
 import json
 import os
-import select
 import signal
 import stat
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from control_lines import read_line
 from patience import PATIENCE_S
-from timing_samples import HEADER
 from virtual_runs import NOWHERE, quiet, scenario_of
+from workers import CONTROL_LIMIT_S, Agreed, Client, on_fake, wait_for_end
 
-from loadsim.cluster.channel import WorkerChannel
-from loadsim.cluster.placement import WorkerAssignment, fingerprints
-from loadsim.cluster.reliable_channel import BEAT_S
+from loadsim.cluster.placement import WorkerAssignment
 from loadsim.cluster.worker_directory import (
     COMPLAINTS_NAME,
-    EVENTS_NAME,
     LOGS_NAME,
     SOCKET_NAME,
     WORKER,
@@ -39,108 +35,22 @@ from loadsim.cluster.worker_directory import (
 )
 from loadsim.engine.channel import Channel
 from loadsim.engine.clock import MonotonicClock
-from loadsim.engine.control import StandaloneControl, decode
+from loadsim.engine.control import StandaloneControl
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
-from loadsim.model.partition import divide
 from loadsim.model.population import distribution_lists
-from loadsim.model.ports import Services
+from loadsim.model.records import EVENTS, OUTCOMES
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.scenario_sections import OnLoss
 from loadsim.model.workload import NEW_MAIL, Workload
-from loadsim.provisioning.initialise import prepare
+from loadsim.provisioning.initialise import initialise
 from loadsim.servers.embedded import start_embedded
 from loadsim.timinglog.merge import read_logs
-from loadsim.timinglog.reader import TimingLog, read_log
-from loadsim.timinglog.records import EVENTS, GIVEN_UP, OUTCOMES
+from loadsim.timinglog.records import GIVEN_UP
 
-CONTROL_LIMIT_S = 2.0
 PASSWORD = "hush-hush"
-AGENT = """
-import asyncio, os, sys
-from pathlib import Path
-from loadsim.cluster.worker_directory import connect, start_worker
-async def main(place):
-    if not place.exists():
-        process = start_worker(place)
-    reader, writer = await connect(place)
-    loop = asyncio.get_running_loop()
-    from_station = asyncio.StreamReader(limit=1 << 26)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(from_station), os.fdopen(0, "rb", 0))
-    async def down():
-        while line := await from_station.readline():
-            writer.write(line)
-    telling = asyncio.create_task(down())
-    while line := await reader.readline():
-        os.write(1, line)
-asyncio.run(main(Path(sys.argv[1])))
-"""
-"""An agent: starts the machine if there is none, and relays lines between its own pipes and the machine's socket."""
-
-
-class Client:
-    """A client machine: a place for a machine process, its agent, and the station's channel to it by that agent."""
-
-    def __init__(self, place: Path, share: WorkerAssignment) -> None:
-        self.place = place / share.name
-        self.share = share
-        self.channel = WorkerChannel()
-        self.agent: asyncio.subprocess.Process | None = None
-        self.agents = 0  # how many there were
-        self.most_agents = 2
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def logs(self) -> dict[str, TimingLog]:
-        """By the engine's name."""
-        return {path.name.split(".")[1]: read_log(path) for path in sorted((self.place / LOGS_NAME).glob("*.tlog"))}
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """Of one name, as the machine has written them down."""
-        lines = (self.place / EVENTS_NAME).read_text().splitlines()
-        return [event for line in lines if (event := json.loads(line))["event"] == name]
-
-    async def open(self) -> Channel:
-        """Have it attended to, from now on."""
-        self._tasks = [asyncio.create_task(self._attend()), asyncio.create_task(self._beat())]
-        return self.channel
-
-    async def close(self) -> None:
-        """Leave neither agent nor task, once the machine has heard that its last word was heard."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S if self.channel.ended else 0):
-                await self._tasks[0]
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def _attend(self) -> None:
-        """By one agent after the other, as long as there may be another."""
-        while self.agents < self.most_agents and self.channel.ended is None:
-            self.agents += 1
-            self.agent = agent = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", AGENT, self.place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 26
-            )
-            assert agent.stdin is not None
-            assert agent.stdout is not None
-            self.channel.link.attach(agent.stdin.write)
-            try:
-                while (line := await agent.stdout.readline()).endswith(b"\n"):
-                    self.channel.link.feed(line)
-            finally:
-                self.channel.link.detach()
-                with suppress(ProcessLookupError):
-                    agent.kill()
-                await agent.wait()
-        self.channel.end("no agent was left")
-
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT_S)
-            self.channel.link.beat()
 
 
 def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = lambda _: None) -> list[dict[str, Any]]:
@@ -164,32 +74,6 @@ def station(clients: Sequence[Client], watch: Callable[[LiveSnapshot], None] = l
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-class Agreed:
-    """A share for each client of a scenario: so many engines each."""
-
-    def __init__(
-        self,
-        place: Path,
-        scenario: Scenario,
-        services: Services,
-        engines: Mapping[str, int],
-        on_control_loss: OnLoss = "continue",
-    ) -> None:
-        hands = divide(scenario.users, sum(engines.values()))
-        header = HEADER | {
-            "users": scenario.users,
-            "scenario_digest": scenario.digest(),
-            "duration_s": scenario.duration_s,
-        }
-        workload = Workload(scenario)
-        self.clients = []
-        for name, number in engines.items():
-            mine = [hands.pop(0) for _ in range(number)]
-            ours = fingerprints(workload, sorted(chain.from_iterable(mine)))
-            share = WorkerAssignment(scenario, services, name, mine, header, ours, on_control_loss, CONTROL_LIMIT_S)
-            self.clients.append(Client(place, share))
-
-
 def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -> Scenario:
     """Days of so many seconds, on the embedded server."""
     (place / "profile.yaml").write_text(yaml.safe_dump({"name": "own", **profile}))
@@ -206,16 +90,6 @@ def on_imap(place: Path, profile: Mapping[str, Any], users: int, seconds: int) -
     return load_scenario(str(place / "scenario.yaml"))
 
 
-def wait_for_end(process: int) -> None:
-    """Wait until a process is no more, whoever its parent is."""
-    with suppress(ProcessLookupError):
-        descriptor = os.pidfd_open(process)
-        try:
-            assert select.select([descriptor], [], [], PATIENCE_S)[0], "it lives on"
-        finally:
-            os.close(descriptor)
-
-
 def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) -> None:
     """Two machines, three engines, mail to and fro on a real server; an agent is killed while they work.
 
@@ -229,7 +103,7 @@ def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) 
     command_lines = []
     with start_embedded(accounts, distribution_lists(scenario), tmp_path) as server:
         services = server.services
-        asyncio.run(prepare(scenario, workload, services, lambda *_: None))
+        asyncio.run(initialise(workload, services, scenario.initialise, lambda *_: None))
         one, two = clients = Agreed(tmp_path, scenario, services, {"one": 1, "two": 2}).clients
 
         def watch(snapshot: LiveSnapshot) -> None:
@@ -269,15 +143,6 @@ def test_machines_make_one_run_whatever_becomes_of_their_agents(tmp_path: Path) 
     assert command_lines
     files = [path.read_bytes() for client in clients for path in client.place.rglob("*") if path.is_file()]
     assert not [text for text in (*files, *command_lines) if PASSWORD.encode() in text]
-
-
-def on_fake(place: Path, users: int = 4, ramp_up: str = "0s", seconds: int = 6, **client: Any) -> Scenario:
-    """Users who browse three times in so many seconds, in an engine's memory."""
-    limits = {"drain": "1s", "grace": "1s"}
-    profile = quiet(browse={"per_day": 3})
-    return scenario_of(
-        place / "scenario", (profile, users), day=f"{seconds}s", ramp_up=ramp_up, limits=limits, client=client
-    )
 
 
 @pytest.mark.parametrize(
@@ -363,7 +228,7 @@ def test_a_share_survives_the_line_and_shows_no_password(tmp_path: Path) -> None
     """What a machine is told is what the station has; its users are those of all its engines."""
     scenario = scenario_of(tmp_path, (quiet(), 100), accounts={"user": "u{index}", "password": PASSWORD})
     one, two = (client.share for client in Agreed(tmp_path, scenario, NOWHERE, {"one": 3, "two": 1}).clients)
-    assert WorkerAssignment.decode(decode(one.encode())[1]) == one
+    assert WorkerAssignment.read(read_line(one.encode())[1]) == one
     assert set(one.assignment) == {user for hand in one.per_engine for user in hand}
     assert sorted([*one.assignment, *two.assignment]) == list(range(1, 101))
     assert PASSWORD not in repr(one)

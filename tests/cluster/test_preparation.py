@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from cluster_commands import Command, client, running, station
+from control_lines import line_of
 from mailservers import StartDovecotPostfix, StartEmbedded, logged_on, numbered_accounts
 from patience import PATIENCE_S
 from provisioning import FOREIGN, Lab, lab_maker, put, snapshot
-from test_machine import wait_for_end
-from test_run import loadsim, on, population_of, written
+from small_runs import loadsim, on, population_of, written
+from workers import wait_for_end
 
 import loadsim as package
 from loadsim.cli import BAD_INPUT
@@ -49,7 +50,7 @@ class Told:
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
         self._gone = asyncio.Event()
         for each in says:
-            self.lines.put_nowait(encode(**each))
+            self.lines.put_nowait(line_of(**each))
 
     def send(self, line: bytes) -> None:
         """Kept."""
@@ -96,15 +97,15 @@ def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
         async def agree(to_change: int) -> None:
             agreed.append((to_change, quick.told, slow.told))
             for channel, count in ((quick, 2), (slow, 5)):
-                channel.lines.put_nowait(encode(**done(count)))
+                channel.lines.put_nowait(line_of(**done(count)))
 
         channels: Mapping[str, tuple[Channel, int]] = {"quick": (quick, 2), "slow": (slow, 5)}
         running = asyncio.create_task(Preparation(channels, lambda _: None, 100).run(agree))
         await asyncio.sleep(50)
         assert not quick.told
-        slow.lines.put_nowait(encode(**inspected(3)))
+        slow.lines.put_nowait(line_of(**inspected(3)))
         prepared = await running
-        assert agreed == [(5, [encode(change=True)], [encode(change=True)])]
+        assert agreed == [(5, [line_of(change=True)], [line_of(change=True)])]
         assert total(list(prepared.values())) == Initialised(7, changed=7, put=6, start_state="s")
         assert (quick.ended, slow.ended) == (None, None)
 
@@ -118,8 +119,8 @@ def test_nobody_changes_anything_before_everybody_has_inspected() -> None:
         ("refuses", "account user3: too late", 0),
         ("ends", "bad: lost while it prepared mailboxes: signal 9", 0),
         ("ends when it is through", "bad: lost while it prepared mailboxes: signal 9", 0),
-        ("says nothing more", "bad: lost while it prepared mailboxes: not heard of for 9 s", 9),
-        ("never said anything", "bad: lost while it prepared mailboxes: not heard of for 301 s", READY_LIMIT_S + 1),
+        ("says nothing more", "bad: lost while it prepared mailboxes: sent nothing for 9 s", 9),
+        ("never said anything", "bad: lost while it prepared mailboxes: sent nothing for 301 s", READY_LIMIT_S + 1),
     ],
 )
 def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float, before_s: int) -> None:
@@ -130,20 +131,20 @@ def test_what_goes_wrong_with_one_ends_all(what: str, said: str, after_s: float,
 
         async def keep_well() -> None:
             while True:
-                good.lines.put_nowait(encode(progress=[INSPECT, 1, 1]))
+                good.lines.put_nowait(line_of(progress=[INSPECT, 1, 1]))
                 await asyncio.sleep(1)
 
         async def go_wrong() -> None:
             if what != "never said anything":
                 for _ in range(before_s):
-                    bad.lines.put_nowait(encode(progress=[INSPECT, 0, 1]))
+                    bad.lines.put_nowait(line_of(progress=[INSPECT, 0, 1]))
                     await asyncio.sleep(1)
-                bad.lines.put_nowait(encode(progress=[INSPECT, 0, 1]))
+                bad.lines.put_nowait(line_of(progress=[INSPECT, 0, 1]))
             if what == "refuses":
-                bad.lines.put_nowait(encode(refused="account user3: too late"))
+                bad.lines.put_nowait(line_of(refused="account user3: too late"))
             elif what == "ends when it is through":
-                bad.lines.put_nowait(encode(inspected=0))
-                bad.lines.put_nowait(encode(**done(1)))
+                bad.lines.put_nowait(line_of(inspected=0))
+                bad.lines.put_nowait(line_of(**done(1)))
             if what.startswith("ends"):
                 bad.end("signal 9")
 
@@ -253,7 +254,7 @@ def test_processes_leave_what_one_leaves(labs: tuple[Lab, Lab]) -> None:
         try:
             for name, hand in zip("ab", divide(3, 2), strict=True):
                 channel = await start_process(PREPARER)
-                channel.send(PrepareRequest(many.scenario, many.services, hand, 2).encode())
+                channel.send(encode(PrepareRequest(many.scenario, many.services, hand, 2)))
                 channels[name] = channel, len(hand)
             async with asyncio.timeout(PATIENCE_S):
                 return await Preparation(channels, standings.append, PATIENCE_S).run(agree)

@@ -24,13 +24,13 @@ from loadsim.cli import BAD_INPUT, INTERRUPTED, OUR_FAULT, parser
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint, Services
+from loadsim.model.records import OUTCOMES
 from loadsim.model.scenario import load_scenario
 from loadsim.monitor.filesystems import server_storage
 from loadsim.report.summary_text import COLUMNS as TABLE_COLUMNS
 from loadsim.runs.server import server_facts
 from loadsim.runs.watcher import SILENT
 from loadsim.timinglog.export_csv import COLUMNS as CSV_COLUMNS
-from loadsim.timinglog.records import OUTCOMES
 from loadsim.users.tasks import TASKS
 
 DOCS = ROOT / "docs"
@@ -141,8 +141,9 @@ def events() -> dict[str, set[str]]:
     """Every event that the program says, with its fields, read from its source."""
     found: dict[str, set[str]] = {}
     for module in sorted((ROOT / "loadsim").rglob("*.py")):
+        writers = ["self.write"] if module.name == "event_log.py" else ["events.write", "self._events.write"]
         for node in ast.walk(ast.parse(module.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "say":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in writers:
                 name = node.args[0]
                 assert isinstance(name, ast.Constant), f"{module.name}: an event without a fixed name"
                 found.setdefault(name.value, set()).update(str(keyword.arg) for keyword in node.keywords)
@@ -314,7 +315,7 @@ def test_every_column_of_the_csv_is_described():
 def test_every_exit_status_is_described():
     """The statuses of verdicts, of bad input, of an undecided comparison, of Ctrl-C and of our own bugs; no other."""
     verdicts = {
-        Verdict(validity, passed, ended_early, (), ()).exit_status
+        Verdict(validity, passed, ended_early, (), (), (), ()).exit_status
         for validity in ("valid", "degraded", "invalid")
         for passed in (True, False)
         for ended_early in (True, False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
-from test_run import written
+from small_runs import written
 
 from loadsim.cli import BAD_INPUT
 

@@ -1,7 +1,8 @@
-"""What a newcomer's tools read: make's targets, the editor's settings, the hooks before a commit, the site's pages."""
+"""Files that newcomers' tools read: make's targets, the hooks before a commit, the site's pages, the test files."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 
@@ -49,3 +50,18 @@ def test_the_site_is_built_strictly() -> None:
     builds = re.findall(r"mkdocs build (.*)", MAKEFILE)
     assert builds
     assert all("--strict" in build and "--quiet" not in build for build in builds)
+
+
+def test_no_test_file_imports_another() -> None:
+    """Helpers that several files need are in tests/support."""
+    files = [path for directory in ("tests", "bench/tests") for path in (ROOT / directory).rglob("*.py")]
+    imported = [
+        (path.name, module)
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+        if module.rpartition(".")[2] in {each.stem for each in files if each.name.startswith("test_")}
+    ]
+    assert len(files) > 100
+    assert imported == []

@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 from loadsim.cluster.channel import FROM_A_WORKER
+from loadsim.cluster.placement import TO_A_WORKER
 from loadsim.cluster.prepare import FROM_A_PREPARER
 from loadsim.cluster.reliable_channel import ReliableChannel, lines_in
-from loadsim.cluster.worker import TO_A_WORKER
-from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, decode, encode
+from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, Snapshot, decode
 from loadsim.engine.participant import RemoteControl
-from loadsim.engine.snapshot import LiveSnapshot, Recent, read_snapshot, total
+from loadsim.engine.snapshot import LiveSnapshot, Recent, total
 from loadsim.model.ports import Account
 from loadsim.provisioning.manifest import RejectedManifest, compose, parse
 
@@ -71,7 +71,7 @@ LINES: Sequence[dict[str, Any]] = (
         }
     },
 )
-WORDS = sorted({*FROM_A_MEMBER, *TO_A_MEMBER, *FROM_A_WORKER, *TO_A_WORKER, *FROM_A_PREPARER, *SNAPSHOT})
+WORDS = sorted({*(each.kind for each in (*FROM_A_WORKER, *TO_A_WORKER)), *SNAPSHOT})
 JSON_WORDS = (
     *(json.dumps(word).encode() for word in WORDS),
     b":",
@@ -122,19 +122,18 @@ def _control(data: bytes) -> None:
         said: list[bytes] = []
         leader = RemoteControl(said.append)
         leader.controlled = _Led()
-        recent, last = Recent(30.0), None
+        recent = Recent(30.0)
         for line in data.splitlines(keepends=True)[:MOST_LINES]:
             for known in (FROM_A_MEMBER, TO_A_MEMBER, FROM_A_WORKER, TO_A_WORKER, FROM_A_PREPARER):
                 try:
-                    kind, about = decode(line, known)
-                    if kind == "snapshot":
-                        last, _heard = read_snapshot(about)
-                        recent.add(last)
-                        encode(snapshot={"x": total([last, last]).done})
+                    message = decode(line, known)
+                    if isinstance(message, Snapshot):
+                        recent.add(message.snapshot)
+                        json.dumps(total([message.snapshot, message.snapshot]).done)
                         if recent.stretch:
                             recent.stretch.about_ms("READ", 95)
-                    elif kind in TO_A_MEMBER and known is TO_A_MEMBER:
-                        leader.receive(line)
+                    elif known is TO_A_MEMBER:
+                        leader.receive(message)
                 except ValueError as error:
                     _check(error)
 

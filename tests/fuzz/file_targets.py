@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from hostile_logs import Parts, write_engine, write_machine
 
-from loadsim.analysis.criteria_file import criteria_of
+from loadsim.analysis.criteria import criteria_of
 from loadsim.analysis.recorded_run import read_run
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError, LogError

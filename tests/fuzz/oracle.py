@@ -40,7 +40,7 @@ class Finding:
 
 
 class BrokenOff(KeyboardInterrupt):
-    """A case took longer than `LONGEST_S`. Not even an event loop holds this up."""
+    """A case took longer than the limit of `watched`. Not even an event loop holds this up."""
 
 
 def judge(target: Target, data: bytes) -> Finding | None:
@@ -65,7 +65,7 @@ def _outcome(target: Target, data: bytes) -> Finding | None:
     except target.documented as error:
         return _text(error)
     except BrokenOff:
-        return Finding("slow", f"broken off after {LONGEST_S} s of CPU time")
+        return Finding("slow", "broken off: it took too much CPU time")
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  any of them is a finding
@@ -120,14 +120,14 @@ def forget_peak() -> None:
 
 
 @contextmanager
-def watched(at: list[int]) -> Iterator[None]:
-    """Break off a case for which `at` has stayed the same for `LONGEST_S` of CPU time."""
+def watched(at: list[int], longest_s: float = LONGEST_S) -> Iterator[None]:
+    """Break off a case for which `at` has stayed the same for `longest_s` of CPU time."""
     seen, ticks = -1, 0
 
     def tick(_: int, __: FrameType | None) -> None:
         nonlocal seen, ticks
         seen, ticks = at[0], ticks + 1 if at[0] == seen else 0
-        if ticks >= LONGEST_S:
+        if ticks >= longest_s:
             ticks = 0
             raise BrokenOff
 

@@ -22,7 +22,7 @@ from loadsim.errors import ConfigError
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
 from loadsim.protocols.imap.wire import Wire
-from loadsim.protocols.smtp import DRIVERS
+from loadsim.protocols.mail_driver import SUBMISSION
 from loadsim.protocols.smtp.wire import Wire as SmtpWire
 
 from . import control_targets, file_targets, mail_targets
@@ -95,7 +95,7 @@ def test_targets_pass_their_first_cases(target: Target) -> None:
     """And their cases differ."""
     cases = [case(target, 1, number) for number in range(20)]
     assert len(set(cases)) > 10
-    with watched([0]):
+    with watched([0], longest_s=0):
         assert [finding for data in cases if (finding := judge(target, data)) is not None] == []
 
 
@@ -123,9 +123,8 @@ def test_slow_cases_are_found_and_busy_machines_are_not() -> None:
     assert judge(_target(spin), b"x" * 100_000) is None  # 2 us for each byte
 
 
-def test_a_case_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_without_end_is_broken_off() -> None:
     """Also below an event loop, which holds up other exceptions."""
-    monkeypatch.setattr("fuzz.oracle.LONGEST_S", 0)
 
     def spin(_: bytes) -> None:
         async def main(_: object) -> None:
@@ -134,7 +133,7 @@ def test_a_case_without_end_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> No
 
         play(lambda *_: None, main)
 
-    with watched([0]):
+    with watched([0], longest_s=0):
         found = judge(_target(spin), b"x")
     assert found is not None and found.kind == "slow"
     assert issubclass(BrokenOff, KeyboardInterrupt)
@@ -299,7 +298,7 @@ def test_sound_servers_are_sound() -> None:
     """Without a hostile answer, no call of any driver fails."""
     for open_driver in (open_own, open_library):
         visiting(open_driver, Unforgiven)(b"39")
-    for driver in DRIVERS:
+    for driver in SUBMISSION:
         for connection in ("kept", "per-message"):
             sending(driver, connection, Unforgiven)(b"39")
 

@@ -17,7 +17,7 @@ from loadsim.errors import TaskFailed
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, Services
 from loadsim.protocols.aioimaplib import open_driver as open_library
 from loadsim.protocols.imap import open_driver as open_own
-from loadsim.protocols.smtp import DRIVERS
+from loadsim.protocols.mail_driver import SUBMISSION
 from loadsim.users.inbox import Inbox
 
 from .mail_targets import ENVELOPE, EVIDENCE, FETCHES, IMAP_WORDS, LINES, REPLIES, SMTP_WORDS, STRUCTURE
@@ -239,7 +239,7 @@ def _writing(mailbox: Any) -> Iterator[Callable[[], Coroutine[Any, Any, Any]]]:
     async def provision() -> None:
         if hasattr(mailbox, "listing"):
             await mailbox.listing([INBOX, "Archive"])
-            await mailbox.status("Archive")
+            await mailbox.message_count("Archive")
             await mailbox.append_many("Archive", [(b"A: b\r\n\r\nc\r\n", ()), (b"x", (Flag.SEEN,))])
 
     async def append() -> None:
@@ -319,7 +319,7 @@ def sending(driver: str, connection: str, forgiven: type[Exception] = TaskFailed
         server = _Submission(data)
 
         async def main(loop: Loop) -> None:
-            submission = DRIVERS[driver](endpoint, ACCOUNT, Observer(), LIMIT_S, None)
+            submission = SUBMISSION[driver](endpoint, ACCOUNT, Observer(), LIMIT_S, None)
             for recipients in (["a@sim.test"], ["a@sim.test", "b@sim.test"], ["c@sim.test"]):
                 before = len(server.messages())
                 with suppress(forgiven):

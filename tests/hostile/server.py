@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -60,7 +61,7 @@ class Server:
     async def put(self, account: Account, folder: str, message: bytes) -> None:
         """Put a message into a folder, as any other program might."""
         async with self._session(account) as mailbox:
-            await mailbox.append_messages(folder, [AppendMessage(message, embedded_child.now())])
+            await mailbox.append_messages(folder, [AppendMessage(message, datetime.now(UTC))])
 
     async def messages(self, account: Account) -> list[bytes]:
         """All messages of an account."""

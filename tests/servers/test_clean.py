@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,27 +14,22 @@ from provisioning import (
     USERS,
     WANTED_FOLDERS,
     Lab,
+    MakeLab,
     Snapshot,
     delivery_report,
     lab_maker,
     own_message,
     put,
+    quiet,
     quoted,
     runs_step_by_step,
     with_steps,
 )
 
-from loadsim.cli import clean as verb
-from loadsim.cli import main
+from loadsim.cli import main, parser
 from loadsim.model.ports import INBOX, Account
 from loadsim.provisioning.clean import Cleaned, clean, clean_mailbox, describe
 from loadsim.provisioning.initialise import StartState, initialise, restore_mailbox
-
-MakeLab = Callable[[], Lab]
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Progress for nobody."""
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("dovecot", marks=pytest.mark.servers)])
@@ -273,11 +267,9 @@ def test_an_interrupted_initialise_is_cleaned(make_lab: MakeLab) -> None:
 def test_clean_prints_a_line_per_account_and_the_total(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """The verb, first dry, then in earnest."""
     lab.put(2, INBOX, FOREIGN % 1)
-    parser = argparse.ArgumentParser()
-    verb.add_parser(parser.add_subparsers())
     first, second, third = (account.login for account in lab.accounts)
     for options, would, removed in ((["--dry-run"], "would remove", "Would remove"), ([], "removed", "Removed")):
-        args = parser.parse_args(["clean", str(lab.path), *options])
+        args = parser("clean").parse_args(["clean", str(lab.path), *options])
         assert args.run(args) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[:3] == [

@@ -121,7 +121,11 @@ def test_dovecot_takes_the_exported_passwords(dovecot_postfix: StartDovecotPostf
     accounts = [Account(i, f"u{i}", f"u{i}@{DOMAIN}", password) for i, password in enumerate(awkward, start=1)]
     server = dovecot_postfix(accounts)
     exported = export(accounts, {}, "dovecot", tmp_path)[0]
-    assert (server.dovecot_conf.parent / "passwords").read_text() == exported.read_text() == dovecot_passwords(accounts)
+    assert (
+        (server.layout.dovecot_conf.parent / "passwords").read_text()
+        == exported.read_text()
+        == dovecot_passwords(accounts)
+    )
     for account in accounts:
         assert "auth succeeded" in server.doveadm("auth", "test", account.login, account.password)
         assert server.doveadm("user", "-f", "home", account.login).strip().endswith(f"/{account.login}")

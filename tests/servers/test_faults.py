@@ -140,7 +140,7 @@ def run(
     ("fault", "why", "lost_users", "validity", "status"),
     [
         (signal.SIGKILL, "signal 9", 0.5, "degraded", 0),
-        (signal.SIGSTOP, "not heard of for ", 0.4, "invalid", 3),
+        (signal.SIGSTOP, "sent nothing for ", 0.4, "invalid", 3),
     ],
 )
 def test_a_lost_engine(

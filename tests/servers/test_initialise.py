@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable
@@ -27,9 +26,9 @@ from provisioning import (
     with_steps,
 )
 
-from loadsim.cli import init
+from loadsim.cli import parser
 from loadsim.errors import ConfigError
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Endpoint, Flag, MessageRef, Services
 from loadsim.model.scenario import load_scenario
@@ -40,7 +39,6 @@ from loadsim.provisioning.initialise import (
     Wanted,
     change_folder,
     initialise,
-    prepare,
     restore_mailbox,
 )
 from loadsim.servers.dovecot_postfix import free_port
@@ -314,7 +312,7 @@ def test_progress_is_told_in_two_phases(lab: Lab) -> None:
     def tell(phase: str, done: int, total: int) -> None:
         told.append((phase, done, total))
 
-    asyncio.run(prepare(lab.scenario, lab.workload, lab.services, tell))
+    asyncio.run(initialise(lab.workload, lab.services, lab.scenario.initialise, tell))
     assert told == [("inspect", done, 3) for done in range(4)] + [("initialise", done, 3) for done in range(4)]
 
 
@@ -337,9 +335,7 @@ def test_refused_log_on_names_the_account_and_no_password(lab: Lab) -> None:
 
 def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """The verb: plain lines of progress where nobody watches a terminal, then the result."""
-    parser = argparse.ArgumentParser()
-    init.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["init", str(lab.path), "--set", "run.seed=5"])
+    args = parser("init").parse_args(["init", str(lab.path), "--set", "run.seed=5"])
     assert args.run(args) == 0
     said = capsys.readouterr()
     assert "inspect: 3 of 3 accounts\n" in said.err
@@ -350,9 +346,7 @@ def test_init_prints_what_it_did(lab: Lab, capsys: pytest.CaptureFixture[str]) -
 
 def test_init_refuses_a_server_that_lives_only_during_a_run() -> None:
     """Nothing that init put there would be left for anybody."""
-    parser = argparse.ArgumentParser()
-    init.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["init", "quickstart"])
+    args = parser("init").parse_args(["init", "quickstart"])
     with pytest.raises(ConfigError, match=r"^quickstart: server: expected a server that is running, found embedded"):
         args.run(args)
 

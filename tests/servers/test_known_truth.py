@@ -44,7 +44,7 @@ def header(name: str, users: int, window_s: float) -> dict[str, Any]:
 
 def by_name(found: Comparison) -> dict[str, dict[str, Any]]:
     """The figures of tasks and score."""
-    return {one["name"]: one for key in ("tasks", "scores") for one in found.figures[key]}
+    return {one["name"]: one for key in ("tasks", "scores") for one in found.document[key]}
 
 
 # --- by a factor, in virtual time -------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def test_a_server_that_is_slower_by_a_factor_is_found_with_it(virtual_runs: Mapp
     for name in ("BROWSE", "SCHEDULE", "Score"):
         assert by_name(found)[name]["low"] <= 1.4 <= by_name(found)[name]["high"]
         assert by_name(found)[name]["change"] == "slower"
-    assert found.figures["decision"] == "failed"
+    assert found.document["decision"] == "failed"
 
 
 def test_the_same_server_is_not_found_to_be_another(virtual_runs: Mapping[str, Sequence[Path]]) -> None:
@@ -174,4 +174,4 @@ def test_a_delay_in_front_of_a_real_server_is_found(embedded_server: StartEmbedd
     schedule = by_name(found)["SCHEDULE"]
     assert schedule["change"] == "slower"
     assert schedule["new_ms"] >= ANSWERS * DELAY_S * 1000
-    assert found.figures["decision"] == "failed"
+    assert found.document["decision"] == "failed"

@@ -98,8 +98,8 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
         ([], {}, "at least one account"),
         ([Account(1, "a", "a@x", "p"), Account(2, "a", "b@x", "p")], {}, "'a' twice"),
         ([Account(1, "a", "a@x", "p"), Account(2, "b", "A@X", "p")], {}, "'a@x' twice"),
-        ([Account(1, "a b", "a@x", "p")], {}, "a plain name"),
-        ([Account(1, "a:b", "a@x", "p")], {}, "a plain name"),
+        ([Account(1, "a b", "a@x", "p")], {}, "a name without white space and colons"),
+        ([Account(1, "a:b", "a@x", "p")], {}, "a name without white space and colons"),
         ([Account(1, "a", "a", "p")], {}, "user@domain"),
         ([Account(1, "a", "a@x", "")], {}, "a password"),
         ([Account(1, "a", "a@x", "hush\nhush")], {}, "a password"),
@@ -400,7 +400,7 @@ def test_real_server_stop_leaves_nothing(server_directory: Path) -> None:
 @pytest.mark.servers
 def test_a_running_instance_is_left_alone(real: DovecotPostfix) -> None:
     """A second start in the directory of a running instance is refused, and the first does not notice."""
-    root = real.dovecot_conf.parents[1]
+    root = real.layout.dovecot_conf.parents[1]
     logs = {path: path.stat().st_ino for path in (root / "log").iterdir()}
     with pytest.raises(ConfigError, match="no running server"):
         start_dovecot_postfix(ACCOUNTS[:1], {}, root)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from mailservers import StartEmbedded
 from patience import PATIENCE_S
-from test_live import Terminal
-from test_run import await_line, loadsim, on, population_of, written
+from small_runs import await_line, loadsim, on, population_of, written
+from terminals import Terminal
 
 from loadsim.model.scenario import load_scenario
 from loadsim.timinglog.merge import read_logs
@@ -51,7 +51,7 @@ def test_a_quiet_run_says_the_answer_only(tmp_path: Path) -> None:
 def test_prometheus_reads_a_run(tmp_path: Path) -> None:
     """All users have logged on, tasks are counted alike in histograms and counters, and counts grow."""
     pytest.importorskip("prometheus_client", reason="without the extra `metrics`")
-    from test_metrics import fetched, samples, value
+    from metrics_pages import fetched, samples, value
 
     path = written(tmp_path / "small.yaml", run=LONG)
     command = [

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from patience import PATIENCE_S
 
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, Account, Services
+from loadsim.model.records import EVENTS
 from loadsim.model.workload import Workload
 from loadsim.timinglog.reader import TimingLog
-from loadsim.timinglog.records import EVENTS
 
 Mailboxes = dict[int, dict[str, Counter[str]]]
 """By user and folder: how often each message id lies there."""

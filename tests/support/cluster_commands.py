@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -10,8 +11,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from mailservers import StartEmbedded
 from patience import PATIENCE_S
+from small_runs import loadsim, on, population_of, written
+
+from loadsim.model.scenario import load_scenario
 
 
 class Command:
@@ -79,3 +85,46 @@ def client(place: Path, address: str, name: str, *options: str | Path, before: S
     with running(place, *joining, *options, before=before) as command:
         command.until(f"joined {address} as {name}$")
         yield command
+
+
+RUN: dict[str, Any] = {"day_length": "6s", "ramp_up": "0s", "warm_up": "0s", "window": "6s"}
+LIMITS: dict[str, Any] = {"grace": "1s", "drain": "10s", "done": 0, "load": 0}
+
+
+def on_server(embedded_server: StartEmbedded, path: Path, **changes: Any) -> Path:
+    """A scenario of six users on a server that is running, its mailboxes prepared."""
+    written(path, run=RUN)
+    server = embedded_server(*population_of(load_scenario(str(path))))
+    written(path, **{"run": RUN, "limits": LIMITS, **on(server.services), **changes})
+    assert loadsim("init", path).returncode == 0
+    return path
+
+
+def pid_of(out: Path, name: str) -> int:
+    """The machine process of a client, as the station was told."""
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    (pid,) = [event["pid"] for event in events if event["event"] == "client ready" and event["client"] == name]
+    return int(pid)
+
+
+def lasting(seconds: int, **limits: Any) -> dict[str, Any]:
+    """Of a scenario, its run and limits."""
+    return {
+        "run": RUN | {"day_length": f"{seconds}s", "window": f"{seconds}s"},
+        "limits": LIMITS | {"drain": "2s"} | limits,
+    }
+
+
+def events(out: Path) -> list[dict[str, Any]]:
+    """What the station has written down."""
+    return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+
+
+def lost_by_client(score: dict[str, Any]) -> dict[str, int]:
+    """How many users each client has lost."""
+    return {one["client"]: one["lost_users"] for one in score["per_client"]}
+
+
+def reasons_about(score: dict[str, Any], name: str) -> str:
+    """Those of the verdict that name a client."""
+    return "\n".join(reason for reason in score["verdict"]["reasons"] if name in reason)

@@ -11,7 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from loadsim.model.ports import Endpoint
+from loadsim.errors import TaskFailed
+from loadsim.model.ports import Account, Endpoint
+from loadsim.protocols.imap.authenticate import log_on
+from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.responses import Response
+from loadsim.protocols.tls import tls_context
 
 PATIENCE_S = 60.0
 
@@ -185,3 +190,41 @@ def certificate(directory: Path, names: str) -> tuple[Path, ssl.SSLContext]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     return cert, context
+
+
+class Client:
+    """A connection with everything that it tells, kept."""
+
+    def __init__(self) -> None:
+        self.ear = Ear()
+        self.heard: list[Response] = []
+        self.broken: list[TaskFailed] = []
+        self.news = asyncio.Event()
+
+    def hear(self, response: Response) -> None:
+        """What a connection tells of untagged responses."""
+        self.heard.append(response)
+        self.news.set()
+
+    async def until(self, kind: type[Response], count: int) -> None:
+        """Wait until this many responses of a kind have been heard."""
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(isinstance(each, kind) for each in self.heard) < count:
+                self.news.clear()
+                await self.news.wait()
+
+    async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S, patiently: bool = True) -> Connection:
+        """Connect and take the greeting; if `patiently`, the time limit counts from then on only."""
+        first_s = PATIENCE_S if patiently else limit_s
+        connection = Connection(ACCOUNT, self.ear, first_s, self.hear, self.broken.append)
+        await connection.connect(endpoint, tls_context(endpoint))
+        connection.limit_s = limit_s
+        return connection
+
+    async def log_on(self, endpoint: Endpoint, account: Account) -> tuple[Connection, frozenset[str]]:
+        """The whole log-on."""
+        connection = Connection(account, self.ear, PATIENCE_S, self.hear, self.broken.append)
+        return connection, await log_on(connection, endpoint, tls_context(endpoint))
+
+
+ACCOUNT = Account(1, "user1", "user1@sim.test", 'se"cret-\\1')

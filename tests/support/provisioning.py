@@ -247,3 +247,10 @@ def runs_step_by_step(lab: Lab, account: Account, work: Callable[[Account, Any],
         if asyncio.run(with_steps(lab, account, 1, work)):
             return runs
     raise AssertionError("it does not get any further")
+
+
+MakeLab = Callable[[], Lab]
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Progress for nobody."""

@@ -35,6 +35,9 @@ for number in (signal.SIGINT, signal.SIGHUP):
 # Every process that a test starts would compile all of loadsim anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+LONG_FIRST = ("tests/cluster", "bench/tests", "tests/servers", "tests/hostile", "tests/fuzz")
+"""Directories whose files take minutes, in the order in which they are begun."""
+
 _left_open: list[str] = []
 """The connections on which an event loop of this test was closed."""
 
@@ -64,6 +67,18 @@ def _watch_loops() -> None:
         close(loop)
 
     asyncio.SelectorEventLoop.close = telling  # type: ignore[method-assign]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first: at the end, one process would run the last of them while the others have nothing to do."""
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+
+    def rank(item: pytest.Item) -> tuple[int, bool]:
+        path = item.path.as_posix()
+        at = [number for number, directory in enumerate(LONG_FIRST) if f"/{directory}/" in path]
+        return (at[0] if at else len(LONG_FIRST)), item.path not in slow
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(wrapper=True)

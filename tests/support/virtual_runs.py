@@ -20,9 +20,9 @@ from loadsim.engine.control import Control
 from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.engine.snapshot import LiveSnapshot
-from loadsim.model.content import Contents
+from loadsim.model.content.compose import Contents
 from loadsim.model.ports import Driver, Endpoint, Services
-from loadsim.model.records import SPANS, MailRecord, TaskRecord
+from loadsim.model.records import SPANS, MailFields, MailRecord, TaskFields, TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver
@@ -98,10 +98,10 @@ class Tape:
         self.complaint: str | None = None
         self.flushes = 0
 
-    def task(self, made: TaskRecord) -> None:
+    def task(self, made: TaskFields) -> None:
         """Also notes which commands the user gave while the task ran."""
         self._log.task(made)
-        record = made._asdict()
+        record = TaskRecord(*made)._asdict()
         if record["task"] in SPANS:
             self.spans.append(record)
             return
@@ -111,9 +111,9 @@ class Tape:
         self.tasks.append(record | {"commands": given})
         recent.clear()
 
-    def mail(self, made: MailRecord) -> None:
+    def mail(self, made: MailFields) -> None:
         self._log.mail(made)
-        self.mails.append(made._asdict())
+        self.mails.append(MailRecord(*made)._asdict())
 
     def command(self, *figures: Any) -> None:
         self._log.command(*figures)
@@ -257,3 +257,38 @@ def chosen(commands: Mapping[tuple[int, str, int], Any]) -> Fault:
         return commands.get((user, name, number))
 
     return fault
+
+
+EVERYTHING = quiet(
+    new_mail={"per_day": 60, "recipients": 2, "list_chance": "30%"},
+    process_inbox={"per_day": 60},
+    browse={"per_day": 30},
+    schedule={"per_day": 20},
+    after_reading={"reply": "10%", "reply_all": "10%", "forward": "10%", "move": "15%", "copy": "15%", "delete": "15%"},
+    messages={"ups1K": 1, "ups10Kat": 1},
+    load_attachment="50%",
+    inbox_limit=10,
+    start_state={"inbox": 4},
+)
+
+
+LISTS = {"lists": {"count": 2, "size": {"min": 2, "average": 2, "max": 2}}}
+
+
+def assert_one_at_a_time(lived: Lived) -> None:
+    """Task intervals of each user are disjoint, from preparation to end."""
+    for user in {task["user"] for task in lived.tape.tasks}:
+        ended = 0
+        for task in lived.tasks(user=user):
+            if task["started_ns"] is None:
+                continue
+            assert task["started_ns"] >= ended, task
+            ended = task["ended_ns"] if task["ended_ns"] is not None else task["started_ns"]
+
+
+def recipients(lived: Lived) -> dict[str, set[int]]:
+    """Who each accepted message went to."""
+    found: dict[str, set[int]] = {}
+    for mail in lived.mails("accepted"):
+        found.setdefault(mail["message"], set()).add(mail["user"])
+    return found

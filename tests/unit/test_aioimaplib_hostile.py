@@ -24,6 +24,8 @@ from loadsim.protocols.aioimaplib.reading import header_of, parsed
 from loadsim.protocols.imap.mailbox import Ref
 from loadsim.protocols.imap.responses import Fetched
 
+pytestmark = pytest.mark.slow
+
 ACCOUNT = Account(1, "user1", "user1@sim.test", "s3cret-word")
 LIMIT_S = 60.0
 SELECTED = b"* 3 EXISTS\r\n* OK [UIDVALIDITY 7] x\r\n* OK [UIDNEXT 4] x\r\n"

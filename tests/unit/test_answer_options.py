@@ -14,7 +14,6 @@ from timing_samples import done, skipped, write_sample, write_two_clients
 
 from loadsim.analysis.summary import summarise
 from loadsim.cli import parser
-from loadsim.cli.log import read_weights
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.population import group_index
 from loadsim.model.scenario import load_scenario
@@ -340,7 +339,7 @@ def test_a_weight_beyond_all_numbers_is_one_line(tmp_path: Path, digits: int) ->
     """It has more digits than a floating-point number can be large, or than Python reads."""
     (tmp_path / "weights.yaml").write_text("READ: " + "9" * digits)
     with pytest.raises(ConfigError) as refusal:
-        read_weights(tmp_path / "weights.yaml")
+        run_answer("--weights", tmp_path / "weights.yaml", tmp_path / "a.tlog")
     assert "\n" not in str(refusal.value)
     with pytest.raises(ConfigError, match=r"weights\.READ: expected whole numbers of at most 300 digits"):
         load_scenario("quickstart", ["weights.READ=" + "9" * 400])

@@ -35,6 +35,8 @@ from loadsim.errors import LONGEST_SERVER_LINE, ServerLost, ServerRefused, print
 from loadsim.model.population import distribution_lists
 from loadsim.model.scenario import load_scenario
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "hunter2-{index}"
 FEW: dict[str, Any] = {"topology": [{"profile": "loadsim-5.5/light", "users": 2}], "run": {"day_length": "20s"}}
 
@@ -98,8 +100,14 @@ def refusal(capsys: Capture, *arguments: str) -> str:
         (("topology", "export", "quickstart"), "required: --format"),
         (("topology", "export", "quickstart", "--format", "ldap"), "invalid choice: 'ldap'"),
         (("server", "exchange"), "argument KIND: invalid choice: 'exchange'"),
-        (("server", "dovecot-postfix", "quickstart", "--imap-port", "0"), "expected 1 to 65535, found '0'"),
-        (("server", "dovecot-postfix", "quickstart", "--imap-port", "imap"), "expected 1 to 65535, found 'imap'"),
+        (
+            ("server", "dovecot-postfix", "quickstart", "--imap-port", "0"),
+            "a whole number from 1 to 65535, found '0'",
+        ),
+        (
+            ("server", "dovecot-postfix", "quickstart", "--imap-port", "imap"),
+            "a whole number from 1 to 65535, found 'imap'",
+        ),
         (("log", "export", "orc", "a.tlog"), "invalid choice: 'orc'"),
         (("run", "quickest"), "scenario: expected one of dovecot-postfix, medium, mixed, quickstart, or the path"),
         (("run", "none.yaml"), "none.yaml: expected a file that can be read, found: No such file or directory"),
@@ -495,7 +503,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, SSLCo
 
 
 RIGHT = "is tls: {} right for this port?"
-TRUST = "; set server.{service}.ca_file to who signed it, and host to a name that it is for"
+TRUST = "; set server.{service}.ca_file to the authority that signed it, and host to a name in it"
 
 
 @pytest.mark.parametrize("service", ["imap", "smtp"])

@@ -20,7 +20,7 @@ from timing_samples import HEADER, done, write_sample
 from loadsim.analysis.score import MEAN_OF_CLIENTS, MERGED
 from loadsim.analysis.summary import summarise
 from loadsim.model.population import group_index
-from loadsim.timinglog.records import OUTCOMES
+from loadsim.model.records import OUTCOMES
 
 WINDOW_S = (10.0, 120.0)
 BORDERS_US = (9_999_999, 10_000_000, 59_999_999, 60_000_000, 119_999_999, 120_000_000)

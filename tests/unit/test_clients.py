@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_generator import sample
-from test_one_clock import FIRST, SECOND, STATION_START_NS, write_run
+from health_samples import sample
+from simulated_clocks import FIRST, SECOND, STATION_START_NS, write_run
 from timing_samples import ENDED, EPOCH_NS, HEADER, START_NS, done, write_sample
 
 from loadsim.analysis.per_client import by_number

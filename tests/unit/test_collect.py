@@ -8,6 +8,7 @@ import os
 import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from timing_samples import write_sample
 
 from loadsim.cluster import collect as collecting
 from loadsim.cluster.agent import DASK_SETTINGS, DISCARD_RUN, LIST_FILES, READ_FILE, Agent
-from loadsim.cluster.collect import CLIENTS_NAME, PARTIAL, collect
+from loadsim.cluster.collect import CLIENTS_NAME, PARTIAL
 from loadsim.cluster.controller import Cluster
 from loadsim.cluster.security import PAGES_ADDRESS
 from loadsim.cluster.worker_directory import start_worker
@@ -30,13 +31,13 @@ from loadsim.errors import ConfigError, RunInvalid
 
 RUN = "run-1"
 PIECE_BYTES = 1000
+collect = partial(collecting.collect, retry_s=0.01)
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small pieces, and attempts that follow each other quickly."""
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pieces."""
     monkeypatch.setattr(collecting, "PIECE_BYTES", PIECE_BYTES)
-    monkeypatch.setattr(collecting, "BEAT_S", 0.01)
 
 
 class Telling(Agent):

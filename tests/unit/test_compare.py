@@ -311,6 +311,7 @@ def exactly(mean_ms: float, deviation: float, count: int) -> list[float]:
     return [float(each) for each in mean_ms * np.exp(deviation * steps / steps.std(ddof=1))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "pairs"), [(2, 600), (3, 700), (5, 1200)])
 def test_repeats_advised_decide_as_often_as_is_said(runs: int, pairs: int) -> None:
     """Of undecided comparisons, 80 % decide with as many more: here of servers whose ratio lies about the limit, with

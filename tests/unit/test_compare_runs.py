@@ -70,7 +70,7 @@ def three(
 def by_name(comparison: Comparison, name: str) -> dict[str, Any]:
     """The figures of one task or score."""
     found: dict[str, Any]
-    (found,) = (one for key in ("tasks", "scores") for one in comparison.figures[key] if one["name"] == name)
+    (found,) = (one for key in ("tasks", "scores") for one in comparison.document[key] if one["name"] == name)
     return found
 
 
@@ -100,7 +100,7 @@ def test_the_text_is_the_golden_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_score_is_compared_run_by_run(tmp_path: Path) -> None:
     """Its samples are the runs' own scores: READ weighs ten times as much as SEND."""
     comparison = compare_runs(three(tmp_path, "base", 102), three(tmp_path, "new", 102, (50, 50, 50)))
-    scores = [run["scores_ms"]["Score"] for run in comparison.figures["base"]]
+    scores = [run["scores_ms"]["Score"] for run in comparison.document["base"]]
     assert scores == pytest.approx([(10 * 100 + 50) / 11, (10 * 102 + 51) / 11, (10 * 104.04 + 52.02) / 11])
     score = by_name(comparison, "Score")
     assert score["base_ms"] == pytest.approx((10 * 102 + 51) / 11)
@@ -125,16 +125,16 @@ def test_undecided_says_how_many_more(tmp_path: Path) -> None:
     """A number where one helps, and "more than" where the ratio is the limit itself."""
     base = three(tmp_path, "base", 102)
     near = compare_runs(base, three(tmp_path, "new", 105.06), max_regression=0.05)
-    assert near.figures["decision"] == "undecided"
+    assert near.document["decision"] == "undecided"
     assert re.search(
-        rf"{near.figures['more_repeats']} more repeats? of each would decide with a probability of 80 %",
+        rf"{near.document['more_repeats']} more repeats? of each would decide with a probability of 80 %",
         compare_text(near),
     )
     at_it = [
         write_run(tmp_path, f"at-{at}", 107.1 * 1.02 ** (at - 2), 1.05 * 51 * 1.02 ** (at - 2)) for at in (1, 2, 3)
     ]
     never = compare_runs(base, at_it, max_regression=0.05)
-    assert never.figures["more_repeats"] is None
+    assert never.document["more_repeats"] is None
     assert "more than 100 more repeats of each" in compare_text(never)
 
 
@@ -171,8 +171,8 @@ def test_more_looks_decide_less(tmp_path: Path) -> None:
     """An interval that lies above the limit at one look holds it at twenty."""
     base, new = three(tmp_path, "base", 102), three(tmp_path, "new", 115)
     decided = {looks: compare_runs(base, new, max_regression=0.05, looks=looks) for looks in (1, 20)}
-    assert [one.figures["decision"] for one in decided.values()] == ["failed", "undecided"]
-    assert decided[20].figures["looks"] == 20
+    assert [one.document["decision"] for one in decided.values()] == ["failed", "undecided"]
+    assert decided[20].document["looks"] == 20
 
 
 @pytest.mark.parametrize("repeats", [(1, 1), (1, 3), (3, 1)])
@@ -186,7 +186,7 @@ def test_a_single_run_on_a_side_proves_nothing(tmp_path: Path, repeats: tuple[in
     assert read["ratio"] == pytest.approx(3, rel=0.05)
     assert (read["p"], read["low"], read["change"]) == (None, None, None)
     assert "Inconclusive" in compare_text(comparison) and "slower" not in compare_text(comparison)
-    assert (comparison.exit_status, comparison.figures["more_repeats"]) == (4, None)
+    assert (comparison.exit_status, comparison.document["more_repeats"]) == (4, None)
     assert "at least two of each" in compare_text(comparison)
 
 
@@ -196,8 +196,8 @@ def test_a_task_that_some_run_lacks_is_named_and_left_out(tmp_path: Path) -> Non
     base = [write_run(tmp_path, "b1", tasks=browse), write_run(tmp_path, "b2", send_ms=None)]
     new = [write_run(tmp_path, f"n{at}", 101 + at, send_ms=None) for at in (1, 2)]
     comparison = compare_runs(base, new)
-    assert [one["name"] for one in comparison.figures["tasks"]] == ["READ"]
-    assert comparison.figures["not_compared"] == ["BROWSE"]
+    assert [one["name"] for one in comparison.document["tasks"]] == ["READ"]
+    assert comparison.document["not_compared"] == ["BROWSE"]
     assert "not compared: BROWSE." in compare_text(comparison)
 
 
@@ -255,7 +255,7 @@ def test_what_one_run_did_not_answer_is_no_proof_and_no_pass(tmp_path: Path, una
         for at, some in enumerate(unanswered)
     ]
     found = compare_runs(base, new, max_regression=0.05)
-    assert (found.figures["decision"], found.exit_status) == ("undecided", 4)
+    assert (found.document["decision"], found.exit_status) == ("undecided", 4)
     assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "new")
     assert "undecided: less of what is scored was answered in new than in base: its times are those of the rest" in (
         compare_text(found)
@@ -283,7 +283,7 @@ def test_a_difference_of_shares_is_shown_as_one_of_times_is() -> None:
 def test_who_answers_more_is_not_slower(tmp_path: Path) -> None:
     """The old server left half of its READs unanswered and was fast with the rest: the new one has not failed."""
     found = compare_runs(side_of(tmp_path, "base", 60, 50), side_of(tmp_path, "new", 100, 0), max_regression=0.05)
-    assert (found.figures["decision"], found.exit_status, found.figures["more_repeats"]) == ("undecided", 4, None)
+    assert (found.document["decision"], found.exit_status, found.document["more_repeats"]) == ("undecided", 4, None)
     assert (by_name(found, "READ")["change"], by_name(found, "READ")["answered_less"]) == (None, "base")
     assert "less of what is scored was answered in base than in new" in compare_text(found)
 
@@ -293,7 +293,7 @@ def test_one_failure_is_chance(tmp_path: Path, unanswered: int, of: int) -> None
     """One in a hundred is no more than the criteria allow; and 3 of 60 are too few to be told from chance."""
     base, new = side_of(tmp_path, "base", 100, 0, of), side_of(tmp_path, "new", 60, unanswered, of)
     found = compare_runs(base, new, max_regression=0.05)
-    assert (found.figures["decision"], by_name(found, "READ")["change"]) == ("passed", "faster")
+    assert (found.document["decision"], by_name(found, "READ")["change"]) == ("passed", "faster")
 
 
 def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
@@ -303,8 +303,8 @@ def test_what_has_no_times_at_all_is_still_told(tmp_path: Path) -> None:
     base = write_run(tmp_path, "base-1", tasks=reads(100, 0) + moves, weights={"READ": 1})
     new = write_run(tmp_path, "new-1", tasks=reads(100, 0) + refused_moves, weights={"READ": 1})
     found = compare_runs([base], [new])
-    assert found.figures["not_compared"] == ["MOVE"]
-    assert "MOVE: not answered were 0 % in base, 100 % in new" in found.figures["warnings"]
+    assert found.document["not_compared"] == ["MOVE"]
+    assert "MOVE: not answered were 0 % in base, 100 % in new" in found.document["warnings"]
 
 
 def test_runs_that_vary_wildly_keep_the_table_narrow(tmp_path: Path) -> None:
@@ -342,8 +342,8 @@ def test_client_modules_are_compared_each_with_itself(tmp_path: Path) -> None:
     comparison = compare_runs(base, new, max_regression=0.2)
     assert by_name(comparison, "imap: READ")["ratio"] == pytest.approx(1)
     assert by_name(comparison, "other: READ")["ratio"] == pytest.approx(2.93, rel=0.01)
-    assert [one["name"] for one in comparison.figures["scores"]] == ["imap: Score", "other: Score"]
-    assert comparison.figures["decision"] == "failed"
+    assert [one["name"] for one in comparison.document["scores"]] == ["imap: Score", "other: Score"]
+    assert comparison.document["decision"] == "failed"
 
 
 # --- which runs -------------------------------------------------------------------------------------------------
@@ -373,8 +373,8 @@ def test_what_cannot_be_compared_is_refused_unless_forced(tmp_path: Path, header
     line = refused(base, new)
     assert says in line and str(new[1]) in line
     comparison = compare_runs(base, new, force=True)
-    assert any(says in ignored for ignored in comparison.figures["ignored"])
-    assert f"Warning (--force): {comparison.figures['ignored'][0]}" in compare_text(comparison)
+    assert any(says in ignored for ignored in comparison.document["ignored"])
+    assert f"Warning (--force): {comparison.document['ignored'][0]}" in compare_text(comparison)
 
 
 def test_another_client_module_is_refused(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_the_same_seeds_on_both_sides_are_legitimate_repeats(tmp_path: Path) -> 
     seeds = [{"plan_digest": f"p{seed}", "start_state_digest": f"m{seed}"} for seed in (1, 2)]
     base = [write_run(tmp_path, f"b{at}", 100 + at, **seed) for at, seed in enumerate(seeds)]
     new = [write_run(tmp_path, f"n{at}", 100 + at, **seed) for at, seed in enumerate(reversed(seeds))]
-    assert compare_runs(base, new).figures["ignored"] == []
+    assert compare_runs(base, new).document["ignored"] == []
     more = write_run(tmp_path, "n9", 100, **seeds[0])
     assert "plan_digest: expected" in refused(base, [*new, more])
 
@@ -408,7 +408,7 @@ def test_one_set_may_have_more_runs(tmp_path: Path) -> None:
     """Of one and the same plan, as many as there are."""
     base = [write_run(tmp_path, f"b{at}", 100 + at) for at in (1, 2)]
     new = [write_run(tmp_path, f"n{at}", 100 + at) for at in (1, 2, 3)]
-    assert compare_runs(base, new).figures["ignored"] == []
+    assert compare_runs(base, new).document["ignored"] == []
 
 
 def test_the_same_run_twice_is_never_two(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_several_runs_are_not_one(tmp_path: Path) -> None:
     assert "expected the logs of one run, found those of one, two" in refused(
         [tmp_path / "*" / "logs" / "*.tlog"], [two]
     )
-    assert compare_runs([str(tmp_path / "one" / "logs" / "*.tlog")], [two]).figures["base"][0]["run"] == one.name
+    assert compare_runs([str(tmp_path / "one" / "logs" / "*.tlog")], [two]).document["base"][0]["run"] == one.name
 
 
 def test_a_stress_run_has_no_score_to_compare(tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_a_limit_needs_scores(tmp_path: Path) -> None:
     assert "--max-regression: expected runs that all have a score" in refused(
         base, new, max_regression=0.05, force=True
     )
-    assert compare_runs(base, new, force=True).figures["scores"] == []
+    assert compare_runs(base, new, force=True).document["scores"] == []
 
 
 # --- warnings ---------------------------------------------------------------------------------------------------
@@ -487,8 +487,8 @@ def _other(**header: Any) -> Callable[[Path], tuple[list[Path], list[Path]]]:
 def test_warnings(tmp_path: Path, runs: Callable[[Path], tuple[list[Path], list[Path]]], says: list[str]) -> None:
     """What does not forbid a comparison is told, once; where nothing is wrong, nothing is."""
     comparison = compare_runs(*runs(tmp_path))
-    assert len(comparison.figures["warnings"]) == len(says)
-    for warning, expected in zip(comparison.figures["warnings"], says, strict=True):
+    assert len(comparison.document["warnings"]) == len(says)
+    for warning, expected in zip(comparison.document["warnings"], says, strict=True):
         assert expected in warning
         assert f"Warning: {warning}\n" in compare_text(comparison)
 

@@ -23,7 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from loadsim.model.content import ATTACHMENT_KINDS, KINDS, Answered, Attachment, Contents
+from loadsim.model.content.compose import Answered, Attachment, Contents
+from loadsim.model.content.templates import KINDS
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, initial_id
 
 CONTENTS = Contents(42)
@@ -96,7 +97,7 @@ def as_found(message: bytes) -> bytes:
 def test_the_kinds_are_those_of_the_profiles() -> None:
     """The eight message files of the published profiles, and those of them that carry a file."""
     assert sorted(KINDS) == sorted(["ups1K", "ups2K", "ups4K", *FILE_BYTES])
-    assert set(ATTACHMENT_KINDS) == set(FILE_BYTES)
+    assert {name for name, kind in KINDS.items() if kind.attached} == set(FILE_BYTES)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -214,6 +215,7 @@ def test_many_recipients_are_folded() -> None:
     assert [address.addr_spec for address in parse(message)["To"].addresses] == to
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1, max_size=200))
 def test_any_subject_comes_back(subject: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from control_lines import line_of
 
 from loadsim.engine import control
 from loadsim.engine.clock import LoopClock, run_virtual
-from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, decode_from_member, decode_to_member, encode
+from loadsim.engine.control import FROM_A_MEMBER, TO_A_MEMBER, Message, decode, encode
 from loadsim.engine.mail_in_transit import MailInTransit
 from loadsim.users.alarm import Alarm
 
@@ -24,7 +25,7 @@ SNAPSHOT: dict[str, Any] = {
     "heard": 7,
 }
 
-TO_MEMBER: dict[str, tuple[Any, control.ToMember]] = {
+TO_MEMBER: dict[str, tuple[Any, Message]] = {
     "log on": (True, control.LogOn()),
     "start": (12_345, control.Start(12_345)),
     "accepted": ([["n1.0", 2]], control.Accepted([["n1.0", 2]])),  # type: ignore[list-item]
@@ -34,7 +35,7 @@ TO_MEMBER: dict[str, tuple[Any, control.ToMember]] = {
     "given up": ("it was silent", control.GivenUp("it was silent")),
 }
 
-FROM_MEMBER: dict[str, tuple[Any, control.FromMember]] = {
+FROM_MEMBER: dict[str, tuple[Any, Message]] = {
     "ready": (99, control.Ready(99)),
     "refused": ("no room", control.Refused("no room")),
     "on": (True, control.On()),
@@ -45,28 +46,26 @@ FROM_MEMBER: dict[str, tuple[Any, control.FromMember]] = {
 }
 
 
-@pytest.mark.parametrize("kind", TO_A_MEMBER)
-def test_each_message_to_a_member_has_its_type(kind: str) -> None:
-    """A line becomes the value of its kind."""
-    value, message = TO_MEMBER[kind]
-    assert decode_to_member(encode(**{kind: value})) == message
-
-
-@pytest.mark.parametrize("kind", sorted(FROM_A_MEMBER.keys() - {"snapshot"}))
-def test_each_message_from_a_member_has_its_type(kind: str) -> None:
-    """A line becomes the value of its kind."""
-    value, message = FROM_MEMBER[kind]
-    assert decode_from_member(encode(**{kind: value})) == message
+@pytest.mark.parametrize(("table", "known"), [(TO_MEMBER, TO_A_MEMBER), (FROM_MEMBER, FROM_A_MEMBER)])
+def test_each_message_has_its_type_and_its_line(
+    table: dict[str, tuple[Any, Message]], known: tuple[type[Message], ...]
+) -> None:
+    """A line becomes the value of its kind, and that becomes the same line."""
+    assert {each.kind for each in known} - {"snapshot"} == table.keys()
+    for kind, (value, message) in table.items():
+        assert decode(line_of(**{kind: value}), known) == message
+        assert encode(message) == line_of(**{kind: value})
 
 
 def test_a_stop_without_a_reason_has_none() -> None:
     """True means that no reason was given."""
-    assert decode_to_member(encode(stop=True)) == control.Stop(None)
+    assert decode(line_of(stop=True), TO_A_MEMBER) == control.Stop()
+    assert encode(control.Stop()) == line_of(stop=True)
 
 
 def test_a_snapshot_is_read_with_its_count() -> None:
     """The count of received messages travels with the snapshot's own keys."""
-    message = decode_from_member(encode(snapshot=SNAPSHOT))
+    message = decode(line_of(snapshot=SNAPSHOT), FROM_A_MEMBER)
     assert isinstance(message, control.Snapshot)
     assert (message.received, message.snapshot.at_s, message.snapshot.done) == (7, 1.5, 3)
 
@@ -75,21 +74,21 @@ def test_a_snapshot_is_read_with_its_count() -> None:
     ("line", "problem"),
     [
         (b"start", "expected JSON"),
-        (encode(begin={}), "expected one of log on"),
-        (encode(start="soon"), "start: expected"),
-        (encode(accepted=[["n1.0", 0]]), "accepted"),
+        (line_of(begin={}), "expected one of log on"),
+        (line_of(start="soon"), "start: expected"),
+        (line_of(accepted=[["n1.0", 0]]), "accepted"),
     ],
 )
 def test_other_lines_to_a_member_are_rejected(line: bytes, problem: str) -> None:
     """One line says what was expected."""
     with pytest.raises(ValueError, match=problem):
-        decode_to_member(line)
+        decode(line, TO_A_MEMBER)
 
 
 def test_a_snapshot_with_a_wrong_value_is_rejected() -> None:
     """The check of a snapshot's values is part of decoding."""
-    with pytest.raises(ValueError, match="snapshot: expected phase"):
-        decode_from_member(encode(snapshot=SNAPSHOT | {"phase": "lunch"}))
+    with pytest.raises(ValueError, match="snapshot: phase: expected one of"):
+        decode(line_of(snapshot=SNAPSHOT | {"phase": "lunch"}), FROM_A_MEMBER)
 
 
 def test_mail_in_transit_pairs_acceptance_and_sight() -> None:

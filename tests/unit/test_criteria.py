@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from paths import ROOT
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
 
-from loadsim.analysis.criteria import Limits, Result, figure, hold, read_criteria
+from loadsim.analysis.criteria import Limits, Result, figure, header_criteria, hold
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -42,7 +42,7 @@ def written(tmp_path: Path, criteria: str, more: str = FEW) -> Path:
 
 def read(tmp_path: Path, criteria: str, *settings_: str, more: str = FEW) -> dict[str, dict[str, float] | None]:
     """The criteria of a scenario, as they go into the log."""
-    return load_scenario(str(written(tmp_path, criteria, more)), settings_).criteria_document()
+    return documents(load_scenario(str(written(tmp_path, criteria, more)), settings_).criteria)
 
 
 # --- in the scenario ------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_a_share_in_percent_may_be_reached_exactly(failed: int) -> None:
     with TemporaryDirectory() as place:
         path = Path(place) / "s.yaml"
         path.write_text(yaml.safe_dump(file))
-        criteria = load_scenario(str(path), [setting]).criteria_document()
+        criteria = documents(load_scenario(str(path), [setting]).criteria)
     for share, passed in ((failed / 1000, True), ((failed + 1) / 1001, failed == 1000)):
         results = {one.name: one for one in hold(criteria, score_of(failed_share=share))}
         assert results["failed_share"].passed == passed
@@ -740,6 +740,6 @@ def test_without_criteria_there_is_no_table(tmp_path: Path) -> None:
 
 def test_older_headers_are_read_once(tmp_path: Path) -> None:
     """The old names are nowhere in what is made of them."""
-    read_as = read_criteria({"criteria": {"score_ms_max": 5, "failed_max": None, "undelivered_max": 2}})
+    read_as = header_criteria({"criteria": {"score_ms_max": 5, "failed_max": None, "undelivered_max": 2}})
     assert read_as == {"score_ms": {"below": 5}, "failed_share": None, "delivery.undelivered_at_end": {"max": 2}}
     assert "score_ms_max" not in yaml.safe_dump(summarise([write_two_clients(tmp_path)]).score)

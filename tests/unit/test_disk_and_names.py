@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from imap_script import PATIENCE_S, Peer, playing
-from test_imap_connection import Client
+from imap_script import PATIENCE_S, Client, Peer, playing
 from timing_samples import EPOCH_NS, HEADER, done
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 
@@ -70,7 +69,7 @@ def test_records_gather_while_a_slow_disk_is_written_to(tmp_path: Path) -> None:
     thread.join()
     assert said == [None]
     log = read_log(path)
-    assert log.damage is None
+    assert not log.damages
     assert log.tasks["user"].tolist() == [1, 2, 3, 4, 5]
 
 

@@ -140,6 +140,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, listed_ns: dict[tuple[int, str], int]
 FAILURES = (ServerRefused("NO", "no"), ServerLost("reset"), ServerSilent("no answer"))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 10**6),

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_tasks import EVERYTHING, LISTS, assert_one_at_a_time
-from virtual_runs import Lived, Tape, chosen, live, quiet, scenario_of
+from virtual_runs import EVERYTHING, LISTS, Lived, Tape, assert_one_at_a_time, chosen, live, quiet, scenario_of
 
 from loadsim.analysis.delivery import delivery
 from loadsim.engine.control import StandaloneControl
@@ -59,6 +58,7 @@ def test_log_ons_are_spread_over_the_ramp_up(tmp_path: Path) -> None:
     assert (start["users_on"], start["at_s"]) == (4, 0.0)
 
 
+@pytest.mark.slow
 def test_due_times_do_not_move_when_the_server_is_slow(tmp_path: Path) -> None:
     """The same activities are due at the same instants from the start, on a fast server and on an overloaded one."""
     scenario = scenario_of(tmp_path, (SENDER, 2), day="600s", limits={"grace": "1s"})
@@ -94,6 +94,7 @@ def test_a_task_ends_with_its_last_answer(tmp_path: Path, monkeypatch: pytest.Mo
     assert_lateness_adds_up(lived)
 
 
+@pytest.mark.slow
 def test_a_busy_day_with_faults_everywhere(tmp_path: Path) -> None:
     """Refusals, losses and silence at random, by a seed: nothing overlaps, is lost or is counted twice."""
 
@@ -495,8 +496,8 @@ def stopping(at_s: float, times: int = 1) -> Any:
 def test_stopped_early_everything_is_recorded(tmp_path: Path) -> None:
     """What runs may end, what was due is skipped, users log off, and the log says that it ended early."""
     lived = live(scenario_of(tmp_path, (SENDER, 2)), tmp_path, during=stopping(100))
-    assert lived.tape.told["ended"] == lived.log.facts["ended"] == "early"
-    assert lived.log.damage is None
+    assert lived.tape.told["ended"] == lived.log.sources[0].facts["ended"] == "early"
+    assert not lived.log.damages
     assert len(lived.log.tasks) == len(lived.tape.tasks)
     assert len(lived.tasks("LOGOFF")) == 2
     latest_ns = max(task["scheduled_ns"] for task in lived.tasks("SEND"))
@@ -534,6 +535,7 @@ class Late(StandaloneControl):
         return await super().common_start() - 3 * S
 
 
+@pytest.mark.slow
 def test_an_engine_knows_when_it_really_began(tmp_path: Path) -> None:
     """At the common start, or later, if it was told too late; what was due meanwhile is late by the generator."""
     scenario = scenario_of(tmp_path, (SENDER, 4), day="60s")
@@ -569,6 +571,7 @@ def test_a_user_who_never_gets_on_does_not_stop_the_others(tmp_path: Path) -> No
 # --- what is told -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
     """The log's complaint is an event; events that cannot be written are no reason to stop."""
 
@@ -591,7 +594,8 @@ def test_a_full_disk_is_told_once_and_the_run_goes_on(tmp_path: Path) -> None:
 def test_events_name_each_kind_of_failure_once(tmp_path: Path) -> None:
     """The first of a kind with the server's line, all of them counted at the end; a line each, in JSON."""
     out = io.StringIO()
-    events = Events(out, lambda: 1.23456)
+    events = Events(out)
+    events.seconds = lambda: 1.23456
     for user in range(5):
         events.failed("SEND", user, ServerRefused("550 RCPT", f"550 no user {user}"))
     events.failed("SEND", 1, ServerLost("550 RCPT"))
@@ -638,6 +642,7 @@ def test_snapshots_are_cumulative(tmp_path: Path) -> None:
     assert phases[:2] == ["log-on", "work"]
 
 
+@pytest.mark.slow
 def test_tasks_leave_no_cycles(tmp_path: Path) -> None:
     """Hundreds of tasks leave nothing for the collector of cycles: it need not run while a server is measured."""
     found: list[int] = []

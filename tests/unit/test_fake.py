@@ -14,7 +14,7 @@ from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
 
 from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import ALL_TASKS, CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Flag, Mailbox
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS, Mailbox
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, Pace
 
@@ -54,6 +54,7 @@ def correspondence(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     return live(scenario_of(place, (profile, 2), day="2h"), place, service_s=MEAN_MS / 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "commands"), [("SAVE SENT", 2), ("READ", 3)])
 def test_service_times_are_erlang(correspondence: Lived, task: str, commands: int) -> None:
     """A task of k commands has the mean and the 95th percentile of Erlang-k: for k = 2 of 20 ms each, 94.9 ms.
@@ -75,6 +76,7 @@ def test_service_times_are_erlang(correspondence: Lived, task: str, commands: in
     assert abs(fmean(took_ms) / MEAN_MS - commands) < 4 * math.sqrt(commands / n)
 
 
+@pytest.mark.slow
 def test_waiting_is_that_of_an_open_queue(tmp_path: Path) -> None:
     """One user with a Poisson stream of tasks is M/G/1: waiting is what Pollaczek and Khinchine say.
 
@@ -156,11 +158,6 @@ def message(to: int) -> tuple[str, list[str], bytes]:
     return "user00001@loadsim.test", [address], made
 
 
-def test_it_supports_everything() -> None:
-    """Every task can run on it."""
-    assert InMemoryDriver.__dataclass_fields__["supported_tasks"].default == ALL_TASKS
-
-
 def test_mail_is_announced_once_and_only_where_the_inbox_is_open(tmp_path: Path) -> None:
     """New mail is announced to an open Inbox, or when it is opened again; what a list showed is not announced."""
 
@@ -189,40 +186,12 @@ def test_mail_is_announced_once_and_only_where_the_inbox_is_open(tmp_path: Path)
     converse(tmp_path, talk)
 
 
-def test_a_message_can_be_read_marked_moved_copied_and_expunged(tmp_path: Path) -> None:
-    """What is done to a message is seen in the next list; a message that is gone is refused."""
+def test_a_strangers_reference_is_our_bug(tmp_path: Path) -> None:
+    """No server refused it: it is not recorded as a failure of the task."""
 
     async def talk(module: InMemoryDriver, sessions: list[Any], _: list[Ear]) -> None:
         box: Mailbox = sessions[1].mailbox
         await box.log_on()
-        await sessions[0].submission.send(*message(2))
-        header = (await box.headers(INBOX, 1))[0]
-        sent = message(2)[2]
-        assert header.size_bytes == len(sent)
-        structure = await box.structure(header.ref)
-        assert structure.text is not None
-        (attachment,) = structure.attachments
-        assert len(await box.part(header.ref, attachment)) == attachment.size_bytes
-        assert attachment.encoding == "base64"
-        await box.flag([header.ref], Flag.SEEN)
-        assert (await box.headers(INBOX, 1))[0].seen
-        await box.copy([header.ref], "Folder 01")
-        await box.move([header.ref], DELETED_ITEMS)
-        assert len(await box.headers(INBOX, None)) == 2
-        assert [each.evidence == header.evidence for each in await box.headers("Folder 01", None)] == [False] * 5 + [
-            True
-        ]
-        with pytest.raises(ServerRefused):
-            await box.structure(header.ref)
-        deleted = await box.headers(DELETED_ITEMS, None)
-        assert len(deleted) == 2
-        await box.expunge([each.ref for each in deleted])
-        assert await box.headers(DELETED_ITEMS, None) is not None
-        assert len(await box.headers(DELETED_ITEMS, None)) == 0
-        ref = await box.append(CALENDAR, sent, [Flag.SEEN])
-        assert [each.ref for each in await box.headers(CALENDAR, None)] == [ref]
-        with pytest.raises(ServerRefused):
-            await box.open("no such folder")
         with pytest.raises(TypeError):
             await box.structure("a stranger's reference")
         assert module.mailboxes[2] is box
@@ -239,20 +208,6 @@ def test_a_list_can_be_cut(tmp_path: Path) -> None:
         headers = await box.headers("Folder 01", None)
         assert [each.ref for each in headers[1:3]] == [headers[1].ref, headers[2].ref]
         assert [each.ref for each in await box.headers("Folder 01", 2)] == [each.ref for each in headers[3:]]
-
-    converse(tmp_path, talk)
-
-
-def test_nobody_gets_mail_that_names_a_stranger(tmp_path: Path) -> None:
-    """One unknown recipient, and the message is refused for all."""
-
-    async def talk(_: InMemoryDriver, sessions: list[Any], __: list[Ear]) -> None:
-        sender, to, made = message(2)
-        with pytest.raises(ServerRefused, match="550"):
-            await sessions[0].submission.send(sender, [*to, "nobody@loadsim.test"], made)
-        box: Mailbox = sessions[1].mailbox
-        await box.log_on()
-        assert len(await box.headers(INBOX, None)) == 2
 
     converse(tmp_path, talk)
 
@@ -347,6 +302,7 @@ def test_a_connection_that_breaks_is_told_once(tmp_path: Path) -> None:
     converse(tmp_path, talk)
 
 
+@pytest.mark.slow
 def test_without_service_time_nothing_waits(tmp_path: Path) -> None:
     """`service_s` of 0 takes no virtual time at all: what is due is done at its due time."""
     profile = quiet(new_mail={"per_day": 20}, process_inbox={"per_day": 10}, browse={"per_day": 10})

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from health_samples import CALM, sample
 from hypothesis import given
 from hypothesis import strategies as st
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, ms
@@ -22,24 +23,6 @@ from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.writer import TimingLogWriter
 
 READS = [done("READ", number * 1000, 100) for number in range(100)]
-CALM = [100] * 100
-"""The lags of a good second, in microseconds."""
-
-
-def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[str, Any]:
-    """What an engine saw in the second before `at_s`: its first tick was due right at the second's begin."""
-    basic = {
-        "at_ns": ms(at_s * 1000),
-        "lags_from_ns": ms(at_s * 1000 - 1000),
-        "lags_us": list(lags_us),
-        "cpu_share": 0.25,
-        "rss_bytes": 50_000_000,
-        "open_files": 20,
-        "gc_pauses": 1,
-        "gc_ms": 2.0,
-        "gc_max_ms": 2.0,
-    }
-    return basic | figures
 
 
 def seconds(value: float, *spans: tuple[float, float]) -> tuple[Second, ...]:

@@ -41,6 +41,8 @@ from loadsim.timinglog.merge import read_logs
 from loadsim.timinglog.reader import read_log, write_log
 from loadsim.timinglog.records import NEVER
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 
 FAR = 2**63 - 1

@@ -9,61 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from imap_script import PATIENCE_S, Ear, Peer, Script, SkippingLoop, certificate, playing, skip
+from imap_script import ACCOUNT, PATIENCE_S, Client, Peer, Script, SkippingLoop, certificate, playing, skip
 
 from loadsim.errors import ConfigError, ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
-from loadsim.model.ports import Account, Endpoint
-from loadsim.protocols.imap.authenticate import log_on
+from loadsim.model.ports import Endpoint
 from loadsim.protocols.imap.commands import Literal
 from loadsim.protocols.imap.connection import Connection
-from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched, Response
+from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Fetched
 from loadsim.protocols.imap.under_way import Answer
 from loadsim.protocols.tls import tls_context
 
 LIMIT_S = PATIENCE_S / 3
 """A time limit that a busy machine keeps, and that is over before the script's patience is."""
-
-
-class Client:
-    """A connection with everything that it tells, kept."""
-
-    def __init__(self) -> None:
-        self.ear = Ear()
-        self.heard: list[Response] = []
-        self.broken: list[TaskFailed] = []
-        self.news = asyncio.Event()
-
-    def hear(self, response: Response) -> None:
-        """What a connection tells of untagged responses."""
-        self.heard.append(response)
-        self.news.set()
-
-    async def until(self, kind: type[Response], count: int) -> None:
-        """Wait until this many responses of a kind have been heard."""
-        async with asyncio.timeout(PATIENCE_S):
-            while sum(isinstance(each, kind) for each in self.heard) < count:
-                self.news.clear()
-                await self.news.wait()
-
-    async def connect(self, endpoint: Endpoint, limit_s: float = PATIENCE_S, patiently: bool = True) -> Connection:
-        """Connect and take the greeting; if `patiently`, the time limit counts from then on only."""
-        connection, _ = await Connection.connect(
-            endpoint,
-            tls_context(endpoint),
-            ACCOUNT,
-            self.ear,
-            PATIENCE_S if patiently else limit_s,
-            self.hear,
-            self.broken.append,
-        )
-        connection._limit_s = limit_s
-        return connection
-
-    async def log_on(self, endpoint: Endpoint, account: Account) -> tuple[Connection, frozenset[str]]:
-        """The whole log-on."""
-        return await log_on(
-            endpoint, tls_context(endpoint), account, self.ear, PATIENCE_S, self.hear, self.broken.append
-        )
 
 
 class Tap:
@@ -83,7 +40,6 @@ class Tap:
         return getattr(self.inner, name)
 
 
-ACCOUNT = Account(1, "user1", "user1@sim.test", 'se"cret-\\1')
 PLAIN = b64encode(b'\0user1\0se"cret-\\1')
 
 

@@ -34,6 +34,8 @@ from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.under_way import Answer
 from loadsim.protocols.imap.wire import LARGEST_LITERAL_BYTES
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 30.0
 ACCOUNT = Account(1, "user1", "user1@sim.test", "secret")
 REF = Ref(INBOX, 7, 5)
@@ -538,7 +540,7 @@ def test_a_status_without_what_was_asked_for_is_refused(items: bytes) -> None:
     async def main() -> None:
         box, _ = in_inbox([b"* STATUS Other (%b)\r\nTAG OK\r\n" % items], set())
         with pytest.raises(ServerRefused, match="STATUS without"):
-            await box.status("Other")
+            await box.message_count("Other")
 
     run(main)
 
@@ -711,7 +713,7 @@ CALLS: Sequence[Callable[[ImapMailbox], Coroutine[Any, Any, object]]] = [
     lambda box: box.append("Sent", b"abc", [Flag.SEEN]),
     lambda box: box.append_many("Sent", [(b"abc", ()), (b"def", ())]),
     lambda box: box.expunge([REF]),
-    lambda box: box.status(INBOX),
+    lambda box: box.message_count(INBOX),
     lambda box: box.listing([INBOX, "Sent"]),
     lambda box: box.log_on(),
     lambda box: box.log_off(),

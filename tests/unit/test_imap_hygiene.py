@@ -10,9 +10,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from imap_script import PATIENCE_S, Ear, Peer, certificate, playing
-from test_imap_connection import ACCOUNT, Client
-from test_imap_wire import DIALOGUE, cut
+from imap_dialogue import DIALOGUE, cut
+from imap_script import ACCOUNT, PATIENCE_S, Client, Ear, Peer, certificate, playing
 
 from loadsim.errors import ProtocolError, ServerLost
 from loadsim.model.ports import INBOX, Part

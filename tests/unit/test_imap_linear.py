@@ -20,6 +20,8 @@ from loadsim.protocols.imap.reading import evidence_of, header_of, structure_of,
 from loadsim.protocols.imap.responses import Envelope, Fetched, Leaf, Multipart
 from loadsim.protocols.imap.wire import Wire
 
+pytestmark = pytest.mark.slow
+
 SIZES = (10_000, 100_000, 1_000_000)
 MOST_TIMES_AS_LONG = 30
 NEGLIGIBLE_S = 0.002

@@ -128,7 +128,7 @@ def test_a_report_of_postfix_s_own(dovecot_postfix: StartDovecotPostfix) -> None
     """Postfix accepts mail for a mailbox that Dovecot no longer has, and returns it."""
     accounts = numbered_accounts(2)
     server = dovecot_postfix(accounts)
-    known = server.dovecot_conf.parent / "users"
+    known = server.layout.dovecot_conf.parent / "users"
     lines = [line for line in known.read_text().splitlines(keepends=True) if "user2" not in line]
     known.write_text("".join(lines))
     ours = own_message(1).replace(b"a@" + DOMAIN.encode(), accounts[0].address.encode())

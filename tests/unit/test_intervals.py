@@ -8,6 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from hit_series import autoregressive, hits_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -18,30 +19,11 @@ from loadsim.analysis.intervals import BLOCKS, WIDENING, Interval, Intervals, in
 from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
 
+pytestmark = pytest.mark.slow
+
 SIMULATED = 100
 WINDOW_S = 3600
 P95 = NormalDist().inv_cdf(0.95)
-
-
-def hits_of(
-    task: str,
-    weight: float,
-    due_us: NDArray[np.int64],
-    took_us: NDArray[np.int64],
-    window_s: tuple[float, float],
-) -> Hits:
-    """The hits of a task, as the records of a window would give them."""
-    return Hits(task, weight, *in_order(took_us, bin_of(due_us, window_s)))
-
-
-def autoregressive(random: np.random.Generator, length: int, correlation: float) -> NDArray[np.float64]:
-    """An AR(1) series of standard normal variables."""
-    shocks = random.normal(size=length)
-    series = np.empty(length)
-    series[0] = shocks[0]
-    for at in range(1, length):
-        series[at] = correlation * series[at - 1] + math.sqrt(1 - correlation**2) * shocks[at]
-    return series
 
 
 def simulated(random: np.random.Generator, length_s: int, hits: int, moods: NDArray[np.float64], own: float) -> Hits:

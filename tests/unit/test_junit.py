@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from junit_rules import cases_of
 from paths import ROOT
-from test_run import loadsim, written
+from small_runs import loadsim, written
 from timing_samples import done, write_sample
 
 from loadsim.cli import main
@@ -21,6 +21,8 @@ from loadsim.cli.junit import junit_file
 from loadsim.model.criteria import DEFAULT
 from loadsim.model.scenario import load_scenario
 from loadsim.report.junit import Case, junit
+
+pytestmark = pytest.mark.slow
 
 HOW_TO = ROOT / "docs" / "how-to" / "fail-a-build.md"
 
@@ -62,6 +64,31 @@ def test_the_file_says_what_the_exit_status_says(
         assert cases["loadsim.validity/validity"][1] == "READ has too few hits: 1, at least 99 needed"
     if read == "failure":
         assert cases["loadsim.criteria/tasks.READ.p95_ms"][1] == "10.0 ms, at most 9 ms wanted"
+
+
+def test_an_invalid_run_has_its_reasons_whatever_it_missed(tmp_path: Path) -> None:
+    """Several tasks that miss one criterion share a line of the reasons: the lines of the validity all stay."""
+    header = {"limits": {"hits": 99, "window_s": 1}, "criteria": {"tasks.scored.p95_ms": {"max": 9}}}
+    write_sample(tmp_path / "a.tlog", [done("READ", 1, 10), done("SEND", 1, 10)], header=header)
+    file = tmp_path / "x.xml"
+    assert main(["log", "answer", "--junit", str(file), str(tmp_path / "a.tlog")]) == 3
+    outcome, message = cases_of(file)["loadsim.validity/validity"]
+    assert outcome == "error"
+    assert message == "; ".join(f"{task} has too few hits: 1, at least 99 needed" for task in ("READ", "SEND"))
+
+
+def test_a_run_of_several_that_misses_a_criterion_by_itself_fails(tmp_path: Path) -> None:
+    """Together the runs meet it; the exit status is 1, and so the file is not green."""
+    header = {"limits": {"hits": 1, "window_s": 1}, "criteria": {"failed_share": {"max": 0.3}}}
+    for run, failed in (("one", 1), ("two", 0)):
+        tasks = [done("READ", at, 10, outcome="refused" if at <= failed else "ok") for at in (1, 2)]
+        write_sample(tmp_path / f"{run}.tlog", tasks, header=header | {"run": run})
+    file = tmp_path / "x.xml"
+    logs = [str(tmp_path / f"{run}.tlog") for run in ("one", "two")]
+    assert main(["log", "answer", "--junit", str(file), *logs]) == 1
+    cases = cases_of(file)
+    assert cases["loadsim.criteria/failed_share"][0] == "passed"
+    assert cases["loadsim.criteria/each run"][0] == "failure"
 
 
 def test_what_was_said_of_a_run_that_passed(tmp_path: Path) -> None:

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
-import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
-from codecs import getincrementaldecoder
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from live_snapshots import WORK
 from rich.console import Console
+from terminals import Terminal
 from virtual_runs import QUIET, scenario_of
 
 from loadsim.cli.live_view import Screenful, sentence
 from loadsim.engine.snapshot import LiveSnapshot, Stretch, of_a_lost_engine
 from loadsim.model.scenario import Scenario
-
-WORK = LiveSnapshot(
-    phase="work",
-    at_s=124.2,
-    users=200,
-    users_on=199,
-    tasks={"READ": {"ok": 2113, "skipped": 7}, "SEND": {"ok": 420, "refused": 2, "timeout": 1}},
-    accepted_undelivered=3,
-    sessions_lost=1,
-    generator_late_most_s=0.0031,
-    service_times={"READ": {"20": 2000, "25.1": 113}, "SEND": {"50.1": 400, "inf": 20}},
-    service_s={"READ": 40.0, "SEND": 20.0},
-    failures={"SEND": {"450 RCPT": 2, "no answer to DATA": 1}},
-    late_busy_s=20.0,
-    late_down_s=4.0,
-    late_generator_s=0.5,
-    lag_p99_ms=0.44,
-    lag_max_ms=2.0,
-    cpu_share=0.123,
-    rss_bytes=96 * 2**20,
-)
 
 BEFORE = replace(
     WORK,
@@ -222,63 +195,19 @@ def test_a_plain_line_says_how_the_generator_is() -> None:
 
 SHOWING = """
 import sys
-from loadsim.cli.live_view import shown_run
+from contextlib import closing
+from loadsim.cli.run_view import RunView
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.model.scenario import load_scenario
-with shown_run(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv) as show:
+with closing(RunView(load_scenario(sys.argv[1]), quiet="quiet" in sys.argv, publish=lambda _: None)) as view:
+    view.stage("load")
     for second in range(3):
         print("next", flush=True)
         sys.stdin.readline()
-        show(LiveSnapshot("work", float(second), 200, 199 - second, {"READ": {"ok": 5, "lost": 1}}, 0, 1, 0.0), {})
+        tasks = {"READ": {"ok": 5, "lost": 1}}
+        view.snapshot(LiveSnapshot("work", float(second), 200, 199 - second, tasks, 0, 1, 0.0), {})
 """
 """Shows three snapshots, each when it is told to, and says so beforehand."""
-
-
-class Terminal:
-    """A process whose standard error is a terminal; its standard input and output are pipes."""
-
-    def __init__(
-        self, command: list[str], columns: int = 80, env: Mapping[str, str] | None = None, lines: int = 30
-    ) -> None:
-        self._lines = lines
-        self._ours, theirs = pty.openpty()
-        self.resize(columns)
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            text=True,
-            env={name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-            | {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
-            | dict(env or {}),
-        )
-        os.close(theirs)
-        self.seen = ""
-        self._decoder = getincrementaldecoder("utf-8")()
-
-    def resize(self, columns: int) -> None:
-        """Make it as wide, and as high as it was."""
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", self._lines, columns, 0, 0))
-
-    def read(self, until: str | None = None) -> str:
-        """What is written to it, up to these words or to the end; all of it is `seen`."""
-        before = len(self.seen)
-        while until is None or until not in self.seen[before:]:
-            try:
-                read = os.read(self._ours, 4096)
-            except OSError:  # EIO: nobody has it open any more
-                break
-            if not read:
-                break
-            self.seen += self._decoder.decode(read)
-        return self.seen[before:]
-
-    def close(self) -> None:
-        """Away with it."""
-        self.process.kill()
-        self.process.communicate()
-        os.close(self._ours)
 
 
 def shown(

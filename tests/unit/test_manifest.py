@@ -339,6 +339,7 @@ def test_a_server_may_drop_the_last_line_end(lab: Lab) -> None:
     assert folders(lab) == {INBOX}
 
 
+@pytest.mark.slow
 def test_foreign_mail_keeps_the_manifest_s_folder(lab: Lab) -> None:
     """The manifest goes from it, and so do the folders that it names."""
     asyncio.run(initialise(lab.workload, lab.services, "auto", quiet))

@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import socket
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from live_snapshots import WORK
+from metrics_pages import fetched, parser, samples, value
 from paths import ROOT
+from prometheus_client.openmetrics import parser as openmetrics
 
-parser = pytest.importorskip("prometheus_client.parser", reason="without the extra `metrics`")
-
-from patience import PATIENCE_S  # noqa: E402
-from prometheus_client.openmetrics import parser as openmetrics  # noqa: E402
-from test_live import WORK  # noqa: E402
-
-from loadsim.cli.metrics import BUCKETS, address, served_metrics  # noqa: E402
-from loadsim.engine.snapshot import LiveSnapshot  # noqa: E402
-from loadsim.errors import ConfigError  # noqa: E402
+from loadsim.cli.metrics import BUCKETS, address, served_metrics
+from loadsim.engine.snapshot import LiveSnapshot
+from loadsim.errors import ConfigError
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
-
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-"""Values by name and labels."""
-
-
-def fetched(host: str, port: int, accept: str = "text/plain") -> str:
-    """What is shown there."""
-    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_S)
-    connection.request("GET", "/metrics", headers={"Accept": accept})
-    response = connection.getresponse()
-    assert response.status == 200
-    text = response.read().decode()
-    connection.close()
-    return text
-
-
-def samples(text: str) -> Samples:
-    """Parsed; each name with its labels comes once."""
-    found: Samples = {}
-    for family in parser.text_string_to_metric_families(text):
-        for sample in family.samples:
-            key = (sample.name, frozenset(sample.labels.items()))
-            assert key not in found
-            found[key] = sample.value
-    return found
-
-
-def value(found: Samples, name: str, **labels: str) -> float:
-    """One of them."""
-    return found[f"loadsim_{name}", frozenset(labels.items())]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *snapshots: LiveSnapshot, accept: str = "text/plain") -> str:

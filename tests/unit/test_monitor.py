@@ -19,7 +19,7 @@ from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Endpoint
 from loadsim.monitor.cpu_affinity import Cores, describe, kept_apart, split
-from loadsim.monitor.host import Machine, OpenFiles, watched_machine
+from loadsim.monitor.host import Machine, open_files, watched_machine
 from loadsim.monitor.server_discovery import ServerPlace, addresses_of, find_server, is_own, listening
 from loadsim.timinglog.reader import read_log
 from loadsim.timinglog.writer import TimingLogWriter
@@ -84,7 +84,7 @@ def test_a_core_that_was_switched_on_meanwhile_is_not_compared() -> None:
 def test_this_machine_can_be_seen() -> None:
     """Its own files are as they are expected, and nothing stays open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with OpenFiles() as read:
+    with open_files() as read:
         sample = Machine(read).take()
     assert len(sample["core_shares"]) == os.cpu_count()
     assert all(0 <= share <= 1 for share in (*sample["core_shares"], sample["cpu_share"], sample["stolen_share"]))

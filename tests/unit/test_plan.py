@@ -73,6 +73,7 @@ def total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
 # --- sums -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_fails() -> None:
     """On a server that takes no time everything that is due is done."""
     assert mixed()["failures"] == {}
@@ -177,6 +178,7 @@ def test_what_is_planned_is_done() -> None:
         assert answers <= done["REPLY"] + 4 * done["REPLY ALL"] + 23 * done["FORWARD"]
 
 
+@pytest.mark.slow
 def test_what_was_in_the_mailboxes_is_read_too() -> None:
     """The unread messages of the start state (1, 4, 9) are read; from empty mailboxes nobody reads more than came."""
     full = mixed()
@@ -199,6 +201,7 @@ def test_bytes_are_those_of_messages() -> None:
 # --- the published load -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_load_is_near_the_published_one(name: str) -> None:
     """Sent and received within 15%, and the sampling error of so few users beyond it.
@@ -359,6 +362,7 @@ LOADSIM_40 = {"light": (6.7, 20.4), "medium": (19.8, 55.9), "heavy": (38.6, 118.
 """BORES 4.0: messages sent and received a day, calculated."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least", "most"), [("light", 0.85, 1.1), ("medium", 0.85, 1.15), ("heavy", 1.3, 2.0)])
 def test_the_load_of_loadsim_4_0_beside_the_published_one(name: str, least: float, most: float) -> None:
     """From empty mailboxes; that of Heavy users is far above it, see docs/explanation/workload.md."""

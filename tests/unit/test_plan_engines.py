@@ -32,6 +32,8 @@ from loadsim.model.accounts import AccountPattern
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.model.workload import Workload, plan_digest
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 60
 
 
@@ -227,19 +229,18 @@ class Murderous:
     ("sent", "says"),
     [
         (signal.SIGKILL, "was ended by signal 9"),
-        (signal.SIGSTOP, "was stopped, and did not go on within 0.6 s"),
+        (signal.SIGSTOP, "was stopped, and not continued within 0.6 s"),
     ],
 )
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_an_engine_that_is_killed_or_stopped_ends_the_plan(
-    victim: int, before: bool, sent: signal.Signals, says: str, monkeypatch: pytest.MonkeyPatch
+    victim: int, before: bool, sent: signal.Signals, says: str
 ) -> None:
     """Before it has heard anything, and when it has: one line that says which it was, and nobody waits for it."""
-    monkeypatch.setattr(plan_process, "CHECK_S", 0.01)
     with (
         pytest.raises(RunInvalid, match=rf"^engine {victim + 2} of the plan {says}$"),
-        other_engines(shipped(), 3) as others,
+        other_engines(shipped(), 3, check_s=0.01) as others,
     ):
         plan_users(shipped(), 0, 3, Murderous(others, sent, victim, before))
     statuses = [process.returncode for process in others._processes]
@@ -247,21 +248,18 @@ def test_an_engine_that_is_killed_or_stopped_ends_the_plan(
     assert statuses[1 - victim] in (PEER_LOST, -signal.SIGKILL)  # by itself, or because nobody waited for that
 
 
-def test_an_engine_that_is_stopped_before_it_listens_ends_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_stopped_before_it_listens_ends_the_plan() -> None:
     """Also when there is more to tell it than a pipe holds, so that the first waits until it reads."""
-    monkeypatch.setattr(plan_process, "CHECK_S", 0.01)
     accounts = replace(shipped(), name="." * 10**7)
     with (
         pytest.raises(RunInvalid, match=r"^engine 2 of the plan was stopped"),
-        other_engines(accounts, 2, of_python("os.kill(os.getpid(), 19)")),
+        other_engines(accounts, 2, of_python("os.kill(os.getpid(), 19)"), check_s=0.01),
     ):
         pass
 
 
 def test_an_engine_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be stopped for a while, in which it is looked at again and again."""
-    monkeypatch.setattr(plan_process, "CHECK_S", 0.001)
-    monkeypatch.setattr(plan_process, "MOST_CHECKS", 10**9)
     looks: SimpleQueue[bool] = SimpleQueue()
     is_stopped = plan_process._is_stopped
 
@@ -271,7 +269,7 @@ def test_an_engine_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(plan_process, "_is_stopped", look)
     resting = of_python("link.recv(); os.kill(os.getpid(), 19); link.send('found')")
-    with other_engines(shipped(), 2, resting) as others:
+    with other_engines(shipped(), 2, resting, check_s=0.001, most_checks=10**9) as others:
         found = 0
         while found < 3:
             found += looks.get(timeout=LIMIT_S)

@@ -7,19 +7,21 @@ import io
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from control_lines import line_of, read_line
 from patience import PATIENCE_S
-from test_pool import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
+from scripted_engines import DRAINED, FINISHED, GOOD, ON, READY, scripted_engine
 from virtual_runs import NOWHERE, QUIET, scenario_of
 
 from loadsim.engine.channel import Channel
-from loadsim.engine.control import decode, encode
+from loadsim.engine.control import TO_A_MEMBER, Over, Start, decode, encode
 from loadsim.engine.coordinator import Coordinator, MemberAssignment
 from loadsim.engine.event_log import Events
-from loadsim.engine.participant import EventForwarder, RemoteControl
+from loadsim.engine.participant import RemoteControl
 from loadsim.engine.process import Begin
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import RunInvalid
@@ -56,12 +58,12 @@ class Machine:
     # its part
 
     def encode(self) -> bytes:
-        return encode(begin={})
+        return line_of(begin={})
 
-    def say_ready(self, events: Events, process: int) -> None:
+    def write_ready(self, events: Events, process: int) -> None:
         self.ready = process
 
-    def say_lost(self, events: Events, why: str) -> None:
+    def write_lost(self, events: Events, why: str) -> None:
         self.lost = why
 
     # the channel to it
@@ -71,7 +73,7 @@ class Machine:
             self._hear(line)
 
     def send_start(self, start_ns: int) -> None:
-        self.send(encode(start=start_ns + self.ahead_ns))
+        self.send(encode(Start(start_ns + self.ahead_ns)))
 
     async def receive(self) -> bytes:
         return await self._said.get()
@@ -88,15 +90,15 @@ class Machine:
     async def open(self) -> Channel:
         self._said: asyncio.Queue[bytes] = asyncio.Queue()
         self._leader = RemoteControl(self._say)
-        told: Any = EventForwarder(self._leader, client=self.name)
-        self._pool = Coordinator(self.begins, Events(told), self._leader.watch, self._leader, scripted_engine)
+        events = Events(None, partial(self._leader.send_event, client=self.name))
+        self._pool = Coordinator(self.begins, events, self._leader.watch, self._leader, scripted_engine)
         self._leader.controlled = self._pool
         self._life = asyncio.create_task(self._live())
         return self
 
     def _say(self, line: bytes) -> None:
         self._said.put_nowait(line)
-        if decode(line)[0] == "on":
+        if read_line(line)[0] == "on":
             asyncio.get_running_loop().call_soon(self.on_everybody)
 
     def stop(self) -> None:
@@ -104,14 +106,14 @@ class Machine:
         self._pool.stop()
 
     def _hear(self, line: bytes) -> None:
-        if decode(line)[0] != "begin":
-            self._leader.receive(line)
+        if read_line(line)[0] != "begin":
+            self._leader.receive(decode(line, TO_A_MEMBER))
 
     async def _live(self) -> None:
         try:
             await self._pool.run()
             self.at_end()
-            self._leader.send(over=True)
+            self._leader.send(Over())
             self.ended = "by itself"
         except RunInvalid as reason:
             self.ended = str(reason)
@@ -121,7 +123,7 @@ class Machine:
 
     def heard(self, engine: int) -> list[tuple[str, Any]]:
         """What one of its engines was told after its beginning."""
-        return [decode(line.encode()) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
+        return [read_line(line) for line in Path(self.begins[engine - 1].log).read_text().splitlines()]
 
 
 def conduct(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from patience import PATIENCE_S
-from test_run import written
+from small_runs import written
 from virtual_runs import NOWHERE, contents, quiet, scenario_of
 
 from loadsim.errors import ConfigError
@@ -65,6 +65,7 @@ def loadsim_with_plugin(place: Path, *arguments: str | Path) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_a_driver_runs_a_profile_without_the_tasks_that_it_lacks(tmp_path: Path) -> None:
     """The run is made through it, and none of these tasks is due."""
     (tmp_path / "few.yaml").write_text(yaml.safe_dump(FEW_TASKS))
@@ -79,6 +80,7 @@ def test_a_driver_runs_a_profile_without_the_tasks_that_it_lacks(tmp_path: Path)
     assert not tasks & {"BROWSE", "MOVE"}
 
 
+@pytest.mark.slow
 def test_a_profile_with_a_task_that_its_driver_lacks_is_rejected(tmp_path: Path) -> None:
     """It is rejected before the run, in one line with the key, the tasks and the driver."""
     topology = [
@@ -123,12 +125,13 @@ class NewerDriver:
     supported_tasks: frozenset[str] = frozenset()
 
 
-def test_a_driver_that_states_no_tasks_supports_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Third-party drivers that are older than the attribute keep working."""
+def test_a_driver_states_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not may lack any: it is rejected before the load, as one that lacks a planned task."""
     topology = [{"profile": "loadsim-5.5/heavy", "users": 1, "protocol": "any"}]
     scenario = load_scenario(str(written(tmp_path / "scenario.yaml", topology=topology)))
     monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", OlderDriver()))
-    check_drivers(scenario, NOWHERE)
+    with pytest.raises(ConfigError, match=r"^protocol any: expected a driver with supported_tasks, found one without$"):
+        check_drivers(scenario, NOWHERE)
     monkeypatch.setattr("loadsim.protocols.registry.entry_points", lambda group: EntryPoints("any", NewerDriver()))
     with pytest.raises(
         ConfigError, match=r"expected a driver that supports BROWSE, .*LOGON.*, found any, which does not"

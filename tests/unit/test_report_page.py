@@ -17,6 +17,8 @@ from timing_samples import done, event, write_sample, write_two_clients
 from loadsim.cli.report import document_of
 from loadsim.report.html import to_html
 
+pytestmark = pytest.mark.slow
+
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 IN_CI = os.environ.get("CI", "").lower() == "true"
 

@@ -19,17 +19,11 @@ from paths import ROOT
 
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
-from loadsim.model.criteria import DEFAULT, Bound
+from loadsim.model.criteria import DEFAULT, Bound, documents
 from loadsim.model.distribution import Distribution
 from loadsim.model.ports import Account, Endpoint
-from loadsim.model.scenario import (
-    Lists,
-    Run,
-    Scenario,
-    Server,
-    load_scenario,
-)
-from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses
+from loadsim.model.scenario import Lists, Run, Scenario, load_scenario
+from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses, Server
 from loadsim.model.yaml_reader import known, read_yaml, write_yaml
 
 LOCAL = "server: {imap: {host: 127.0.0.1}, smtp: {host: 127.0.0.1}}\n"
@@ -77,7 +71,7 @@ def test_quickstart() -> None:
     assert scenario.run == Run(day_length_s=120, duration_s=120, ramp_up_s=5, warm_up_s=12, window_s=108, seed=1)
     assert scenario.compression == 240
     assert scenario.duration_s == 120
-    assert scenario.criteria_document() == {
+    assert documents(scenario.criteria) == {
         "score_ms": {"max": 10000},
         "response_score_ms": {"max": 30000},
         **{name: {"max": 0.05} for name in ("failed_share", "down_share", "logon_failed_share")},
@@ -99,7 +93,7 @@ def test_medium_is_the_published_procedure() -> None:
     assert groups(scenario) == [("loadsim-5.5/medium", 1000, "imap")]
     assert (scenario.duration_s, scenario.run.warm_up_s, scenario.run.window_s) == (28800, 7200, 14400)
     assert scenario.compression == 1
-    assert scenario.criteria_document() == {
+    assert documents(scenario.criteria) == {
         "score_ms": {"below": 1000},
         "response_score_ms": {"below": 5000},
         **{name: {"max": 0.01} for name in ("failed_share", "down_share", "logon_failed_share")},

@@ -521,7 +521,7 @@ def test_delivery_joins_message_and_recipient(
     """Accepted, delivered, and how long it took."""
     log = sample_log(tmp_path / "a.tlog", mails=[event(*mail) for mail in mails])
     found = delivery(log, (0, 100))
-    assert (found.accepted, found.delivered, found.times.p95_ms) == expected
+    assert (found.accepted, found.delivered, found.took.p95_ms) == expected
 
 
 @pytest.mark.parametrize(
@@ -580,7 +580,6 @@ def test_what_is_under_way_is_counted_each_second(
         )
         for at_ms in [*range(window_ms[0], window_ms[1], 1000), window_ms[1]]
     ]
-    assert found.under_way.tolist() == queue
     assert (found.under_way_max, found.under_way_at_end) == (max(queue), queue[-1])
 
 
@@ -758,7 +757,7 @@ def test_truncating_keeps_the_delivery_of_all_mail(tmp_path: Path) -> None:
         event("seen", "n1.1", 2, 2300),
     ]
     found = delivery(truncate(sample_log(tmp_path / "a.tlog", mails=mails), (1, 2)), (1, 2))
-    assert (found.accepted, found.delivered, found.times.p95_ms) == (1, 1, 400)
+    assert (found.accepted, found.delivered, found.took.p95_ms) == (1, 1, 400)
     assert (found.undelivered, found.undelivered_at_end) == (0, 1)
 
 

@@ -25,6 +25,8 @@ from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
 from loadsim.protocols.sasl import without_password
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2-{index}"
 Capture = pytest.CaptureFixture[str]
 

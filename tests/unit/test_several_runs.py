@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_generator import CALM, sample
+from health_samples import CALM, sample
 from timing_samples import ENDED, EPOCH_NS, HEADER, done, event, skipped, write_sample
 
 from loadsim.analysis.summary import summarise

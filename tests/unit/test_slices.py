@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mailservers import StartEmbedded
 from patience import PATIENCE_S, PATIENT_CRITERIA
-from test_pool import FINISHED, GOOD, ON, READY, Conducted
-from test_run import loadsim, on, population_of, written
+from scripted_engines import FINISHED, GOOD, ON, READY, Conducted
+from small_runs import loadsim, on, population_of, written
 from timing_samples import done, event, write_sample
 from virtual_runs import Lived, live, quiet, scenario_of
 
@@ -41,6 +41,8 @@ from loadsim.runs import common_start
 from loadsim.runs.common_start import check_start, common_run_id, utc_text
 from loadsim.timinglog.merge import merge, read_logs
 from loadsim.timinglog.reader import read_log, write_log
+
+pytestmark = pytest.mark.slow
 
 NOW = datetime(2026, 3, 14, 13, 50, tzinfo=UTC)
 
@@ -152,16 +154,15 @@ def test_machines_come_to_the_same_name_of_their_run(tmp_path: Path) -> None:
     assert len(others | {common_run_id(one, scenario)}) == 3
 
 
-def test_engines_are_started_in_time_for_an_agreed_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_are_started_in_time_for_an_agreed_start() -> None:
     """Not long before all users can be on; not at all, where looking into the mailboxes took until it was too late."""
-    monkeypatch.setattr(common_start, "READY_S", 5)
-    monkeypatch.setattr(common_start, "LOG_ON_LIMIT_S", 2)
+    wait_to_begin = partial(common_start.wait_to_begin, ramp_up_s=1, log_on_limit_s=2, ready_s=5)
     start = datetime.now(UTC) + timedelta(seconds=8.5)
-    asyncio.run(common_start.wait_to_begin(start, 1))
+    asyncio.run(wait_to_begin(start))
     assert datetime.now(UTC) >= start - timedelta(seconds=8)
     passed = datetime.now(UTC) - timedelta(seconds=7)
     with pytest.raises(ConfigError, match=r"expected an instant to come, .* ago: looking into the mailboxes took too"):
-        asyncio.run(common_start.wait_to_begin(passed, 1))
+        asyncio.run(wait_to_begin(passed))
 
 
 def agreed_on(start: datetime, conducted: Conducted, *, work_s: float = 0.0, part: bool = True) -> ScheduledStart:
@@ -444,7 +445,7 @@ def test_a_slice_is_compared_with_nothing(tmp_path: Path) -> None:
     other = [part_of_sample(tmp_path / "b", text, {"run": "b"}) for text in ("1/2", "2/2")]
     write_log(read_logs(other), tmp_path / "b.tlog")
     found = compare_runs([str(tmp_path / "*of2-*/logs/*.tlog")], [tmp_path / "b.tlog"], force=True)
-    assert [task["ratio"] for task in found.figures["tasks"] if task["name"] == "READ"] == [1]
+    assert [task["ratio"] for task in found.document["tasks"] if task["name"] == "READ"] == [1]
 
 
 # --- for real -----------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Way:
         context: ssl.SSLContext | None = None,
     ) -> Submission:
         """A driver for the one account."""
-        return self.driver(target, account, observer, limit_s, context)
+        return self.driver(target, account, observer, limit_s, context or tls_context(target))
 
     def aiosmtpd(
         self, handler: Accepting, ssl_context: ssl.SSLContext | None = None, **options: object

@@ -29,6 +29,8 @@ from loadsim.protocols.smtp.pipelining import PipeliningSubmission
 from loadsim.protocols.smtp.wire import LONGEST_LINE_BYTES, LONGEST_REPLY_BYTES, Wire
 from loadsim.protocols.tls import tls_context
 
+pytestmark = pytest.mark.slow
+
 SENDER, RECIPIENTS = "user1@sim.test", ["user2@sim.test", "user3@sim.test"]
 WAYS = {
     "aiosmtplib": (LibrarySubmission, True),
@@ -475,7 +477,7 @@ def test_a_silent_server_costs_one_limit(kind: Any) -> None:
                     await asyncio.sleep(1)
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        driver = kind(Endpoint("127.0.0.1", server.sockets[0].getsockname()[1]), ACCOUNT, Observed(), LIMIT_S)
+        driver = kind(Endpoint("127.0.0.1", server.sockets[0].getsockname()[1]), ACCOUNT, Observed(), LIMIT_S, None)
         sending = asyncio.create_task(driver.send(SENDER, RECIPIENTS, b"x"))
         await within(LIMIT_S + 1, sending)
         assert isinstance(sending.exception(), ServerSilent | ProtocolError)

@@ -21,6 +21,7 @@ from loadsim.model.ports import Endpoint
 from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
 from loadsim.protocols.smtp.connection import QUIT_LIMIT_S
 from loadsim.protocols.smtp.pipelining import PipeliningSubmission
+from loadsim.protocols.tls import tls_context
 
 SENDER, FIRST, SECOND = "user1@sim.test", "user2@sim.test", "user3@sim.test"
 STUFFED = MESSAGE.replace(b"\r\n.", b"\r\n..")
@@ -42,7 +43,7 @@ def run(loop: str, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def submission(target: Endpoint, observer: Observed | None = None) -> PipeliningSubmission:
     """The driver, for the one account."""
-    return PipeliningSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S)
+    return PipeliningSubmission(target, ACCOUNT, observer or Observed(), LIMIT_S, tls_context(target))
 
 
 async def expect(peer: Peer, packet: bytes) -> None:
@@ -166,7 +167,7 @@ def test_both_drivers_send_the_same_bytes(odd: bytes) -> None:
         taken: list[bytes] = []
         for driver in (LibrarySubmission, PipeliningSubmission):
             async with playing(lambda peer: script(peer, taken)) as endpoint:
-                one = driver(endpoint, ACCOUNT, Observed(), LIMIT_S)
+                one = driver(endpoint, ACCOUNT, Observed(), LIMIT_S, None)
                 await one.send(SENDER, [FIRST], b"Subject: odd\r\n\r\n" + odd)
                 await one.close()
         assert taken[0] == taken[1]
@@ -336,7 +337,7 @@ def test_what_is_under_way_fails_with_the_connection(answered: int) -> None:
 
     async def scenario() -> None:
         async with playing(script) as endpoint, asyncio.timeout(PATIENCE_S):
-            driver = PipeliningSubmission(endpoint, ACCOUNT, observer, 3600.0)
+            driver = PipeliningSubmission(endpoint, ACCOUNT, observer, 3600.0, None)
             with pytest.raises(ServerLost, match=f"lost at {('MAIL', 'RCPT', 'DATA', 'DATA')[answered]}"):
                 await driver.send(SENDER, [FIRST], MESSAGE)
             await driver.close()

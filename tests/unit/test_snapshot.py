@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from virtual_runs import chosen, live, quiet, scenario_of
 
 from loadsim.analysis.score import percentile
-from loadsim.engine.control import decode, encode
+from loadsim.engine.control import Snapshot, decode, encode
 from loadsim.engine.latency_histogram import BOUNDS_MS, LABELS, LatencyHistogram, about_ms
 from loadsim.engine.snapshot import PHASES, LiveSnapshot, Recent, Stretch, of_a_lost_engine, total
 from loadsim.errors import ServerRefused, ServerSilent
@@ -123,8 +123,8 @@ def test_snapshots_add_up(parts: list[LiveSnapshot]) -> None:
 @given(snapshots)
 def test_a_snapshot_survives_the_line(told: LiveSnapshot) -> None:
     """What an engine says is what the pool hears."""
-    line = encode(snapshot={each.name: getattr(told, each.name) for each in fields(told)})
-    assert LiveSnapshot(**decode(line)[1]) == told
+    message = Snapshot(told, 3)
+    assert decode(encode(message), [Snapshot]) == message
 
 
 def test_a_lost_engine_leaves_its_counts() -> None:

@@ -225,6 +225,7 @@ def test_how_many_addresses_are_expected(users: int, sources: int, ports: int, n
         assert said.startswith(f"expected at least {needed} addresses for {users} users, found {sources or 'none'}: ")
 
 
+@pytest.mark.slow
 def test_the_section_is_written_down(tmp_path: Path) -> None:
     """A run directory's scenario has the addresses, and is read as the same again."""
     before = scenario(tmp_path, sources="[127.0.0.2, 127.0.0.3]")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE_S
 
-from loadsim.monitor.filesystems import FileSystem, file_system_of, mounts, open_file_systems, run_storage
+from loadsim.monitor.filesystems import FileSystem, mounts, open_file_systems, run_storage
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 0:99999 / / rw,noatime - ext4 /dev/root rw,data=ordered
@@ -44,14 +44,13 @@ def test_mounts_are_read_as_the_kernel_writes_them() -> None:
 @pytest.mark.parametrize("path", [Path("/"), Path("/proc"), Path(__file__).parent])
 def test_a_directory_lies_where_df_says(path: Path) -> None:
     """Of the root, of a file system of the kernel's, and of these tests."""
-    found = file_system_of(path)
+    found = run_storage(path)
     assert found is not None
-    assert (found.type, found.source, found.mounted_at) == df(path)
+    assert (found["type"], found["source"], found["mounted_at"]) == df(path)
 
 
 def test_what_is_not_there_lies_nowhere(tmp_path: Path) -> None:
     """And is not said to lie where its parent does."""
-    assert file_system_of(tmp_path / "none") is None
     assert run_storage(tmp_path / "none") is None
 
 

@@ -11,10 +11,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_runs import Lived, chosen, contents, live, quiet, scenario_of
+from virtual_runs import (
+    EVERYTHING,
+    LISTS,
+    Lived,
+    assert_one_at_a_time,
+    chosen,
+    contents,
+    live,
+    quiet,
+    recipients,
+    scenario_of,
+)
 
 from loadsim.errors import ServerRefused
-from loadsim.model.content import Answered
+from loadsim.model.content.compose import Answered
 from loadsim.model.message_tag import MessageTag, answer_id
 from loadsim.model.ports import ALL_TASKS, Header
 from loadsim.model.workload import PROCESS_INBOX, Workload
@@ -25,19 +36,6 @@ from loadsim.users.tasks import TASKS
 LOG_ON = ["IMAP AUTHENTICATE", "IMAP CAPABILITY", "IMAP LIST", "IMAP SELECT"]
 FETCH, STORE, SELECT = "IMAP UID FETCH", "IMAP UID STORE", "IMAP SELECT"
 SUBMIT = ["SMTP CONNECT", "SMTP EHLO", "SMTP MAIL", "SMTP RCPT", "SMTP DATA"]
-
-EVERYTHING = quiet(
-    new_mail={"per_day": 60, "recipients": 2, "list_chance": "30%"},
-    process_inbox={"per_day": 60},
-    browse={"per_day": 30},
-    schedule={"per_day": 20},
-    after_reading={"reply": "10%", "reply_all": "10%", "forward": "10%", "move": "15%", "copy": "15%", "delete": "15%"},
-    messages={"ups1K": 1, "ups10Kat": 1},
-    load_attachment="50%",
-    inbox_limit=10,
-    start_state={"inbox": 4},
-)
-LISTS = {"lists": {"count": 2, "size": {"min": 2, "average": 2, "max": 2}}}
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +102,7 @@ def test_a_user_does_one_thing_at_a_time(busy: Lived) -> None:
     assert_one_at_a_time(busy)
 
 
-def assert_one_at_a_time(lived: Lived) -> None:
-    """Task intervals of each user are disjoint, from preparation to end."""
-    for user in {task["user"] for task in lived.tape.tasks}:
-        ended = 0
-        for task in lived.tasks(user=user):
-            if task["started_ns"] is None:
-                continue
-            assert task["started_ns"] >= ended, task
-            ended = task["ended_ns"] if task["ended_ns"] is not None else task["started_ns"]
-
-
+@pytest.mark.slow
 def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -> None:
     """Tasks of one processing are due at its due time plus the delays before them, compressed.
 
@@ -148,6 +136,7 @@ def test_what_follows_is_due_as_if_its_cause_had_taken_no_time(tmp_path: Path) -
             assert task["started_ns"] == cause["ended_ns"] + delay
 
 
+@pytest.mark.slow
 def test_outcomes_are_exclusive(busy: Lived) -> None:
     """No message is both moved and copied or deleted after it was read; every message is answered once at most."""
     evicted = {
@@ -167,6 +156,7 @@ def test_outcomes_are_exclusive(busy: Lived) -> None:
         assert not answers & {answer_id(user, message, how) for how in ("reply", "reply_all", "forward")}
 
 
+@pytest.mark.slow
 def test_what_happens_to_a_message_does_not_depend_on_the_server(tmp_path: Path, busy: Lived) -> None:
     """The same population on a slower server does the same with every message that both runs came to act upon."""
     slow = live(scenario_of(tmp_path, (EVERYTHING, 6), day="1h", **LISTS), tmp_path, service_s=0.2)
@@ -188,6 +178,7 @@ def after_reading(lived: Lived, user: int) -> dict[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.slow
 def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
     """Of many messages read, each outcome takes its share, to within 4 standard deviations of a binomial count."""
     shares = {"reply": 0.10, "forward": 0.15, "move": 0.20, "copy": 0.15, "delete": 0.25}
@@ -204,14 +195,7 @@ def test_outcomes_follow_the_profile(tmp_path: Path) -> None:
         assert abs(hits - read * share) < 4 * (read * share * (1 - share)) ** 0.5
 
 
-def recipients(lived: Lived) -> dict[str, set[int]]:
-    """Who each accepted message went to."""
-    found: dict[str, set[int]] = {}
-    for mail in lived.mails("accepted"):
-        found.setdefault(mail["message"], set()).add(mail["user"])
-    return found
-
-
+@pytest.mark.slow
 def test_answers_go_to_people_and_never_to_a_list_nor_oneself(tmp_path: Path) -> None:
     """Reply: the sender, or the first addressee of own mail that a list brought back; all: sender and individuals."""
     profile = quiet(
@@ -258,6 +242,7 @@ def test_what_is_sent_is_saved(busy: Lived) -> None:
     assert saved == Counter(set(recipients(busy)))
 
 
+@pytest.mark.slow
 def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) -> None:
     """Within one processing of the Inbox each message is tried once; it is neither lost nor tried for ever."""
     profile = quiet(process_inbox={"per_day": 6}, start_state={"inbox": 2})
@@ -275,6 +260,7 @@ def test_a_message_that_cannot_be_read_is_tried_the_next_time(tmp_path: Path) ->
     assert sorted(read.values()) == [1, 1]
 
 
+@pytest.mark.slow
 def test_eviction_keeps_the_limit_and_the_unread(tmp_path: Path) -> None:
     """After processing at most `inbox_limit` messages are left, the newest, and what could not be read."""
     profile = quiet(process_inbox={"per_day": 10}, start_state={"inbox": 6}, inbox_limit=2)
@@ -290,6 +276,7 @@ def test_eviction_keeps_the_limit_and_the_unread(tmp_path: Path) -> None:
     assert ids[0] in [mail["message"] for mail in lived.mails("read", user=1)]
 
 
+@pytest.mark.slow
 def test_a_refused_eviction_is_not_repeated_for_ever(tmp_path: Path) -> None:
     """What cannot be moved stays where it is, and does not stop the eviction of what comes later."""
     profile = quiet(process_inbox={"per_day": 20}, start_state={"inbox": 6}, inbox_limit=2)
@@ -390,6 +377,7 @@ def test_announcements_date_each_message_as_if_it_were_announced_alone(events: l
         assert inbox.announced == len(each)
 
 
+@pytest.mark.slow
 def test_announcements_take_no_memory_by_their_size_or_number() -> None:
     """Billions of messages, and a million announcements: a few kilobytes, and no stamp too early."""
     inbox = Inbox("run-1", 2, None)
@@ -427,6 +415,7 @@ def test_a_message_listed_twice_is_one() -> None:
     assert len(inbox.unread) == 1
 
 
+@pytest.mark.slow
 def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path) -> None:
     """A Message-ID that breaks the rules fails the task, not the run, and does not show up in the events."""
     with pytest.raises(ValueError, match="message id"):  # what makes it so
@@ -465,6 +454,7 @@ def test_mail_of_an_earlier_run_is_left_alone() -> None:
     assert [each.header.ref for each in inbox.unread] == ["b", "c"]
 
 
+@pytest.mark.slow
 def test_browsed_mail_may_be_answered_again_and_again(tmp_path: Path) -> None:
     """Each answer to the same message is a message of its own, with an id of its own."""
     profile = quiet(

@@ -16,14 +16,14 @@ from timing_samples import write_two_clients
 from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
 from loadsim.model.ports import Recorder
-from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.records import EVENTS, OUTCOMES, MailRecord, TaskRecord
 from loadsim.model.scenario_sections import Limits
 from loadsim.timinglog import container
 from loadsim.timinglog.export_csv import COLUMNS
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
 from loadsim.timinglog.merge import merge
 from loadsim.timinglog.reader import read_log, write_log
-from loadsim.timinglog.records import COMMAND, EVENTS, MAIL, NEVER, OUTCOMES, TASK
+from loadsim.timinglog.records import COMMAND, MAIL, NEVER, TASK
 from loadsim.timinglog.writer import MOST_NAMES, TimingLogWriter
 
 EPOCH_NS = 5_000_000_000
@@ -141,7 +141,7 @@ def test_every_field_comes_back(tmp_path: Path) -> None:
     assert set(log.mails["message"]) == {b"raaaaaaaaaaaaaaaa"}
     assert set(log.names(log.mails, "folder")) == {"Täglich"}
     assert (log.mails["user"][0], log.mails["sender"][0]) == (7, 8)
-    assert log.facts == {"a": 1, "b": 2}
+    assert log.sources[0].facts == {"a": 1, "b": 2}
     assert log.header["users"] == 4
 
 
@@ -209,9 +209,9 @@ def test_a_log_cut_anywhere_is_read_up_to_its_last_whole_block(tmp_path_factory:
     )
     unread = cut - max(end for end, _ in ends if end <= cut)
     if unread:
-        assert log.damage == (f"cut.tlog: the last {unread} of {cut} bytes are cut off or damaged, and were not read")
+        assert log.damages == (f"cut.tlog: the last {unread} of {cut} bytes are cut off or damaged, and were not read",)
     else:
-        assert log.damage is None
+        assert not log.damages
 
 
 @settings(deadline=None, max_examples=150)
@@ -230,7 +230,7 @@ def test_a_flipped_bit_is_found(tmp_path_factory: Any, data: st.DataObject) -> N
             read_log(directory / "flip.tlog")
         return
     log = read_log(directory / "flip.tlog")
-    assert log.damage and f"the last {len(broken) - max(end for end in ends if end <= place)} of" in log.damage
+    assert f"the last {len(broken) - max(end for end in ends if end <= place)} of" in str(log.damages)
 
 
 class NarrowDisk:
@@ -277,7 +277,7 @@ def test_a_full_disk_loses_nothing_while_the_process_lives(tmp_path_factory: Any
     assert writer.flush() is None
     writer.close()
     log = read_log(path)
-    assert log.damage is None
+    assert not log.damages
     assert log.tasks["user"].tolist() == list(range(40))
 
 
@@ -337,8 +337,8 @@ def test_a_log_that_was_written_again_is_the_same(tmp_path: Path) -> None:
     again = read_log(tmp_path / "again.tlog")
     for name in ("tasks", "mails", "commands"):
         assert np.array_equal(getattr(log, name), getattr(again, name))
-    assert (again.strings, again.sources, again.damage) == (log.strings, log.sources, log.damage)
-    assert again.health == log.health and again.damage
+    assert (again.strings, again.sources, again.damages) == (log.strings, log.sources, log.damages)
+    assert again.health == log.health and again.damages
 
 
 @pytest.mark.parametrize(("field", "number"), [("outcome", len(OUTCOMES)), ("task", 9), ("error", 9)])

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from imap_script import Ear, Peer, certificate, playing
 from mailservers import StartDovecotPostfix
-from test_run import written
+from small_runs import written
 
 from loadsim.engine.process import packed, unpacked
 from loadsim.model.ports import SUBMISSIONS, Account, Endpoint, Services

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hit_series import autoregressive, hits_of
 from numpy.typing import NDArray
-from test_intervals import autoregressive, hits_of
 from timing_samples import done, sample_log
 
 from loadsim.analysis.stationarity import FALSE_ALARMS, trends

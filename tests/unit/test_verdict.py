@@ -14,7 +14,7 @@ from loadsim.analysis.generator_limits import Generator
 from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
 from loadsim.analysis.verdict import Facts, Totals, judge
-from loadsim.timinglog.records import OUTCOMES
+from loadsim.model.records import OUTCOMES
 
 LIMITS = {"lost_users": 0.02, "done": 0.98, "hits": 20, "window_s": 60, "generator_lateness_p95_ms": 50}
 MET = Result("failed_share", {"max": 0.01}, 0.01)
@@ -35,7 +35,7 @@ def protocol(*tasks: TaskStatistics, name: str = "imap") -> ProtocolStatistics:
 
 FINE = Facts(
     protocols=(protocol(task()),),
-    delivery=Delivery(500, 500, Times(p50_ms=10, p95_ms=20)),
+    delivery=Delivery(500, 500, 500, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
     window_s=(60, 360),
     users=100,
     lost_users=0,

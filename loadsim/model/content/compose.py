@@ -10,12 +10,6 @@ from loadsim.model.content import headers, prose, schedule, templates
 from loadsim.model.draws import draw, pick
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 
-KINDS = tuple(templates.KINDS)
-"""The eight kinds of new messages."""
-
-ATTACHMENT_KINDS = tuple(name for name, kind in templates.KINDS.items() if kind.attached)
-"""The kinds with an attachment or an object."""
-
 SCHEDULE = "schedule"
 """The kind in the evidence of a schedule."""
 
@@ -97,13 +91,15 @@ class Contents:
         threading = ""
         if answers is None:
             if kind not in templates.KINDS:
-                raise ValueError(f"kind: expected one of {', '.join(KINDS)}, found {kind!r}")
+                raise ValueError(f"kind: expected one of {', '.join(templates.KINDS)}, found {kind!r}")
             if attachment is not None:
                 raise ValueError("attachment: expected with a forward only, found with a new message")
             content = self._pool.new(kind, u)
             subject = prose.subject(self._seed, id) if subject is None else subject
         else:
-            mark, style = _how(answers)
+            if answers.how not in _ANSWERS:
+                raise ValueError(f"how: expected one of {', '.join(_ANSWERS)}, found {answers.how!r}")
+            mark, style = _ANSWERS[answers.how]
             subject = headers.answer_subject(mark, answers.subject) if subject is None else subject
             chain = [*answers.references, answers.message_id]
             threading = (
@@ -180,13 +176,6 @@ class Contents:
         room = size_bytes - len(head(body_digest(b"")))  # every digest has the same length
         body = schedule.calendar(self._events, self._seed, user, id, sent_us, f"{run}@{domain}", room)
         return head(body_digest(body)) + body
-
-
-def _how(answers: Answered) -> tuple[str, str]:
-    try:
-        return _ANSWERS[answers.how]
-    except KeyError:
-        raise ValueError(f"how: expected one of {', '.join(_ANSWERS)}, found {answers.how!r}") from None
 
 
 def _head(evidence: MessageTag, domain: str, sender: str, to: Sequence[str], subject: str, threading: str) -> bytes:

@@ -6,14 +6,12 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from functools import lru_cache
 from urllib.parse import quote
 
 FOLD_AT = 76
 """Lines are folded before this many characters where they can be (RFC 5322 section 2.1.1: at most 78)."""
-
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _DOTTED = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*(?:@[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*)?")
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]+@[A-Za-z0-9.:\[\]-]+")
@@ -54,11 +52,7 @@ def date(sent_us: int) -> str:
 
 @lru_cache(maxsize=16)
 def _date(sent_s: int) -> str:
-    at = datetime.fromtimestamp(sent_s, UTC)
-    return (
-        f"{_DAYS[at.weekday()]}, {at.day:02} {_MONTHS[at.month - 1]} {at.year} "
-        f"{at.hour:02}:{at.minute:02}:{at.second:02} +0000"
-    )
+    return format_datetime(datetime.fromtimestamp(sent_s, UTC))
 
 
 def mailbox(name: str | None, box: str) -> str:

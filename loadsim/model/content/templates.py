@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import encodebytes
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib import resources
@@ -153,7 +153,8 @@ class Pool:
             lines += headers.disposition(spec.disposition, name)
             if spec.disposition == "inline":
                 lines += f"Content-ID: <{blake2b(content, digest_size=10).hexdigest()}@loadsim.invalid>\r\n"
-            entity = Entity(lines.encode(), base64_lines(content))
+            # RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last.
+            entity = Entity(lines.encode(), encodebytes(content)[:-1].replace(b"\n", b"\r\n"))
             self._files[kind, variant] = entity
         return entity
 
@@ -174,12 +175,6 @@ def enclose(within: str, mark: str, text: Entity, file: Entity, digest: str | No
     )
     header = f'Content-Type: {within};\r\n boundary="{boundary}"\r\n'.encode()
     return Content(header, pieces, digest or body_digest(b"".join(pieces)))
-
-
-def base64_lines(content: bytes) -> bytes:
-    """Encode by RFC 2045 section 6.8: lines of 76 characters, with CRLF between them and none after the last."""
-    encoded = b64encode(content)
-    return b"\r\n".join(encoded[at : at + 76] for at in range(0, len(encoded), 76))
 
 
 def quoted_printable(text: bytes) -> bytes:

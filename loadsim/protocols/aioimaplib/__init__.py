@@ -11,11 +11,9 @@ import logging
 from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ConfigError
-from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
+from loadsim.model.ports import Driver, Services
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
-from loadsim.protocols.calendar import MailboxCalendar
-from loadsim.protocols.smtp import open_submission
-from loadsim.protocols.tls import tls_context
+from loadsim.protocols.mail_driver import MailDriver
 
 
 def open_driver(services: Services) -> Driver:
@@ -24,23 +22,9 @@ def open_driver(services: Services) -> Driver:
         raise ConfigError("server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls")
     # At its lower levels the library logs each line of the conversation, including mail.
     library.log.setLevel(logging.WARNING)
-    return AioimaplibDriver(services)
-
-
-class AioimaplibDriver:
-    """Composes the session of each user (`ports.Driver`). All users share the TLS contexts."""
-
-    name = "aioimaplib"
-    supported_tasks = ALL_TASKS
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._imap_tls = tls_context(services.imap)
-        self._smtp_tls = tls_context(services.smtp)
-
-    def session(self, account: Account, observer: Observer) -> Session:
-        """Return a new session of one user; nothing is connected yet."""
-        services = self._services
-        mailbox = AioimaplibMailbox(services.imap, account, observer, services.command_limit_s, self._imap_tls)
-        submission = open_submission(services, account, observer, self._smtp_tls)
-        return Session(mailbox, submission, MailboxCalendar(mailbox))
+    imap, limit_s = services.imap, services.command_limit_s
+    return MailDriver(
+        "aioimaplib",
+        services,
+        lambda context, account, observer: AioimaplibMailbox(imap, account, observer, limit_s, context),
+    )

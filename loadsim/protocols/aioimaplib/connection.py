@@ -21,7 +21,7 @@ from loadsim.model.ports import Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, connection_failure, internal, own_failure
-from loadsim.protocols.imap.codes import REGISTERED
+from loadsim.protocols.imap.responses import REGISTERED
 
 _BYE = re.compile(rb"\* BYE\b *(.*)", re.IGNORECASE)
 _CODE = re.compile(r"\[([A-Za-z0-9./-]+)")

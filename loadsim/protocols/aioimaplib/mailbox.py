@@ -6,6 +6,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from aioimaplib import aioimaplib as library
@@ -18,10 +19,12 @@ from loadsim.protocols.error_mapping import again, internal
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
 from loadsim.protocols.imap.grammar import LARGEST_NUMBER, MOST_MESSAGES
-from loadsim.protocols.imap.mailbox import Ref
+from loadsim.protocols.imap.mailbox import Ref, canonical
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
+from loadsim.protocols.imap.sets import NumberSet
+from loadsim.protocols.sasl import without_password
 from loadsim.protocols.tls import remember
 
 MESSAGES_PER_COMMAND = 25
@@ -46,35 +49,26 @@ _RANGE = re.compile(r"(?:\A|(?<=,))(\d{1,10})(?::(\d{1,10}))?(?=,|\Z)", re.ASCII
 _SIZE_CHANGE = re.compile(rb"\* (\d+) (EXISTS|EXPUNGE)\b", re.IGNORECASE)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class AioimaplibMailbox:
     """One user's mailbox; implements `ports.Mailbox`. References are those of the driver `imap`."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        account: Account,
-        observer: Observer,
-        limit_s: float,
-        context: ssl.SSLContext | None = None,
-        poll_s: float = POLL_S,
-        idle_again_s: float = IDLE_AGAIN_S,
-    ) -> None:
-        """`limit_s` is the time limit of each command. Nothing is connected yet."""
-        self._endpoint = endpoint
-        self._account = account
-        self._observer = observer
-        self._limit_s = limit_s
-        self._context = context
-        self._poll_s = poll_s
-        self._idle_again_s = idle_again_s
-        self._connection: Connection | None = None
-        self._folder: str | None = None  # the open one
-        self._count = 0  # messages in it
-        self._validity: dict[str, int] = {}  # kept over sessions
-        self._arrivals = NewMailAnnouncements()
-        self._unlisted: int | None = None  # at most this many of the open Inbox were not listed; None: unknown
-        self._watch: asyncio.TimerHandle | None = None
-        self._renewing: asyncio.Task[None] | None = None
+    endpoint: Endpoint
+    account: Account
+    observer: Observer
+    limit_s: float  # of each command
+    context: ssl.SSLContext | None = None
+    poll_s: float = POLL_S
+    idle_again_s: float = IDLE_AGAIN_S
+    _connection: Connection | None = field(default=None, init=False)
+    _folder: str | None = field(default=None, init=False)  # the open one
+    _count: int = field(default=0, init=False)  # messages in it
+    _validity: dict[str, int] = field(default_factory=dict, init=False)  # kept over sessions
+    _arrivals: NewMailAnnouncements = field(default_factory=NewMailAnnouncements, init=False)
+    _unlisted: int | None = field(default=None, init=False)
+    """At most this many messages of the open Inbox were not listed; None: unknown."""
+    _watch: asyncio.TimerHandle | None = field(default=None, init=False)
+    _renewing: asyncio.Task[None] | None = field(default=None, init=False)
 
     # --- the session ---
 
@@ -82,15 +76,15 @@ class AioimaplibMailbox:
         """Connect (greeting and CAPABILITY are part of it), LOGIN, CAPABILITY (RFC 9051 section 6.2.3)."""
         self.abandon()
         connection = self._connection = Connection(
-            self._endpoint,
-            self._account.number,
-            self._context,
-            self._limit_s,
-            self._observer,
+            self.endpoint,
+            self.account.number,
+            self.context,
+            self.limit_s,
+            self.observer,
             self._clean,
             self._on_line,
         )
-        client, account = connection.client, self._account
+        client, account = connection.client, self.account
         await connection.run("CONNECT", client.hello())
         try:
             await connection.run("LOGIN", client.login(library.quoted(account.login), account.password))
@@ -124,18 +118,18 @@ class AioimaplibMailbox:
         connection = await self._ready()
         answer = await connection.run("LIST", connection.client.list('""', '"*"'))
         return [
-            _canonical(entry.name)
+            canonical(entry.name)
             for entry in self._read(answer.lines[:-1], b"* LIST ")
             if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
         ]
 
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless it is open. Announces the mail that arrived meanwhile."""
-        await self._select(_canonical(folder))
+        await self._select(canonical(folder))
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """FETCH of the last sequence numbers (RFC 9051 section 6.4.5), a few at a time."""
-        folder = _canonical(folder)
+        folder = canonical(folder)
         await self._refresh(folder)
         last = self._count
         first = max(1, last - newest + 1) if newest is not None else 1
@@ -223,7 +217,7 @@ class AioimaplibMailbox:
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID, "validity uid" (RFC 4315 section 3)."""
-        folder = _canonical(folder)
+        folder = canonical(folder)
         connection = await self._ready()
         marks = " ".join(flag.value for flag in flags) if flags else None
         command = connection.client.append(message, _argument(folder), cast(str, marks))
@@ -269,7 +263,7 @@ class AioimaplibMailbox:
             # UIDs only grow: there cannot be more messages than numbers.
             self._unlisted = None if uid_next is None else max(0, uid_next - self._arrivals.next_uid)
             if new and announce:
-                self._observer.arrived(new)
+                self.observer.arrived(new)
         if known is not None and known != validity:
             raise ServerRefused("UIDVALIDITY changed", folder)
         return True
@@ -301,7 +295,7 @@ class AioimaplibMailbox:
             if self._unlisted is not None:
                 self._unlisted += new
             self._arrivals.grew(new)
-            self._observer.arrived(new)
+            self.observer.arrived(new)
 
     def _listed(self, folder: str, found: list[tuple[int, Header]]) -> list[Header]:
         if folder == INBOX and found:
@@ -330,7 +324,7 @@ class AioimaplibMailbox:
             self._watch = None
 
     def _keep_watching(self, connection: Connection) -> None:
-        wait_s = self._idle_again_s if connection.has_idle else self._poll_s
+        wait_s = self.idle_again_s if connection.has_idle else self.poll_s
         self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch, connection)
 
     def _renew_watch(self, connection: Connection) -> None:
@@ -347,10 +341,10 @@ class AioimaplibMailbox:
             else:
                 await connection.run("NOOP", connection.client.noop())
         except TaskFailed as failure:
-            self._observer.lost(failure)
+            self.observer.lost(failure)
         except Exception as error:  # noqa: BLE001  no code awaits this task
             connection.close()
-            self._observer.lost(internal(error))
+            self.observer.lost(internal(error))
         else:
             self._keep_watching(connection)
 
@@ -376,7 +370,7 @@ class AioimaplibMailbox:
             for fetched in await self._fetch(each, f"(UID FLAGS RFC822.SIZE BODY.PEEK[{HEADER_FIELDS}])", by_uid):
                 if fetched.uid is not None:
                     ref = Ref(folder, self._validity[folder], fetched.uid)
-                    header = header_of(fetched, ref, self._account.domain)
+                    header = header_of(fetched, ref, self.account.domain)
                     if header is not None:
                         found[fetched.uid] = header
             headers += sorted(found.items())
@@ -411,7 +405,7 @@ class AioimaplibMailbox:
         codes: list[Code | None] = []
         gone = 0
         for each in _sets(uids):
-            command = connection.client.uid(name.removeprefix("UID "), each, _argument(_canonical(folder)))
+            command = connection.client.uid(name.removeprefix("UID "), each, _argument(canonical(folder)))
             answer = await connection.run(name, command)
             codes.append(self._code(answer))
             if name == "UID MOVE":  # COPYUID is in an untagged OK; only for MOVE the library keeps untagged lines
@@ -419,10 +413,10 @@ class AioimaplibMailbox:
                 codes += [response.code for response in news if isinstance(response, Condition)]
                 gone += sum(isinstance(response, Expunged) for response in news)
         found = [code.arguments.split(" ", 3) for code in codes if code is not None and code.name == "COPYUID"]
-        copied = [_ranges(words[1]) for words in found if len(words) == 3]
         evident = gone >= len(uids) if name == "UID MOVE" else "UIDPLUS" not in connection.capabilities
         if found:
-            evident = all(any(low <= uid <= high for ranges in copied for low, high in ranges) for uid in uids)
+            copied = NumberSet.of(each for words in found if len(words) == 3 for each in _ranges(words[1]))
+            evident = all(uid in copied for uid in uids)
         if not evident:
             raise ServerRefused(f"{name} without effect", f"on some of {len(uids)} messages")
 
@@ -480,17 +474,7 @@ class AioimaplibMailbox:
 
     def _clean(self, text: str) -> str:
         """Return a server's text on one line, without the password."""
-        password = self._account.password
-        line = " ".join(text.split())
-        for secret in (library.quoted(password)[1:-1], password):
-            if secret:
-                line = line.replace(secret, "***")
-        return line
-
-
-def _canonical(folder: str) -> str:
-    """Return the folder's name; INBOX alone is case-insensitive (RFC 9051 section 5.1)."""
-    return INBOX if folder.upper() == INBOX else folder
+        return without_password(" ".join(text.split()), self.account)
 
 
 def _argument(folder: str) -> str:
@@ -500,8 +484,7 @@ def _argument(folder: str) -> str:
 
 def _ranges(numbers: str) -> list[tuple[int, int]]:
     """Return the ranges of a set such as "4,7:9" (RFC 9051 section 9). Anything else in it is left out."""
-    found = _RANGE.findall(numbers)
-    return [(min(int(first), int(last or first)), max(int(first), int(last or first))) for first, last in found]
+    return [(int(first), int(last or first)) for first, last in _RANGE.findall(numbers)]
 
 
 def _sets(uids: Iterable[int]) -> Iterator[str]:

@@ -4,7 +4,7 @@
     sets, responses        values of the responses that a server can send
     values, grammar        one whole response into its value
     wire                   the stream into responses
-    under_way, codes       a command with its answer; the codes by which failures are counted
+    under_way              a command with its answer
     large_answers          a limit on all large answers of a process
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
@@ -16,34 +16,17 @@ Everything up to `wire` does no I/O.
 
 from __future__ import annotations
 
-from loadsim.model.ports import ALL_TASKS, Account, Driver, Observer, Services, Session
-from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.model.ports import Driver, Services
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.session import ImapSession
-from loadsim.protocols.smtp import open_submission
-from loadsim.protocols.tls import tls_context
-
-
-class ImapDriver:
-    """Composes the session of each user (`ports.Driver`). All users share the TLS contexts."""
-
-    name = "imap"
-    supported_tasks = ALL_TASKS
-
-    def __init__(self, services: Services) -> None:
-        """Make the TLS contexts. Raises `ConfigError` if an authorities' file cannot be read."""
-        self._services = services
-        self._imap_tls = tls_context(services.imap)
-        self._smtp_tls = tls_context(services.smtp)
-
-    def session(self, account: Account, observer: Observer) -> Session:
-        """Return a new session of one user; nothing is connected yet."""
-        services = self._services
-        mailbox = ImapMailbox(ImapSession(services.imap, self._imap_tls, account, observer, services.command_limit_s))
-        submission = open_submission(services, account, observer, self._smtp_tls)
-        return Session(mailbox, submission, MailboxCalendar(mailbox))
+from loadsim.protocols.mail_driver import MailDriver
 
 
 def open_driver(services: Services) -> Driver:
     """Return a new driver: the entry point `imap` of `loadsim.protocols`."""
-    return ImapDriver(services)
+    imap, limit_s = services.imap, services.command_limit_s
+    return MailDriver(
+        "imap",
+        services,
+        lambda context, account, observer: ImapMailbox(ImapSession(imap, context, account, observer, limit_s)),
+    )

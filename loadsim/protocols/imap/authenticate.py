@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import ssl
 import sys
-from collections.abc import Callable
 
-from loadsim.errors import ServerRefused, TaskFailed
-from loadsim.model.ports import Account, Endpoint, Observer
+from loadsim.errors import ServerRefused
+from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.commands import astring
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.grammar import capabilities_of
-from loadsim.protocols.imap.responses import Capability, Code, Response
+from loadsim.protocols.imap.responses import Capability, Code
 from loadsim.protocols.sasl import plain
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
 
 
-async def log_on(
-    endpoint: Endpoint,
-    context: ssl.SSLContext | None,
-    account: Account,
-    observer: Observer,
-    limit_s: float,
-    on_response: Callable[[Response], None],
-    on_lost: Callable[[TaskFailed], None],
-) -> tuple[Connection, frozenset[str]]:
-    """Connect, secure, authenticate. Return the connection, and the capabilities for this user.
+async def log_on(connection: Connection, endpoint: Endpoint, context: ssl.SSLContext | None) -> frozenset[str]:
+    """Connect, secure, authenticate. Return the capabilities for this user.
 
     A refused log-on is `ServerRefused` with the kind "NO AUTHENTICATE" or "NO LOGIN". Errors never contain the
     password, even if the server repeats it.
     """
-    connection, greeting = await Connection.connect(endpoint, context, account, observer, limit_s, on_response, on_lost)
+    greeting = await connection.connect(endpoint, context)
     try:
         offered = _named_in(greeting.code)
         if endpoint.tls == "starttls":
@@ -44,12 +35,11 @@ async def log_on(
             await connection.start_tls(context, endpoint.host)
             offered = None  # discard what was sent in the clear (RFC 9051 section 6.2.1)
         if greeting.status != "PREAUTH":
-            await _authenticate(connection, account, offered or await _capabilities(connection))
-        offered = await _capabilities(connection)
+            await _authenticate(connection, connection.account, offered or await _capabilities(connection))
+        return await _capabilities(connection)
     except BaseException:
         connection.abort()
         raise
-    return connection, offered
 
 
 async def _capabilities(connection: Connection) -> frozenset[str]:

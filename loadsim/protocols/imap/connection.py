@@ -20,17 +20,18 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import cast
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, failing_as, internal, own_failure
-from loadsim.protocols.imap.codes import registered
 from loadsim.protocols.imap.commands import Argument, encode
 from loadsim.protocols.imap.large_answers import LargeAnswers
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
-from loadsim.protocols.imap.under_way import Answer, Command
+from loadsim.protocols.imap.under_way import WANTED, Answer, Command
 from loadsim.protocols.imap.wire import Wire
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.tls import handshakes_of, remember
@@ -58,116 +59,60 @@ _LARGE_ANSWERS = LargeAnswers()
 """The large answers of all connections of this process."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.Protocol):
-    """A connection from its greeting to its end. Make one with `connect`.
+    """A connection, also before it is made and after its end.
 
-    `failure` is the reason of its end; None before.
+    `on_response` gets each untagged response at once, in order; `on_lost` gets the failure of the connection. `close`
+    and `abort` do not call `on_lost`. The account's password is removed from all errors.
     """
 
-    __slots__ = (
-        "_account",
-        "_arrived",
-        "_awaiting",
-        "_bye",
-        "_closed",
-        "_counted_bytes",
-        "_gone",
-        "_greeting",
-        "_guard",
-        "_held_back",
-        "_idling",
-        "_last_tag",
-        "_leaving",
-        "_limit_s",
-        "_loop",
-        "_observer",
-        "_on_lost",
-        "_on_response",
-        "_rest",
-        "_sealed",
-        "_taken",
-        "_timer",
-        "_transport",
-        "_under_way",
-        "_wire",
-        "failure",
-        "free_literal_bytes",
-    )
+    account: Account
+    observer: Observer
+    limit_s: float
+    on_response: Callable[[Response], None]
+    on_lost: Callable[[TaskFailed], None]
+    failure: TaskFailed | None = field(default=None, init=False)  # the reason of its end
+    free_literal_bytes: int = field(default=-1, init=False)  # literals up to this length need no waiting (RFC 7888)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
+    _wire: Wire = field(default_factory=Wire, init=False)
+    _guard: _Guard = field(init=False)
+    _greeting: asyncio.Future[Condition] | None = field(default=None, init=False)  # while it is awaited
+    _gone: bool = field(default=False, init=False)  # the socket is closed
+    _closed: asyncio.Future[None] | None = field(default=None, init=False)  # is set when the socket is closed
+    _transport: asyncio.Transport | None = field(default=None, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    _under_way: dict[str, Command] = field(default_factory=dict, init=False)
+    _held_back: list[Command] = field(default_factory=list, init=False)
+    _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+"
+    _idling: Command | None = field(default=None, init=False)  # an IDLE after its "+"
+    _last_tag: int = field(default=0, init=False)
+    _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
+    _bye: str | None = field(default=None, init=False)
+    _leaving: bool = field(default=False, init=False)
+    _taken: int = field(default=0, init=False)  # untagged responses so far
+    _arrived: deque[bytes] = field(default_factory=deque, init=False)  # pieces that the wire has not got yet
+    _rest: Iterator[Response] | None = field(default=None, init=False)  # responses that wait for the next turn
+    _sealed: bool = field(default=False, init=False)  # after the OK to STARTTLS: no more may come in the clear
 
-    def __init__(
-        self,
-        account: Account,
-        observer: Observer,
-        limit_s: float,
-        on_response: Callable[[Response], None],
-        on_lost: Callable[[TaskFailed], None],
-    ) -> None:
-        """`on_response` gets each untagged response at once, in order; `on_lost` gets the failure of the connection.
-
-        `close` and `abort` do not call `on_lost`. The account's password is removed from all errors.
-        """
-        self.failure: TaskFailed | None = None
-        self.free_literal_bytes = -1  # literals up to this length need no waiting (RFC 7888)
-        self._loop = asyncio.get_running_loop()
-        self._observer = observer
-        self._limit_s = limit_s
-        self._on_response = on_response
-        self._on_lost = on_lost
-        self._account = account
-        self._wire = Wire()
+    def __post_init__(self) -> None:
         self._guard = _Guard(self._fail)
-        self._greeting: asyncio.Future[Condition] | None = self._loop.create_future()
-        self._gone = False  # the socket is closed
-        self._closed: asyncio.Future[None] | None = None  # is set when the socket is closed
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._under_way: dict[str, Command] = {}
-        self._held_back: list[Command] = []
-        self._awaiting: Command | None = None  # the command that waits for "+"
-        self._idling: Command | None = None  # an IDLE after its "+"
-        self._last_tag = 0
-        self._counted_bytes = 0  # received bytes that were counted for a command
-        self._bye: str | None = None
-        self._leaving = False
-        self._taken = 0  # untagged responses so far
-        self._arrived: deque[bytes] = deque()  # pieces that the wire has not got yet
-        self._rest: Iterator[Response] | None = None  # received responses that wait for the next turn
-        self._sealed = False  # the server agreed to STARTTLS: it must send no more in the clear
 
-    @classmethod
-    async def connect(
-        cls,
-        endpoint: Endpoint,
-        context: ssl.SSLContext | None,
-        account: Account,
-        observer: Observer,
-        limit_s: float,
-        on_response: Callable[[Response], None],
-        on_lost: Callable[[TaskFailed], None],
-    ) -> tuple[Connection, Condition]:
-        """Connect, with implicit TLS if the endpoint states it (RFC 8314), and wait for the greeting."""
-        connection = cls(account, observer, limit_s, on_response, on_lost)
+    async def connect(self, endpoint: Endpoint, context: ssl.SSLContext | None) -> Condition:
+        """Connect, with implicit TLS if the endpoint states it (RFC 8314). Return the greeting."""
         implicit = context if endpoint.tls == "implicit" else None
-        assert connection._greeting is not None
-        since, outcome = observer.now(), "lost"
-        try:
-            with failing_as("connect"):
-                async with asyncio.timeout(limit_s):
-                    await connect(lambda: connection, endpoint, account.number, implicit, limit_s)
-                    greeting = await connection._greeting
-            outcome = "ok"
-        except TaskFailed as failure:
-            outcome = failure.outcome
-            raise
-        finally:
-            if connection._greeting.done() and not connection._greeting.cancelled():
-                connection._greeting.exception()  # retrieved, or asyncio complains
-            connection._greeting = None
-            observer.command("IMAP CONNECT", since, outcome, 0, connection._wire.taken_bytes)
-            connection._counted_bytes = connection._wire.taken_bytes
-            if outcome != "ok":
-                connection.abort()
-        return connection, greeting
+        greeting: asyncio.Future[Condition] = self._loop.create_future()
+        self._greeting = greeting
+        with self._reported("CONNECT"):
+            try:
+                with failing_as("connect"):
+                    async with asyncio.timeout(self.limit_s):
+                        await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
+                        return await greeting
+            finally:
+                if greeting.done() and not greeting.cancelled():
+                    greeting.exception()  # retrieved, or asyncio complains
+                self._greeting = None
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
         """Send STARTTLS and make the handshake (RFC 9051 section 6.2.1).
@@ -177,22 +122,30 @@ class Connection(asyncio.Protocol):
         """
         await self.send("STARTTLS")
         assert self._transport is not None
-        since, outcome = self._observer.now(), "lost"
-        try:
-            with failing_as("TLS handshake"), handshakes_of(self._account.number):
-                async with asyncio.timeout(self._limit_s):
+        with self._reported("TLS"):
+            with failing_as("TLS handshake"), handshakes_of(self.account.number):
+                async with asyncio.timeout(self.limit_s):
                     transport = await self._loop.start_tls(
-                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self._limit_s
+                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self.limit_s
                     )
             if transport is None or self.failure is not None:
                 raise self.failure or ServerLost("connection lost")
             self._transport = transport
+
+    @contextmanager
+    def _reported(self, name: str) -> Iterator[None]:
+        """Report the block as a command; close unless it succeeds."""
+        since, outcome = self.observer.now(), "lost"
+        try:
+            yield
             outcome = "ok"
         except TaskFailed as failure:
             outcome = failure.outcome
             raise
         finally:
-            self._observer.command("IMAP TLS", since, outcome, 0, 0)
+            received = self._wire.taken_bytes - self._counted_bytes
+            self._counted_bytes = self._wire.taken_bytes
+            self.observer.command(f"IMAP {name}", since, outcome, 0, received)
             if outcome != "ok":
                 self.abort()
 
@@ -225,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     def remember_tls(self) -> None:
         """Keep the TLS session, if there is one, for the user's next connection."""
-        remember(self._account.number, self._transport)
+        remember(self.account.number, self._transport)
 
     def close(self) -> None:
         """Close with TLS's close_notify; `on_lost` is not called.
@@ -248,7 +201,7 @@ class Connection(asyncio.Protocol):
             return
         self._closed = self._closed or self._loop.create_future()
         try:
-            async with asyncio.timeout(self._limit_s):
+            async with asyncio.timeout(self.limit_s):
                 await asyncio.shield(self._closed)
         except TimeoutError:
             self._transport.abort()
@@ -273,7 +226,7 @@ class Connection(asyncio.Protocol):
         pieces = encode(tag.encode(), name.encode(), arguments, self.free_literal_bytes)
         if after is not None:
             pieces.append(after + b"\r\n")
-        command = Command(name, tag, pieces, future, then, resets)
+        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), [])
         if self._awaiting is None:
             self._begin(command)
         else:
@@ -281,8 +234,8 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, command: Command) -> None:
         line = command.pieces.pop(0)
-        command.since_ns = since_ns = self._observer.now()
-        command.deadline_s = self._loop.time() + self._limit_s
+        command.since_ns = since_ns = self.observer.now()
+        command.deadline_s = self._loop.time() + self.limit_s
         command.sent_bytes = len(line)
         command.since_weight = self._weight
         if not self._under_way:
@@ -365,11 +318,7 @@ class Connection(asyncio.Protocol):
         taken_bytes = 0 if first is None else self._weight - first.since_weight
         if taken_bytes > LARGEST_ANSWER_BYTES:
             raise ProtocolError("IMAP answer too large", f"more than {LARGEST_ANSWER_BYTES} bytes")
-        _LARGE_ANSWERS.weigh(self, taken_bytes)
-
-    def give_up(self, failure: ProtocolError) -> None:
-        """End the session: the answers of all sessions together are too large."""
-        self._fail(failure)
+        _LARGE_ANSWERS.weigh(self._fail, taken_bytes)
 
     def _take_some(self, responses: Iterator[Response], full: bool = False, paused: bool = False) -> None:
         """Read `RESPONSES_A_TURN` responses; continue in the loop's next turn if there are or may be more.
@@ -449,7 +398,7 @@ class Connection(asyncio.Protocol):
                     command.data.append(response)
             if kind is Condition and cast(Condition, response).status == "BYE":
                 self._take_bye(cast(Condition, response))
-            self._on_response(response)
+            self.on_response(response)
 
     def _take_bye(self, response: Condition) -> None:
         """End the session, unless commands are under way: a server may send BYE and not close."""
@@ -529,24 +478,22 @@ class Connection(asyncio.Protocol):
     def _report(self, command: Command, outcome: str) -> None:
         received = self._wire.taken_bytes - self._counted_bytes
         self._counted_bytes = self._wire.taken_bytes
-        self._observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
+        self.observer.command(f"IMAP {command.name}", command.since_ns, outcome, command.sent_bytes, received)
 
     def _refusal(self, command: Command, tagged: Tagged) -> ServerRefused:
-        code = f"[{tagged.code.name}] " if tagged.code else ""
-        return ServerRefused(
-            f"{tagged.status} {registered(tagged.code)}{command.name}",
-            self._clean(f"{tagged.status} {code}{tagged.text}"),
-        )
+        kind, code = (f"[{tagged.code.kind}] ", f"[{tagged.code.name}] ") if tagged.code else ("", "")
+        line = self._clean(f"{tagged.status} {code}{tagged.text}")
+        return ServerRefused(f"{tagged.status} {kind}{command.name}", line)
 
     def _clean(self, text: str) -> str:
-        return without_password(text, self._account)
+        return without_password(text, self.account)
 
     def _fail(self, failure: TaskFailed) -> None:
         """End the connection: commands under way fail, others are never sent."""
         if self.failure is not None:
             return
         self.failure = failure
-        _LARGE_ANSWERS.weigh(self, 0)
+        _LARGE_ANSWERS.weigh(self._fail, 0)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -566,25 +513,22 @@ class Connection(asyncio.Protocol):
             if command is not idling:
                 self._report(command, failure.outcome)
         if not self._leaving:
-            self._on_lost(failure)
+            self.on_lost(failure)
 
 
+@dataclass(frozen=True, slots=True)
 class _Guard:
     """Ends a connection on an exception. An error in loadsim ends this session only, and is a `GeneratorFailed`."""
 
-    __slots__ = ("_fail",)
-
-    def __init__(self, fail: Callable[[TaskFailed], None]) -> None:
-        self._fail = fail
+    fail: Callable[[TaskFailed], None]
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if isinstance(error, Exception):
-            self._fail(error if isinstance(error, TaskFailed) else internal(error))
-            return True
-        return False
+            self.fail(error if isinstance(error, TaskFailed) else internal(error))
+        return isinstance(error, Exception)
 
 
 def _injected() -> ProtocolError:

@@ -7,7 +7,7 @@ Above the common limit, the session with the largest answer ends.
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from collections.abc import Callable
 
 from loadsim.errors import ProtocolError
 
@@ -19,29 +19,21 @@ LARGEST_TOGETHER_BYTES = max(1 << 30, _MEMORY_BYTES // 2 // (os.cpu_count() or 1
 """Half of the machine's memory, divided among as many engines as it has cores; but at least 1 GiB."""
 
 
-class Receiver(Protocol):
-    """A connection on which an answer arrives."""
-
-    def give_up(self, failure: ProtocolError) -> None:
-        """End the session."""
-        ...
-
-
 class LargeAnswers:
-    """The connections on which large answers arrive, and the bytes that these take."""
+    """The sizes of the large answers that arrive, by the function that ends the connection of each."""
 
     def __init__(self) -> None:
-        self._taken_bytes: dict[Receiver, int] = {}
+        self._taken_bytes: dict[Callable[[ProtocolError], None], int] = {}
         self._together_bytes = 0
 
-    def weigh(self, receiver: Receiver, taken_bytes: int) -> None:
-        """Note the present size of a connection's answer; above the limit, the largest of all ends its session."""
+    def weigh(self, end: Callable[[ProtocolError], None], taken_bytes: int) -> None:
+        """Note the present size of a connection's answer; above the limit, the connection with the largest ends."""
         if taken_bytes < LARGE_BYTES:
-            if receiver in self._taken_bytes:
-                self._together_bytes -= self._taken_bytes.pop(receiver)
+            if self._taken_bytes:
+                self._together_bytes -= self._taken_bytes.pop(end, 0)
             return
-        self._together_bytes += taken_bytes - self._taken_bytes.get(receiver, 0)
-        self._taken_bytes[receiver] = taken_bytes
+        self._together_bytes += taken_bytes - self._taken_bytes.get(end, 0)
+        self._taken_bytes[end] = taken_bytes
         if self._together_bytes > LARGEST_TOGETHER_BYTES:
             largest = max(self._taken_bytes, key=self._taken_bytes.__getitem__)
-            largest.give_up(ProtocolError("IMAP answers too large", f"together above {LARGEST_TOGETHER_BYTES} bytes"))
+            largest(ProtocolError("IMAP answers too large", f"together above {LARGEST_TOGETHER_BYTES} bytes"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.message_tag import MessageTag
-from loadsim.model.ports import INBOX, Flag, Header, Part, Structure
+from loadsim.model.ports import INBOX, Flag, Header, Part, Stored, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
@@ -48,30 +48,11 @@ class Ref(NamedTuple):
     uid: int
 
 
-class Listed(NamedTuple):
-    """A message in a listing for `initialise` and `clean`; flags in lower case, `evidence` None if it has none."""
-
-    ref: Ref
-    flags: frozenset[str]
-    evidence: MessageTag | None
-    sender: str = ""
-    message_id: str = ""
-
-
-class FolderStatus(NamedTuple):
-    """The numbers that STATUS gave for one folder."""
-
-    messages: int
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class ImapMailbox:
-    """Implements `ports.Provisioning`, which includes `ports.Mailbox`."""
+    """Implements `ports.Provisioning`, which includes `ports.Mailbox`, over a session that no other mailbox uses."""
 
-    __slots__ = ("session",)
-
-    def __init__(self, session: ImapSession) -> None:
-        """Take a session that no other mailbox uses."""
-        self.session = session
+    session: ImapSession
 
     async def log_on(self) -> None:
         """Make a session; see `authenticate.log_on`."""
@@ -94,7 +75,7 @@ class ImapMailbox:
             answer = await connection.send("LIST", b'""', b'"*"')
             for portion in _portions(answer.data):
                 names += [
-                    _canonical(entry.name)
+                    canonical(entry.name)
                     for entry in portion
                     if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
                 ]
@@ -105,11 +86,11 @@ class ImapMailbox:
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless the folder is open."""
         with self.session as connection:
-            await self.session.select(connection, _canonical(folder))
+            await self.session.select(connection, canonical(folder))
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
         """FETCH of the last sequence numbers (RFC 9051 section 6.4.5)."""
-        folder = _canonical(folder)
+        folder = canonical(folder)
         with self.session as connection:
             await self.session.refresh(connection, folder)
             if not self.session.count or newest == 0:
@@ -180,7 +161,7 @@ class ImapMailbox:
         """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
         if not refs:
             return
-        target = mailbox(_canonical(folder))
+        target = mailbox(canonical(folder))
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             if "MOVE" in self.session.offered:
@@ -199,12 +180,12 @@ class ImapMailbox:
             return
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
-            answers = await self._over_sets(connection, "UID COPY", uids, mailbox(_canonical(folder)))
+            answers = await self._over_sets(connection, "UID COPY", uids, mailbox(canonical(folder)))
             self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self.session.offered)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
-        folder = _canonical(folder)
+        folder = canonical(folder)
         with self.session as connection:
             answer = await connection.send("APPEND", mailbox(folder), *_message(message, flags))
             return _appended(folder, answer, 1)[0]
@@ -233,13 +214,13 @@ class ImapMailbox:
             await connection.send("DELETE", mailbox(folder))
             self.session.validity.pop(folder, None)
 
-    async def status(self, folder: str) -> FolderStatus:
+    async def message_count(self, folder: str) -> int:
         """Ask for the number of messages in a folder by STATUS (RFC 9051 section 6.3.11).
 
         An open folder is left first, since servers answer from the session's view of it; never with CLOSE, which
         expunges. Raises `ServerRefused` if the number is missing.
         """
-        folder = _canonical(folder)
+        folder = canonical(folder)
         with self.session as connection:
             if self.session.open == folder:
                 self.session.leave()
@@ -249,15 +230,15 @@ class ImapMailbox:
                     await self.session.select(connection, INBOX)
             answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES)")
         for response in answer.data:
-            if isinstance(response, MailboxStatus) and _canonical(response.name) == folder:
+            if isinstance(response, MailboxStatus) and canonical(response.name) == folder:
                 if "MESSAGES" not in response.items:
                     raise ServerRefused("STATUS without MESSAGES", folder)
-                return FolderStatus(response.items["MESSAGES"])
+                return response.items["MESSAGES"]
         raise ServerRefused("STATUS without data", folder)
 
     async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
         """MULTIAPPEND (RFC 3502), or many APPENDs under way together; references as in `append`."""
-        folder = _canonical(folder)
+        folder = canonical(folder)
         together = "MULTIAPPEND" in self.session.offered
         refs: list[Ref | None] = []
         with self.session as connection:
@@ -273,10 +254,10 @@ class ImapMailbox:
                     refs += [ref for answer in answers for ref in _appended(folder, answer, 1)]
         return refs
 
-    async def listing(self, folders: Iterable[str]) -> dict[str, list[Listed]]:
+    async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
         """SELECT and FETCH of flags and evidence, for several folders under way together."""
-        wanted = list(dict.fromkeys(map(_canonical, folders)))
-        found: dict[str, list[Listed]] = {}
+        wanted = list(dict.fromkeys(map(canonical, folders)))
+        found: dict[str, list[Stored]] = {}
         with self.session as connection:
             for at in range(0, len(wanted), FOLDERS_UNDER_WAY):
                 names = wanted[at : at + FOLDERS_UNDER_WAY]
@@ -319,7 +300,7 @@ class ImapMailbox:
                 await asyncio.sleep(0)
         return found if ascending else dict(sorted(found.items()))
 
-    async def _listed(self, folder: str, answer: Answer) -> list[Listed]:
+    async def _listed(self, folder: str, answer: Answer) -> list[Stored]:
         validity = self.session.validity[folder]
         listed = []
         for portion in _portions(answer.data):
@@ -327,7 +308,7 @@ class ImapMailbox:
                 if isinstance(fetched, Fetched) and fetched.uid is not None and has_evidence_section(fetched):
                     flags = frozenset(flag.lower() for flag in fetched.flags or ())
                     ref = Ref(folder, validity, fetched.uid)
-                    listed.append(Listed(ref, flags, evidence_of(fetched), *origin_of(fetched)))
+                    listed.append(Stored(ref, flags, evidence_of(fetched), *origin_of(fetched)))
             if answer.data:
                 await asyncio.sleep(0)
         return listed
@@ -426,7 +407,7 @@ async def _all(futures: Sequence[asyncio.Future[Answer]]) -> list[Answer]:
     return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 
-def _canonical(folder: str) -> str:
+def canonical(folder: str) -> str:
     """Return the folder's name; INBOX alone is case-insensitive (RFC 9051 section 5.1)."""
     return INBOX if folder.upper() == INBOX else folder
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+@dataclass(slots=True)
 class NewMailAnnouncements:
     """The first UID that was not listed, and the mail that was announced, over folders and sessions."""
 
-    __slots__ = ("_count", "_expected", "next_uid")
-
-    def __init__(self) -> None:
-        self.next_uid = 1  # all messages below it were listed
-        self._expected: int | None = None  # all UIDs below it were announced or listed; None: never opened
-        self._count = 0  # messages when the Inbox was last left
+    next_uid: int = 1  # all messages below it were listed
+    _expected: int | None = None  # all UIDs below it were announced or listed; None: never opened
+    _count: int = 0  # messages when the Inbox was last left
 
     def opened(self, count: int, uid_next: int | None) -> int:
         """Take the number of messages of the Inbox, just opened. Return the number that arrived since it was left.

@@ -21,11 +21,32 @@ class Cut(bytes):
     large: Mapping[int, bytearray]
 
 
+# fmt: off
+REGISTERED = frozenset((
+    "ALERT", "ALREADYEXISTS", "ANNOTATE", "ANNOTATIONS", "APPENDLIMIT", "APPENDUID", "AUTHENTICATIONFAILED",
+    "AUTHORIZATIONFAILED", "BADCHARSET", "BADCOMPARATOR", "BADEVENT", "BADPARAM", "BADURL", "CANNOT", "CAPABILITY",
+    "CLIENTBUG", "CLOSED", "COMPRESSIONACTIVE", "CONTACTADMIN", "COPYUID", "CORRUPTION", "EXPIRED", "EXPUNGEISSUED",
+    "HASCHILDREN", "HIGHESTMODSEQ", "INPROGRESS", "INUSE", "LIMIT", "MAILBOXID", "MAXCONVERTMESSAGES",
+    "MAXCONVERTPARTS", "MESSAGELIMIT", "METADATA", "MODIFIED", "NEWNAME", "NOMODSEQ", "NONEXISTENT", "NOPERM",
+    "NOPRIVATE", "NOTIFICATIONOVERFLOW", "NOTSAVED", "NOUPDATE", "OVERQUOTA", "PARSE", "PERMANENTFLAGS",
+    "PRIVACYREQUIRED", "READ-ONLY", "READ-WRITE", "REFERRAL", "SERVERBUG", "TEMPFAIL", "TOOBIG", "TOOMANY", "TRYCREATE",
+    "UIDNEXT", "UIDNOTSTICKY", "UIDREQUIRED", "UIDVALIDITY", "UNAVAILABLE", "UNDEFINED-FILTER", "UNKNOWN-CTE", "UNSEEN",
+    "URLMECH", "USEATTR",
+))
+# fmt: on
+"""The response codes that IANA has registered (https://www.iana.org/assignments/imap-response-codes/)."""
+
+
 class Code(NamedTuple):
     """A response code in brackets (RFC 9051 section 7.1): its name in capitals, and the unparsed rest."""
 
     name: str
     arguments: str
+
+    @property
+    def kind(self) -> str:
+        """The name by which failures are counted: "other" for a code that is not registered."""
+        return self.name if self.name in REGISTERED else "other"
 
 
 class Tagged(NamedTuple):

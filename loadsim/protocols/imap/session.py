@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
@@ -25,6 +26,7 @@ IDLE_AGAIN_S = 28 * 60.0
 """The interval of IDLE: "at least every 29 minutes" (RFC 2177 section 3)."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ImapSession:
     """One user's session with the server, over lost and re-established connections.
 
@@ -32,75 +34,38 @@ class ImapSession:
     call fails; without a call, the observer gets the loss.
     """
 
-    __slots__ = (
-        "_account",
-        "_context",
-        "_endpoint",
-        "_idle_again_s",
-        "_limit_s",
-        "_observer",
-        "_poll_s",
-        "_renumbered",
-        "_selects",
-        "_watch",
-        "arrivals",
-        "connection",
-        "count",
-        "in_call",
-        "offered",
-        "open",
-        "validity",
-    )
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        context: ssl.SSLContext | None,
-        account: Account,
-        observer: Observer,
-        limit_s: float,
-        poll_s: float = POLL_S,
-        idle_again_s: float = IDLE_AGAIN_S,
-    ) -> None:
-        """`limit_s` is the time limit of each command. Nothing is connected yet."""
-        self._endpoint = endpoint
-        self._context = context
-        self._account = account
-        self._observer = observer
-        self._limit_s = limit_s
-        self._poll_s = poll_s
-        self._idle_again_s = idle_again_s
-        self.connection: Connection | None = None
-        self.offered: frozenset[str] = frozenset()
-        self.arrivals = NewMailAnnouncements()
-        self.validity: dict[str, int] = {}  # UIDVALIDITY of the folders that were opened; kept over connections
-        self.open: str | None = None
-        self.count = 0  # messages in the open folder
-        self.in_call = False
-        self._watch: asyncio.TimerHandle | None = None
-        self._selects = 0  # sent so far
-        self._renumbered: str | None = None  # a folder whose UIDs have just become invalid
+    endpoint: Endpoint
+    context: ssl.SSLContext | None
+    account: Account
+    observer: Observer
+    limit_s: float  # of each command
+    poll_s: float = POLL_S
+    idle_again_s: float = IDLE_AGAIN_S
+    connection: Connection | None = field(default=None, init=False)
+    offered: frozenset[str] = field(default=frozenset(), init=False)
+    arrivals: NewMailAnnouncements = field(default_factory=NewMailAnnouncements, init=False)
+    validity: dict[str, int] = field(default_factory=dict, init=False)  # UIDVALIDITY by folder; kept over connections
+    open: str | None = field(default=None, init=False)  # the open folder
+    count: int = field(default=0, init=False)  # messages in it
+    in_call: bool = field(default=False, init=False)
+    _watch: asyncio.TimerHandle | None = field(default=None, init=False)
+    _selects: int = field(default=0, init=False)  # sent so far
+    _renumbered: str | None = field(default=None, init=False)  # a folder whose UIDs have just become invalid
 
     @property
     def domain(self) -> str:
         """The domain of the account's address, in lower case."""
-        return self._account.domain
+        return self.account.domain
 
     async def log_on(self) -> None:
         """Make a session; see `authenticate.log_on`."""
         self.abandon()
         self.in_call = True
         try:
-            self.connection, self.offered = await log_on(
-                self._endpoint,
-                self._context,
-                self._account,
-                self._observer,
-                self._limit_s,
-                self._on_response,
-                self._on_lost,
-            )
-            self.connection.remember_tls()
+            connection = Connection(self.account, self.observer, self.limit_s, self._on_response, self._on_lost)
+            self.offered = await log_on(connection, self.endpoint, self.context)
+            self.connection = connection
+            connection.remember_tls()
         finally:
             self.in_call = False
 
@@ -149,7 +114,7 @@ class ImapSession:
         if error is None:
             if connection.failure is not None:
                 # It broke after the last answer. This call has succeeded; the observer starts a new session.
-                self._observer.lost(connection.failure)
+                self.observer.lost(connection.failure)
         elif isinstance(error, ProtocolError):
             connection.abort()
 
@@ -161,7 +126,7 @@ class ImapSession:
     def keep_watching(self) -> None:
         """Renew a watch until the next call: IDLE again, or NOOP."""
         if self.connection is not None and self.connection.failure is None:
-            wait_s = self._idle_again_s if "IDLE" in self.offered else self._poll_s
+            wait_s = self.idle_again_s if "IDLE" in self.offered else self.poll_s
             self._watch = asyncio.get_running_loop().call_later(wait_s, self._renew_watch)
 
     def _renew_watch(self) -> None:
@@ -216,7 +181,7 @@ class ImapSession:
         if folder == INBOX:
             new = self.arrivals.opened(count, uid_next)
             if new and announce:
-                self._observer.arrived(new)
+                self.observer.arrived(new)
 
     def raise_if_renumbered(self) -> None:
         """Raise `ServerRefused` once if a folder's messages have got new UIDs."""
@@ -238,7 +203,7 @@ class ImapSession:
             new, self.count = response.messages - self.count, response.messages
             if new > 0 and self.open == INBOX:
                 self.arrivals.grew(new)
-                self._observer.arrived(new)
+                self.observer.arrived(new)
         elif isinstance(response, Expunged):
             self.count = max(0, self.count - 1)
 
@@ -246,4 +211,4 @@ class ImapSession:
         self._stop_watching()
         self.leave()
         if not self.in_call:
-            self._observer.lost(failure)
+            self.observer.lost(failure)

@@ -49,10 +49,3 @@ class NumberSet:
             raise ProtocolError("IMAP set of numbers", f"more than {MOST_LISTED} numbers")
         for first, last in self.ranges:
             yield from range(first, last + 1)
-
-    def __getitem__(self, at: int) -> int:
-        for first, last in self.ranges:
-            if 0 <= at <= last - first:
-                return first + at
-            at -= last - first + 1
-        raise IndexError(at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadsim.protocols.imap.responses import (
@@ -40,42 +41,19 @@ class Answer(NamedTuple):
     data: list[Response]
 
 
+@dataclass(slots=True, eq=False)
 class Command:
     """A command that is under way, or waits to be sent."""
 
-    __slots__ = (
-        "data",
-        "deadline_s",
-        "future",
-        "name",
-        "pieces",
-        "resets",
-        "sent_bytes",
-        "since_ns",
-        "since_weight",
-        "tag",
-        "then",
-        "wanted",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        tag: str,
-        pieces: list[bytes],
-        future: asyncio.Future[Answer] | None,
-        then: Callable[[Answer], None] | None,
-        resets: bool,
-    ) -> None:
-        self.name = name
-        self.tag = tag
-        self.pieces = pieces  # not written yet; each but the first waits for a continuation
-        self.future = future  # None: no caller waits
-        self.then = then
-        self.resets = resets
-        self.wanted = WANTED.get(name, ())
-        self.data: list[Response] = []
-        self.since_weight = 0  # `Connection._weight` when it was sent
-        self.deadline_s = 0.0
-        self.since_ns = 0
-        self.sent_bytes = 0
+    name: str
+    tag: str
+    pieces: list[bytes]  # not written yet; each but the first waits for a continuation
+    future: asyncio.Future[Answer] | None  # None: no caller waits
+    then: Callable[[Answer], None] | None
+    resets: bool
+    wanted: tuple[type[Response], ...]
+    data: list[Response]
+    since_weight: int = 0  # `Connection._weight` when it was sent
+    deadline_s: float = 0.0
+    since_ns: int = 0
+    sent_bytes: int = 0

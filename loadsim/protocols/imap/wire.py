@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from loadsim.errors import ProtocolError
 from loadsim.protocols.imap.grammar import parse
@@ -31,17 +32,15 @@ _HAS_NO_LITERAL = re.compile(rb"\+|\* (?:OK|NO|BAD|BYE|PREAUTH)\b|[^*+ \r\n]{1,2
 _CLOSING_BRACE = ord("}")
 
 
+@dataclass(slots=True)
 class _LargeLiterals:
     """The large literals of the response that is arriving."""
 
-    __slots__ = ("arriving", "at", "missing", "total_bytes", "whole")
-
-    def __init__(self) -> None:
-        self.whole: dict[int, bytearray] = {}  # by the offset in the response where each would begin
-        self.arriving = bytearray()  # the incomplete one
-        self.at = 0  # the offset where it would begin
-        self.missing = 0  # the bytes that it lacks
-        self.total_bytes = 0
+    whole: dict[int, bytearray] = field(default_factory=dict)  # by the offset in the response where each would begin
+    arriving: bytearray = field(default_factory=bytearray)  # the incomplete one
+    at: int = 0  # the offset where it would begin
+    missing: int = 0  # the bytes that it lacks
+    total_bytes: int = 0
 
     def begin(self, at: int, size_bytes: int, arrived: bytes | bytearray) -> None:
         """Begin a literal with its first bytes."""
@@ -59,33 +58,19 @@ class _LargeLiterals:
         return rest
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Wire:
     """Turns pieces of the stream into whole responses. After a `ProtocolError` it must not be used again."""
 
-    __slots__ = (
-        "_held",
-        "_large",
-        "_largest_literal_bytes",
-        "_line",
-        "_literal_bytes",
-        "_longest_line_bytes",
-        "_searched",
-        "taken_bytes",
-        "taken_literal_bytes",
-    )
-
-    def __init__(
-        self, longest_line_bytes: int = LONGEST_LINE_BYTES, largest_literal_bytes: int = LARGEST_LITERAL_BYTES
-    ) -> None:
-        self.taken_bytes = 0  # of the stream, up to the end of the last complete response
-        self.taken_literal_bytes = 0  # those of them in literals
-        self._longest_line_bytes = longest_line_bytes
-        self._largest_literal_bytes = largest_literal_bytes
-        self._held = bytearray()  # the beginning of an incomplete response
-        self._searched = 0  # the offset in it before which no line ends
-        self._line = 0  # the offset of its present line
-        self._literal_bytes = 0  # of its literals before this line
-        self._large: _LargeLiterals | None = None  # its large literals
+    longest_line_bytes: int = LONGEST_LINE_BYTES
+    largest_literal_bytes: int = LARGEST_LITERAL_BYTES
+    taken_bytes: int = field(default=0, init=False)  # of the stream, up to the end of the last complete response
+    taken_literal_bytes: int = field(default=0, init=False)  # those of them in literals
+    _held: bytearray = field(default_factory=bytearray, init=False)  # the beginning of an incomplete response
+    _searched: int = field(default=0, init=False)  # the offset in it before which no line ends
+    _line: int = field(default=0, init=False)  # the offset of its present line
+    _literal_bytes: int = field(default=0, init=False)  # of its literals before this line
+    _large: _LargeLiterals | None = field(default=None, init=False)  # its large literals
 
     @property
     def held_bytes(self) -> int:
@@ -98,7 +83,7 @@ class Wire:
         Exhaust it before feeding again. Raises `ProtocolError` if a response does not parse or is too large.
         """
         # Most pieces are one line.
-        if 0 <= data.find(b"\r\n") == len(data) - 2 <= self._longest_line_bytes and not (
+        if 0 <= data.find(b"\r\n") == len(data) - 2 <= self.longest_line_bytes and not (
             self._held or data.endswith(b"}\r\n")
         ):
             self.taken_bytes += len(data)
@@ -119,7 +104,7 @@ class Wire:
         length = len(stream)
         while begin < length:
             end = stream.find(b"\r\n", self._searched)
-            if end < 0 or stream[end - 1] == _CLOSING_BRACE or end - begin > self._longest_line_bytes:
+            if end < 0 or stream[end - 1] == _CLOSING_BRACE or end - begin > self.longest_line_bytes:
                 end = self._end(stream, begin, end)
                 if end < 0:
                     break
@@ -156,8 +141,8 @@ class Wire:
         """Return the offset of the CRLF that ends the response at `begin`; -1 if missing. `at` is the next CRLF."""
         while True:
             end = at if at >= 0 else len(stream)
-            if end - begin - self._literal_bytes > self._longest_line_bytes:
-                raise ProtocolError("IMAP line too long", f"more than {self._longest_line_bytes} bytes")
+            if end - begin - self._literal_bytes > self.longest_line_bytes:
+                raise ProtocolError("IMAP line too long", f"more than {self.longest_line_bytes} bytes")
             if at < 0:
                 # A CR at the end may be the first half of a CRLF; a literal may reach beyond the end.
                 self._searched = max(self._searched, end - 1)
@@ -169,8 +154,8 @@ class Wire:
                 return at
             literal_bytes = int(mark[1])
             large_bytes = 0 if self._large is None else self._large.total_bytes
-            if self._literal_bytes + large_bytes + literal_bytes > self._largest_literal_bytes:
-                raise ProtocolError("IMAP literal too large", f"more than {self._largest_literal_bytes} bytes")
+            if self._literal_bytes + large_bytes + literal_bytes > self.largest_literal_bytes:
+                raise ProtocolError("IMAP literal too large", f"more than {self.largest_literal_bytes} bytes")
             self._searched = self._line = at + 2
             if literal_bytes >= LARGE_BYTES and at + 2 + literal_bytes > len(stream):
                 self._large = self._large or _LargeLiterals()

@@ -13,26 +13,3 @@ acceptance only.
     SMTP CONNECT, EHLO, [STARTTLS, EHLO,] [AUTH]    once per connection; CONNECT includes implicit TLS and the greeting
     SMTP MAIL, RCPT, ... RCPT, DATA                 once per message; DATA ends with the acceptance
 """
-
-from __future__ import annotations
-
-import ssl
-from collections.abc import Mapping
-
-from loadsim.model.ports import Account, Observer, Services, Submission
-from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
-from loadsim.protocols.smtp.pipelining import PipeliningSubmission
-
-DRIVERS: Mapping[str, type[LibrarySubmission] | type[PipeliningSubmission]] = {
-    "aiosmtplib": LibrarySubmission,
-    "pipelining": PipeliningSubmission,
-}
-"""The drivers by their names in a scenario, `ports.SUBMISSIONS`."""
-
-
-def open_submission(
-    services: Services, account: Account, observer: Observer, tls_context: ssl.SSLContext | None
-) -> Submission:
-    """Return a new driver for one user, of the kind that the services name. Nothing is connected yet."""
-    driver = DRIVERS[services.submission]
-    return driver(services.smtp, account, observer, services.command_limit_s, tls_context)

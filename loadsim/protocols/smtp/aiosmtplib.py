@@ -11,6 +11,7 @@ import asyncio
 import ssl
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiosmtplib
@@ -25,7 +26,6 @@ from loadsim.protocols.sasl import without_password
 from loadsim.protocols.smtp.codes import SERVICE_CLOSING, accepts_message, kind_of
 from loadsim.protocols.smtp.wire import Reply, Wire
 from loadsim.protocols.tls import handshakes_of, remember
-from loadsim.protocols.tls import tls_context as context_of
 
 QUIT_LIMIT_S = 10.0
 """The time limit of an answer to QUIT, after which the connection is dropped."""
@@ -34,6 +34,7 @@ PLACEHOLDER_NAME = "[127.0.0.1]"
 """Keeps aiosmtplib from resolving this machine's name in a thread; EHLO has the connection's own address."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LibrarySubmission:
     """Sends the messages of one user, one at a time; implements `ports.Submission`.
 
@@ -44,24 +45,13 @@ class LibrarySubmission:
     without a 421. The next MAIL then fails, before any part of the message is sent, and a new connection takes it.
     """
 
-    __slots__ = ("_account", "_endpoint", "_kept", "_limit_s", "_observer", "_quitting", "_tls")
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        account: Account,
-        observer: Observer,
-        limit_s: float,
-        tls_context: ssl.SSLContext | None = None,
-    ) -> None:
-        """`limit_s` is the time limit of each command. Pass a shared `tls_context`: making one here is slow."""
-        self._endpoint = endpoint
-        self._account = account
-        self._observer = observer
-        self._limit_s = limit_s
-        self._tls = tls_context or context_of(endpoint)
-        self._kept: _Client | None = None  # set only between two messages
-        self._quitting: list[asyncio.Task[None]] = []
+    endpoint: Endpoint
+    account: Account
+    observer: Observer
+    limit_s: float  # of each command
+    tls_context: ssl.SSLContext | None  # shared: making one is slow
+    _kept: _Client | None = field(default=None, init=False)  # set only between two messages
+    _quitting: list[asyncio.Task[None]] = field(default_factory=list, init=False)
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
@@ -103,22 +93,22 @@ class LibrarySubmission:
     async def _connect(self) -> _Client:
         """Connect, secure and authenticate as the endpoint states."""
         client = _Client(
-            hostname=self._endpoint.host,
+            hostname=self.endpoint.host,
             local_hostname=PLACEHOLDER_NAME,
             timeout=None,  # `_run` has the limit
             start_tls=False,  # sent below, with its own time
-            tls_context=self._tls,
+            tls_context=self.tls_context,
         )
         await self._run(client, "CONNECT", self._open(client))
         try:
             await self._greet(client)
-            if self._endpoint.tls == "starttls":
+            if self.endpoint.tls == "starttls":
                 # RFC 3207 section 4.2: discard what the server sent in the clear.
-                with handshakes_of(self._account.number):
+                with handshakes_of(self.account.number):
                     await self._run(client, "STARTTLS", client.starttls())
                 await self._greet(client)
-            remember(self._account.number, client.transport)
-            if self._endpoint.auth and client.supports_extension("auth"):
+            remember(self.account.number, client.transport)
+            if self.endpoint.auth and client.supports_extension("auth"):
                 await self._authenticate(client)
         except ServerRefused:
             if client.is_connected:
@@ -128,9 +118,9 @@ class LibrarySubmission:
 
     async def _open(self, client: _Client) -> SMTPResponse:
         """Connect with `_Protocol`, which `client.connect` does not accept, and wait for the greeting."""
-        protocol, endpoint = client.guard, self._endpoint
-        implicit = self._tls if endpoint.tls == "implicit" else None
-        await connect(lambda: protocol, endpoint, self._account.number, implicit, self._limit_s)
+        protocol, endpoint = client.guard, self.endpoint
+        implicit = self.tls_context if endpoint.tls == "implicit" else None
+        await connect(lambda: protocol, endpoint, self.account.number, implicit, self.limit_s)
         client.protocol, client.transport = protocol, protocol.transport
         greeting = await protocol.read_response()
         if greeting.code // 100 != 2:
@@ -143,7 +133,7 @@ class LibrarySubmission:
 
     async def _authenticate(self, client: _Client) -> None:
         """AUTH (RFC 4954): PLAIN, one round trip, if it is offered; otherwise the library's choice."""
-        login, password = self._account.login, self._account.password
+        login, password = self.account.login, self.account.password
         one_step = "plain" in client.server_auth_methods
         command = client.auth_plain(login, password) if one_step else client.login(login, password)
         await self._run(client, "AUTH", command)
@@ -163,10 +153,10 @@ class LibrarySubmission:
         Without an answer the connection is dropped. Byte counts are those of the protocol, without TLS.
         """
         guard = client.guard
-        since, sent, received = self._observer.now(), guard.sent_bytes, guard.received_bytes
+        since, sent, received = self.observer.now(), guard.sent_bytes, guard.received_bytes
         failure: TaskFailed | None = None
         try:
-            async with asyncio.timeout(self._limit_s):
+            async with asyncio.timeout(self.limit_s):
                 await command
         except asyncio.CancelledError:
             client.close()
@@ -176,7 +166,7 @@ class LibrarySubmission:
             if not isinstance(failure, ServerRefused) or guard.unsent:
                 client.close()
         outcome = "ok" if failure is None else failure.outcome
-        self._observer.command(f"SMTP {verb}", since, outcome, guard.sent_bytes - sent, guard.received_bytes - received)
+        self.observer.command(f"SMTP {verb}", since, outcome, guard.sent_bytes - sent, guard.received_bytes - received)
         if failure is not None:
             raise failure  # not the library's exception, whose text may quote the command
 
@@ -218,13 +208,13 @@ class LibrarySubmission:
     def _clean(self, text: str) -> str:
         """Return a server's text on one line, without the password."""
         line = " ".join(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split())
-        return without_password(line, self._account)
+        return without_password(line, self.account)
 
     async def _give_up(self, client: _Client) -> None:
         """End a refused transaction by RSET on a kept connection, else by QUIT (RFC 5321 section 4.1.1.10)."""
         if not client.is_connected:
             return
-        if self._endpoint.connection == "kept":
+        if self.endpoint.connection == "kept":
             try:
                 await self._run(client, "RSET", client.rset())
             except TaskFailed:
@@ -234,7 +224,7 @@ class LibrarySubmission:
 
     def _release(self, client: _Client) -> None:
         """Keep the connection of a finished message, or QUIT, as the endpoint states."""
-        if self._endpoint.connection == "kept":
+        if self.endpoint.connection == "kept":
             self._kept = client
         else:
             self._leave(client)

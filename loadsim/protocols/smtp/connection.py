@@ -16,6 +16,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import cast
@@ -42,75 +43,47 @@ OVER: Conversation = iter(())
 """The conversation of a connection that has none."""
 
 
+@dataclass(slots=True)
 class _Pending:
     """A command that was sent and not yet answered."""
 
-    __slots__ = ("further", "received_bytes", "sent_bytes", "since_ns", "verb")
-
-    def __init__(self, command: Command, since_ns: int) -> None:
-        self.verb = command.verb
-        self.further = command.further
-        self.since_ns = since_ns
-        self.sent_bytes = len(command.line)
-        self.received_bytes = 0
+    verb: str
+    further: tuple[tuple[bytes, ...], ...]
+    since_ns: int
+    sent_bytes: int
+    received_bytes: int = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Connection(asyncio.Protocol):
     """A connection, also before it is made and after its end; `failure` is the reason of its end, None before.
 
     `offered` has the extensions of the last EHLO by their keywords. `succeeded` counts the successful commands of the
-    present or last conversation.
+    present or last conversation. `open_connections` holds this one while it has a socket. The account's password is
+    removed from errors.
     """
 
-    __slots__ = (
-        "_account",
-        "_closed",
-        "_conversation",
-        "_deadline_s",
-        "_due",
-        "_end",
-        "_last",
-        "_leaving",
-        "_limit_s",
-        "_loop",
-        "_observer",
-        "_open",
-        "_pending",
-        "_refusal",
-        "_sealed",
-        "_timer",
-        "_transport",
-        "_wire",
-        "failure",
-        "offered",
-        "succeeded",
-    )
-
-    def __init__(
-        self, account: Account, observer: Observer, limit_s: float, open_connections: list[Connection]
-    ) -> None:
-        """`open_connections` holds this one while it has a socket. The account's password is removed from errors."""
-        self.failure: TaskFailed | None = None
-        self.offered: Mapping[str, str] = NOTHING
-        self.succeeded = 0
-        self._account = account
-        self._observer = observer
-        self._limit_s = limit_s
-        self._open = open_connections
-        self._loop = asyncio.get_running_loop()
-        self._wire = Wire()
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline_s = math.inf
-        self._closed: asyncio.Future[None] | None = None
-        self._conversation: Conversation = OVER
-        self._end: asyncio.Future[None] | None = None  # of the conversation under way
-        self._due: Callable[[], None] | None = None  # sends the next packet after all received data is read
-        self._pending: list[_Pending] = []
-        self._refusal: ServerRefused | None = None  # the first one of the present packet
-        self._last = False  # the connection ends with this conversation
-        self._leaving = False  # further replies are ignored
-        self._sealed = False  # the server agreed to STARTTLS: it must send no more in the clear
+    account: Account
+    observer: Observer
+    limit_s: float
+    open_connections: list[Connection]
+    failure: TaskFailed | None = field(default=None, init=False)
+    offered: Mapping[str, str] = field(default_factory=lambda: NOTHING, init=False)
+    succeeded: int = field(default=0, init=False)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
+    _wire: Wire = field(default_factory=Wire, init=False)
+    _transport: asyncio.Transport | None = field(default=None, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    _deadline_s: float = field(default=math.inf, init=False)
+    _closed: asyncio.Future[None] | None = field(default=None, init=False)
+    _conversation: Conversation = field(default=OVER, init=False)
+    _end: asyncio.Future[None] | None = field(default=None, init=False)  # of the conversation under way
+    _due: Callable[[], None] | None = field(default=None, init=False)  # sends the next packet after all data is read
+    _pending: list[_Pending] = field(default_factory=list, init=False)
+    _refusal: ServerRefused | None = field(default=None, init=False)  # the first one of the present packet
+    _last: bool = field(default=False, init=False)  # the connection ends with this conversation
+    _leaving: bool = field(default=False, init=False)  # further replies are ignored
+    _sealed: bool = field(default=False, init=False)  # after the OK to STARTTLS: no more may come in the clear
 
     async def connect(
         self, endpoint: Endpoint, context: ssl.SSLContext | None, conversation: Conversation, *, last: bool
@@ -120,8 +93,8 @@ class Connection(asyncio.Protocol):
         end = self._begin(conversation, last)
         try:
             with failing_as("CONNECT", "lost at CONNECT"):
-                async with asyncio.timeout(self._limit_s):
-                    await connect(lambda: self, endpoint, self._account.number, implicit, self._limit_s)
+                async with asyncio.timeout(self.limit_s):
+                    await connect(lambda: self, endpoint, self.account.number, implicit, self.limit_s)
         except TaskFailed as failure:
             self._fail(failure)
         except asyncio.CancelledError:
@@ -150,10 +123,10 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         transport = None
         try:
-            with failing_as("STARTTLS", "lost at STARTTLS"), handshakes_of(self._account.number):
-                async with asyncio.timeout(self._limit_s):
+            with failing_as("STARTTLS", "lost at STARTTLS"), handshakes_of(self.account.number):
+                async with asyncio.timeout(self.limit_s):
                     transport = await self._loop.start_tls(
-                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self._limit_s
+                        self._transport, self, context, server_hostname=host, ssl_handshake_timeout=self.limit_s
                     )
             if transport is None or self.failure is not None:
                 raise ServerLost("lost at STARTTLS") if self.failure is None else again(self.failure)
@@ -175,7 +148,7 @@ class Connection(asyncio.Protocol):
 
     def remember_tls(self) -> None:
         """Keep the TLS session, if there is one, for the user's next connection."""
-        remember(self._account.number, self._transport)
+        remember(self.account.number, self._transport)
 
     def leave(self) -> None:
         """Send QUIT (RFC 5321 section 4.1.1.10); the server closes the connection, or we do after the time limit."""
@@ -194,7 +167,7 @@ class Connection(asyncio.Protocol):
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed."""
-        if self in self._open:
+        if self in self.open_connections:
             self._closed = self._closed or self._loop.create_future()
             await asyncio.shield(self._closed)
 
@@ -242,9 +215,9 @@ class Connection(asyncio.Protocol):
             due()
 
     def _send(self, packet: Sequence[Command]) -> None:
-        now = self._observer.now()
+        now = self.observer.now()
         for command in packet:
-            self._pending.append(_Pending(command, now))
+            self._pending.append(_Pending(command.verb, command.further, now, len(command.line)))
         if self._transport is not None:  # GREETING comes before there is one, and sends nothing
             self._transport.write(packet[0].line if len(packet) == 1 else b"".join([each.line for each in packet]))
         self._wait()
@@ -264,7 +237,7 @@ class Connection(asyncio.Protocol):
 
     def _wait(self) -> None:
         """Restart the time limit for the next reply."""
-        self._deadline_s = self._loop.time() + self._limit_s
+        self._deadline_s = self._loop.time() + self.limit_s
         if self._timer is None:
             self._set_timer()
 
@@ -293,7 +266,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio, which has switched Nagle's algorithm off."""
         self._transport = cast(asyncio.Transport, transport)
-        self._open.append(self)
+        self.open_connections.append(self)
         if self.failure is not None:  # aborted before it was made
             self._transport.abort()
 
@@ -314,7 +287,7 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             line = self._wire.rejected.decode("utf-8", "replace")
             text = f"{error.line}: {line}" if line else error.line
-            self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(text, self._account)))
+            self._fail(ProtocolError(f"{error.kind} at {self._at}", without_password(text, self.account)))
         except Exception as error:  # noqa: BLE001  asyncio would only log it, and the conversation never end
             self._fail(internal(error))
 
@@ -394,12 +367,12 @@ class Connection(asyncio.Protocol):
         return self._pending[0].verb if self._pending else "QUIT" if self._leaving else "rest"
 
     def _report(self, pending: _Pending, outcome: str) -> None:
-        self._observer.command(
+        self.observer.command(
             f"SMTP {pending.verb}", pending.since_ns, outcome, pending.sent_bytes, pending.received_bytes
         )
 
     def _text_of(self, reply: Reply) -> str:
-        return " ".join(without_password(reply.text, self._account).split())
+        return " ".join(without_password(reply.text, self.account).split())
 
     def _finish(self, refusal: ServerRefused | None) -> None:
         """End the conversation, with success or with a refusal."""
@@ -432,8 +405,8 @@ class Connection(asyncio.Protocol):
 
     def _end_socket(self) -> None:
         self._stop_timer()
-        if self in self._open:
-            self._open.remove(self)
+        if self in self.open_connections:
+            self.open_connections.remove(self)
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
 from loadsim.errors import ServerLost, ServerRefused, TaskFailed
@@ -11,9 +12,9 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.smtp import commands
 from loadsim.protocols.smtp.commands import Command
 from loadsim.protocols.smtp.connection import Connection, Conversation
-from loadsim.protocols.tls import tls_context as context_of
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PipeliningSubmission:
     """Sends the messages of one user, one at a time; implements `ports.Submission`.
 
@@ -21,24 +22,13 @@ class PipeliningSubmission:
     and sub-timings have the same names; each of a packet's commands counts from its write.
     """
 
-    __slots__ = ("_account", "_endpoint", "_kept", "_limit_s", "_observer", "_open", "_tls")
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        account: Account,
-        observer: Observer,
-        limit_s: float,
-        tls_context: ssl.SSLContext | None = None,
-    ) -> None:
-        """`limit_s` is the time limit of each command. Pass a shared `tls_context`: making one here is slow."""
-        self._endpoint = endpoint
-        self._account = account
-        self._observer = observer
-        self._limit_s = limit_s
-        self._tls = tls_context or context_of(endpoint)
-        self._kept: Connection | None = None  # set only between two messages
-        self._open: list[Connection] = []
+    endpoint: Endpoint
+    account: Account
+    observer: Observer
+    limit_s: float  # of each command
+    tls_context: ssl.SSLContext | None  # shared: making one is slow
+    _kept: Connection | None = field(default=None, init=False)  # set only between two messages
+    _open: list[Connection] = field(default_factory=list, init=False)
 
     async def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
         """Submit one message (RFC 5322, CRLF), and wait until it is accepted for all recipients.
@@ -81,7 +71,7 @@ class PipeliningSubmission:
         """Send over a new connection, and keep it or QUIT as the endpoint states."""
         connection = self._connection()
         transaction = _transaction(connection, sender, recipients, message)
-        if self._endpoint.connection != "kept":
+        if self.endpoint.connection != "kept":
             await self._connect(connection, transaction, last=True)
             return
         await self._connect(connection, iter(()), last=False)
@@ -103,11 +93,11 @@ class PipeliningSubmission:
             self._kept = connection
 
     def _connection(self) -> Connection:
-        return Connection(self._account, self._observer, self._limit_s, self._open)
+        return Connection(self.account, self.observer, self.limit_s, self._open)
 
     async def _connect(self, connection: Connection, then: Conversation, *, last: bool) -> None:
         """Connect, secure and authenticate as the endpoint states, then run a conversation. After a refusal, QUIT."""
-        endpoint, context = self._endpoint, self._tls
+        endpoint, context = self.endpoint, self.tls_context
         try:
             if endpoint.tls != "starttls":
                 await connection.connect(endpoint, context, chain(self._welcome(connection), then), last=last)
@@ -128,13 +118,13 @@ class PipeliningSubmission:
     def _introduction(self, connection: Connection) -> Iterator[Sequence[Command]]:
         """Yield EHLO, and AUTH if it is offered (RFC 4954): PLAIN, one round trip, otherwise LOGIN."""
         yield [commands.ehlo(connection.own_address)]
-        if not self._endpoint.auth or "AUTH" not in connection.offered:
+        if not self.endpoint.auth or "AUTH" not in connection.offered:
             return
         mechanisms = connection.offered["AUTH"].split()
         if "PLAIN" in mechanisms:
-            yield [commands.auth_plain(self._account)]
+            yield [commands.auth_plain(self.account)]
         elif "LOGIN" in mechanisms:
-            yield [commands.auth_login(self._account)]
+            yield [commands.auth_login(self.account)]
         else:
             raise ServerRefused("no AUTH", f"neither PLAIN nor LOGIN among {' '.join(mechanisms)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
-from test_run import written
+from paths import ROOT
+from small_runs import written
+from timing_samples import done, write_sample
 
 import loadsim
-from loadsim.engine.snapshot import LiveSnapshot
 
-PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "use-as-a-library.md"
+PAGE = ROOT / "docs" / "how-to" / "use-as-a-library.md"
 HEAVY = ("argparse", "asyncio", "multiprocessing", "numpy", "pydantic", "rich", "subprocess", "yaml")
 
 
@@ -84,12 +86,12 @@ def test_the_example_of_the_page_makes_a_run_and_prints_its_score(tmp_path: Path
 class _Notes(loadsim.Watcher):
     def __init__(self) -> None:
         self.stages: list[str] = []
-        self.snapshots: list[LiveSnapshot] = []
+        self.snapshots: list[loadsim.LiveSnapshot] = []
 
     def stage(self, stage: str) -> None:
         self.stages.append(stage)
 
-    def snapshot(self, snapshot: LiveSnapshot, clients: Any) -> None:
+    def snapshot(self, snapshot: loadsim.LiveSnapshot, clients: Any) -> None:
         self.snapshots.append(snapshot)
 
 
@@ -110,6 +112,66 @@ def test_a_watcher_sees_a_run_in_another_thread(tmp_path: Path, capfd: pytest.Ca
     assert result.directory == tmp_path / "out"
     assert yaml.safe_load((result.directory / "scenario.yaml").read_text())["name"] == "in-a-thread"
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        *(
+            ({"percentile": value}, f"percentile: expected a number above 0 and at most 100, found {value}")
+            for value in (0, -5, 200, float("nan"))
+        ),
+        ({"method": "mean"}, "method: expected one of merged, mean-of-clients, found 'mean'"),
+        ({"by": "x"}, "by: expected one of group, profile, module, client, minute, outcome, found 'x'"),
+        ({"weights": {"READ": "much"}}, "weights: READ: expected a weight of at least 0, found 'much'"),
+        ({"weights": {"READ": -1}}, "weights: READ: expected a weight of at least 0, found -1"),
+        ({"weights": {}}, "weights: expected a mapping of tasks to weights, found an empty one"),
+    ],
+)
+def test_analyse_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    """A wrong value never makes a figure."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 1, 10)])
+    with pytest.raises(loadsim.ConfigError) as refused:
+        loadsim.analyse(tmp_path, **options)
+    assert str(refused.value) == says
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"looks": 0}, "looks: expected a whole number from 1 to 100, found 0"),
+        ({"looks": 1.5}, "looks: expected a whole number from 1 to 100, found 1.5"),
+        ({"max_regression": -5}, "max_regression: expected a share from 0 to 1, found -5"),
+        ({"base": []}, "runs: expected at least one, found none"),
+    ],
+)
+def test_compare_rejects_what_the_command_rejects(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    """A wrong value never makes a finding."""
+    write_sample(tmp_path / "a.tlog", [done("READ", 1, 10)])
+    with pytest.raises(loadsim.ConfigError) as refused:
+        loadsim.compare(**{"base": tmp_path, "new": tmp_path, **options})
+    assert str(refused.value) == says
+
+
+@pytest.mark.parametrize("function", [loadsim.run, loadsim.plan])
+def test_an_event_loop_is_not_blocked(function: Any) -> None:
+    """The error comes before any work, and says what to call."""
+
+    async def program() -> None:
+        function("quickstart")
+
+    with pytest.raises(RuntimeError, match=rf"await asyncio.to_thread\(loadsim.{function.__name__}, ...\)"):
+        asyncio.run(program())
+
+
+def test_a_type_checker_knows_the_names(tmp_path: Path) -> None:
+    """A misspelt function is an error for mypy; those of the API are not."""
+    program = tmp_path / "program.py"
+    program.write_text("import loadsim\nloadsim.analyse('x')\nloadsim.LiveSnapshot\nloadsim.analyze('x')\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", tmp_path, program]
+    made = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
+    (error,) = [line for line in made.stdout.splitlines() if ": error: " in line]
+    assert 'program.py:4: error: Module has no attribute "analyze"' in error
 
 
 def test_errors_are_raised_and_not_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

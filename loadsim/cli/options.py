@@ -1,0 +1,74 @@
+"""Options that several commands share, and their values."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+from loadsim.cluster.address import PLAIN_WORD
+from loadsim.errors import ConfigError, printable
+from loadsim.model.scenario import Scenario, load_scenario
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, found {text!r}")
+        return int(text)
+
+    return parse
+
+
+def add_scenario(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="SCENARIO", help="a path, or the bare name of a shipped scenario")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="KEY.PATH=VALUE",
+        help="override a key of the scenario; repeatable",
+    )
+
+
+def given_scenario(args: argparse.Namespace) -> Scenario:
+    """Read the scenario that the arguments name; warn of exposed passwords on standard error. Raises `ConfigError`."""
+    scenario = load_scenario(args.scenario, args.overrides)
+    for warning in (*scenario.exposed, *scenario.in_the_clear):
+        print(f"loadsim: warning: {printable(warning)}", file=sys.stderr)
+    return scenario
+
+
+def add_cluster(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--cluster", required=required, metavar="ADDRESS", help="address of the controller, such as tls://station:8786"
+    )
+    add_certs(parser)
+
+
+def add_certs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--certs", type=Path, metavar="DIR", help="certificate bundle of this machine (see `loadsim cluster certs`)"
+    )
+    parser.add_argument(
+        PLAIN_WORD, action="store_true", help="disable TLS (anyone who can connect can then run code on this machine)"
+    )
+
+
+def needs_dask() -> None:
+    """Check that the extra `distributed` is installed. Raises `ConfigError`."""
+    for package in ("distributed", "cryptography"):
+        if find_spec(package) is None:
+            raise ConfigError(
+                f"cluster: expected the package {package}, found none; pip install 'loadsim[distributed]'"
+            )
+
+
+def print_with_time(line: str) -> None:
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} {line}", flush=True)

@@ -1,0 +1,44 @@
+"""The driver of a mailbox over IMAP, with submission as the scenario states, and the calendar as a folder."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+
+from loadsim.model.ports import ALL_TASKS, Account, Mailbox, Observer, Services, Session
+from loadsim.protocols.calendar import MailboxCalendar
+from loadsim.protocols.smtp.aiosmtplib import LibrarySubmission
+from loadsim.protocols.smtp.pipelining import PipeliningSubmission
+from loadsim.protocols.tls import tls_context
+
+SUBMISSION: Mapping[str, type[LibrarySubmission] | type[PipeliningSubmission]] = {
+    "aiosmtplib": LibrarySubmission,
+    "pipelining": PipeliningSubmission,
+}
+"""The SMTP drivers by their names in a scenario, `ports.SUBMISSIONS`."""
+
+
+class MailDriver:
+    """Composes the session of each user (`ports.Driver`). All users share the TLS contexts."""
+
+    supported_tasks = ALL_TASKS
+
+    def __init__(
+        self,
+        name: str,
+        services: Services,
+        mailbox: Callable[[ssl.SSLContext | None, Account, Observer], Mailbox],
+    ) -> None:
+        """`mailbox` makes a user's mailbox. Raises `ConfigError` if an authorities' file cannot be read."""
+        self.name = name
+        self._services = services
+        self._mailbox = mailbox
+        self._imap_tls = tls_context(services.imap)
+        self._smtp_tls = tls_context(services.smtp)
+
+    def session(self, account: Account, observer: Observer) -> Session:
+        """Return a new session of one user; nothing is connected yet."""
+        services, submission = self._services, SUBMISSION[self._services.submission]
+        mailbox = self._mailbox(self._imap_tls, account, observer)
+        sending = submission(services.smtp, account, observer, services.command_limit_s, self._smtp_tls)
+        return Session(mailbox, sending, MailboxCalendar(mailbox))

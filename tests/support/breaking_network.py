@@ -1,0 +1,73 @@
+"""A proxy in front of an IMAP server, which breaks or falls silent at the command that it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from loadsim.model.ports import Endpoint, Services
+
+
+class Network:
+    """A proxy in front of a server, which breaks or falls silent at the command that it is told."""
+
+    def __init__(self, services: Services) -> None:
+        self._target = services.imap
+        self._smtp = services.smtp
+        self.cut_at: bytes | None = None
+        self.swallow_at: bytes | None = None
+        self.swallowed = asyncio.Event()
+        self.instead: dict[bytes, bytes] = {}
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @asynccontextmanager
+    async def __call__(self, limit_s: float = 30.0) -> AsyncIterator[Services]:
+        """The services as they are reached through it."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            yield Services(Endpoint("127.0.0.1", port), self._smtp, limit_s)
+        finally:
+            server.close()
+            self.cut()
+            await server.wait_closed()
+
+    def cut(self) -> None:
+        """Break all connections."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward_reader, onward = await asyncio.open_connection(self._target.host, self._target.port)
+        self._writers |= {writer, onward}
+        try:
+            await asyncio.gather(self._there(reader, onward), self._back(onward_reader, writer))
+        finally:
+            for each in (writer, onward):
+                each.transport.abort()
+
+    async def _there(self, reader: asyncio.StreamReader, onward: asyncio.StreamWriter) -> None:
+        while data := await self._read(reader):
+            if self.cut_at is not None and self.cut_at in data:
+                self.cut()
+                return
+            if self.swallow_at is not None and self.swallow_at in data:
+                self.swallowed.set()
+            else:
+                onward.write(data)
+        onward.transport.abort()
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await self._read(reader):
+            for said, heard in self.instead.items():
+                data = data.replace(said, heard)
+            writer.write(data)
+        writer.transport.abort()
+
+    @staticmethod
+    async def _read(reader: asyncio.StreamReader) -> bytes:
+        try:
+            return await reader.read(65536)
+        except ConnectionError:
+            return b""

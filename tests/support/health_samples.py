@@ -1,0 +1,27 @@
+"""Health samples of an engine, as its timing log has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from timing_samples import ms
+
+CALM = [100] * 100
+"""The lags of a good second, in microseconds."""
+
+
+def sample(at_s: float, lags_us: Sequence[int] = CALM, **figures: Any) -> dict[str, Any]:
+    """What an engine saw in the second before `at_s`: its first tick was due right at the second's begin."""
+    basic = {
+        "at_ns": ms(at_s * 1000),
+        "lags_from_ns": ms(at_s * 1000 - 1000),
+        "lags_us": list(lags_us),
+        "cpu_share": 0.25,
+        "rss_bytes": 50_000_000,
+        "open_files": 20,
+        "gc_pauses": 1,
+        "gc_ms": 2.0,
+        "gc_max_ms": 2.0,
+    }
+    return basic | figures

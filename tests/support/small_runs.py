@@ -1,0 +1,79 @@
+"""A small scenario, and the command that runs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from patience import PATIENCE_S, PATIENT_CRITERIA
+
+from loadsim.model.population import distribution_lists
+from loadsim.model.ports import Services
+from loadsim.model.scenario import Scenario
+
+
+def loadsim(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "loadsim", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def written(path: Path, **changes: Any) -> Path:
+    """A small scenario in a file: all three profiles, a day of some seconds, limits that a busy machine keeps."""
+    scenario = {
+        "name": "small",
+        "server": "embedded",
+        "topology": [
+            {"profile": "loadsim-5.5/light", "users": 2},
+            {"profile": "loadsim-5.5/medium", "users": 2},
+            {"profile": "loadsim-5.5/heavy", "users": 2},
+        ],
+        "run": {"day_length": "20s", "ramp_up": "1s", "warm_up": "2s", "window": "18s"},
+        "criteria": PATIENT_CRITERIA,
+    } | changes
+    scenario["limits"] = {
+        "window": "1s",
+        "hits": 0,
+        "done": 0.1,
+        "load": 0,
+        "drain": "60s",
+        "generator": {"lag_p99_ms": None, "lag_share": None, "cpu": None, "lateness_p95_ms": None},
+    } | changes.get("limits", {})
+    path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
+    return path
+
+
+def on(services: Services, password: str = "secret-{index}") -> dict[str, Any]:
+    """The scenario's `server` and `accounts` for a server that is running."""
+    return {
+        "server": {
+            "imap": {"host": services.imap.host, "port": services.imap.port},
+            "smtp": {"host": services.smtp.host, "port": services.smtp.port},
+        },
+        "accounts": {"user": "user{index:05d}", "password": password},
+    }
+
+
+def population_of(scenario: Scenario) -> tuple[list[Any], dict[str, tuple[str, ...]]]:
+    """The accounts and lists that a server needs."""
+    return [scenario.account(user) for user in range(1, scenario.users + 1)], dict(distribution_lists(scenario))
+
+
+def await_line(process: subprocess.Popen[str], pattern: str) -> None:
+    """Read what the process says until a line begins so."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if re.match(pattern, line):
+            return
+    pytest.fail("the process ended before it said so")
