@@ -1,6 +1,6 @@
-"""Aggregate the task records of a log in one pass: outcomes, failures, times.
+"""Aggregate the task records of a log in one pass, by driver and task: outcomes, failures, times.
 
-Groups are client module and task, and on request run, client machine, group, profile, minute, outcome.
+Further fields to group by are run, client, group of users, profile, minute and outcome.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
 
 MINUTE = "minute"
-"""A field that records do not have: the minute, from the common start, in which they were due."""
+"""A computed field: the minute in which a record was due, from the common start."""
 
 GROUP = "group"
-"""Another: the number (from 0) of their user's group in the topology, where the log's header says who was in which."""
+"""A computed field: the number (from 0) of the user's group in the topology, from the log's header."""
 
 _MINUTE_US = 60_000_000
 
 Part = tuple[int, ...]
-"""The values of the fields that a log was parted by: numbers of names, of groups, of outcomes, of minutes."""
+"""The values of the fields that divide a log: numbers of names, groups, outcomes or minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecords:
-    """The records of one task. Times are those of hits, in microseconds, sorted: `took_us` from the start, `slot` being
-    the slot of the window in which each of these was due; `waited_us`, in an order of its own, from the due time.
+    """The records of one task; `counts` are by outcome, `failures` by outcome and kind of error.
 
-    `counts` are by outcome, `failures` by outcome and kind of error.
+    `took_us` (from the start) and `waited_us` (from the due time) are the times of hits, each sorted by itself. `slot`
+    belongs to `took_us`: the slot of the window in which each hit was due.
     """
 
     counts: Mapping[str, int]
@@ -52,9 +52,9 @@ class TaskRecords:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRecords:
-    """The records of one client module, by task, and how many users of how many runs have any.
+    """The records of one driver by task. `users` counts a user with any record once for each run.
 
-    `inbox` are its processings of an Inbox, None where there was none: no task, but a span of several.
+    `inbox` has the processings of an Inbox, each of which spans several tasks; None without any.
     """
 
     users: int
@@ -65,16 +65,16 @@ class ModuleRecords:
 def gather(
     log: TimingLog, window_s: tuple[float, float], fields: Sequence[str] = (), *, all_ended: bool = False
 ) -> dict[Part, dict[str, ModuleRecords]]:
-    """By part of the log and name of the client module, the records that count.
+    """Return the records that count, by part of the log and driver.
 
-    A record counts when its due time lies in [begin, end); LOGON and LOGOFF always do, but are in no minute. With
-    `all_ended`, times are not only those of hits but of all tasks that began and ended, with any outcome.
-    Raises `LogError` when the log is parted by groups and does not know a user's.
+    A record counts if its due time is in [begin, end). LOGON and LOGOFF always count, but are in no minute. With
+    `all_ended`, times include all tasks that began and ended, with any outcome.
+    Raises `LogError` if `fields` has the group, and the log does not say to which group a user belongs.
     """
     groups = Groups.of(log.header) if GROUP in fields else None
     without_window = np.isin(np.array(log.strings), WITHOUT_WINDOW)
     no_session = np.array(log.strings) == NO_SESSION
-    found: defaultdict[Part, defaultdict[int, _Module]] = defaultdict(lambda: defaultdict(_Module))
+    found: defaultdict[Part, defaultdict[int, _Driver]] = defaultdict(lambda: defaultdict(_Driver))
     for records in log.pieces("tasks"):
         inside = in_window(records["scheduled_us"], window_s)
         windowless = without_window[records["task"]]
@@ -82,10 +82,10 @@ def gather(
         counted &= ~no_session[records["task"]]
         if counted.any():
             some = records if counted.all() else records.kept(counted)
-            by_task = _parted(some, [*fields, "protocol", "task"], groups)
-            for (*part, protocol, task), share in _shares(some, by_task, window_s, all_ended):
-                found[tuple(part)][protocol].users.add(share.users)
-                found[tuple(part)][protocol].tasks[task].add(share)
+            by_task = _grouped(some, [*fields, "protocol", "task"], groups)
+            for (*part, protocol, task), batch in _batches(some, by_task, window_s, all_ended):
+                found[tuple(part)][protocol].users.add(batch.users)
+                found[tuple(part)][protocol].tasks[task].add(batch)
     return {
         part: {
             log.strings[protocol]: modules[protocol].closed(log.strings)
@@ -95,14 +95,11 @@ def gather(
     }
 
 
-_Parted = tuple[NDArray[np.intp], list[tuple[Part, int, int]]]
+_Grouped = tuple[NDArray[np.intp], list[tuple[Part, int, int]]]
 
 
-def _parted(records: Columns, fields: Sequence[str], groups: Groups | None) -> _Parted:
-    """An order in which records with the same values of some fields stand together; these values, from where to where.
-
-    There must be a record.
-    """
+def _grouped(records: Columns, fields: Sequence[str], groups: Groups | None) -> _Grouped:
+    """Return an order that groups at least one record by fields; and the values, begin and end of each group."""
     numbers = [_numbers(records, field, groups) for field in fields]
     order = np.lexsort([number for number in reversed(numbers) if (number != number[0]).any()] or numbers[:1])
     numbers = [number[order] for number in numbers]
@@ -113,7 +110,6 @@ def _parted(records: Columns, fields: Sequence[str], groups: Groups | None) -> _
 
 
 def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any]:
-    """The values of a field, also of one that is computed."""
     if field == MINUTE:
         return np.asarray(records["scheduled_us"] // _MINUTE_US)
     if field == GROUP:
@@ -124,10 +120,10 @@ def _numbers(records: Columns, field: str, groups: Groups | None) -> NDArray[Any
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
-    """Records of a task: the count of each outcome, the times, and two values in one number each.
+class _Batch:
+    """Some records of a task, with the count of each outcome.
 
-    `users` has run and user, once each; `failures` has outcome and error of each failure.
+    One number packs run and user in `users`, where each is once, and outcome and error in `failures`.
     """
 
     users: NDArray[np.int64]
@@ -138,10 +134,10 @@ class _Share:
     slot: NDArray[np.uint16]
 
 
-def _shares(
-    records: Columns, parted: _Parted, window_s: tuple[float, float], all_ended: bool
-) -> Iterator[tuple[Part, _Share]]:
-    order, parts = parted
+def _batches(
+    records: Columns, grouped: _Grouped, window_s: tuple[float, float], all_ended: bool
+) -> Iterator[tuple[Part, _Batch]]:
+    order, parts = grouped
     users = (records["run"].astype(np.int64) << 32 | records["user"])[order]
     outcome, error = records["outcome"][order], records["error"]
     due_us, started_us, ended_us = (records[name] for name in ("scheduled_us", "started_us", "ended_us"))
@@ -157,7 +153,7 @@ def _shares(
         times = slice(before_timed[begin], before_timed[end])
         yield (
             part,
-            _Share(
+            _Batch(
                 users=_distinct(users[begin:end]),
                 occurred=np.bincount(outcome[begin:end], minlength=len(OUTCOME)),
                 failures=failures[before_failed[begin] : before_failed[end]],
@@ -169,38 +165,36 @@ def _shares(
 
 
 _IS_FAILURE = np.isin(OUTCOMES, WITH_KIND)
-"""By the number of an outcome."""
+"""True at the numbers of the outcomes that are failures."""
 
 
-class _Module:
-    """One client module while it is being gathered."""
-
+class _Driver:
     def __init__(self) -> None:
         self.tasks: defaultdict[int, _Task] = defaultdict(_Task)
         self.users = _Users()
 
     def closed(self, strings: Sequence[str]) -> ModuleRecords:
-        """All of it; what was gathered is let go, task by task."""
+        """Return all records. Each task is freed in turn, so that memory holds none twice."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
         inbox = tasks.pop(PROCESS_INBOX, None)
         return ModuleRecords(len(self.users.all()), tasks, inbox)
 
 
 class _Users:
-    """Users, each of whom may be told many times."""
+    """A set of users, which removes repeated ones from time to time."""
 
     def __init__(self) -> None:
-        self._told: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        self._many = 0
+        self._added: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self._added_count = 0
 
     def add(self, users: NDArray[np.int64]) -> None:
-        self._told.append(users)
-        self._many += len(users)
-        if self._many > len(self._told[0]) + _MOST_REPEATED:
-            self._told, self._many = [self.all()], 0
+        self._added.append(users)
+        self._added_count += len(users)
+        if self._added_count > len(self._added[0]) + _MOST_REPEATED:
+            self._added, self._added_count = [self.all()], 0
 
     def all(self) -> NDArray[np.int64]:
-        return _distinct(np.concatenate(self._told))
+        return _distinct(np.concatenate(self._added))
 
 
 _MOST_REPEATED = 1 << 20
@@ -208,29 +202,26 @@ _MOST_REPEATED = 1 << 20
 
 
 def _distinct(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each number once, in order, as `np.unique` has them, which takes several times as long."""
+    """Return the result of `np.unique`, which takes several times as long."""
     ordered: NDArray[np.int64] = np.sort(numbers)
     first: NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
     return ordered[first]
 
 
 class _Task:
-    """One task while it is being gathered."""
-
     def __init__(self) -> None:
         self._occurred = np.zeros(len(OUTCOME), np.int64)
         self._failures = Counter[int]()
         self._took_us, self._waited_us, self._slot = Growing(np.uint32), Growing(np.uint32), Growing(np.uint16)
 
-    def add(self, share: _Share) -> None:
-        self._occurred += share.occurred
-        self._failures.update(share.failures.tolist())
-        self._took_us.add(share.took_us)
-        self._waited_us.add(share.waited_us)
-        self._slot.add(share.slot)
+    def add(self, batch: _Batch) -> None:
+        self._occurred += batch.occurred
+        self._failures.update(batch.failures.tolist())
+        self._took_us.add(batch.took_us)
+        self._waited_us.add(batch.waited_us)
+        self._slot.add(batch.slot)
 
     def closed(self, strings: Sequence[str]) -> TaskRecords:
-        """All of it, in order; what was gathered is let go."""
         took_us, slot = in_order(self._took_us.taken(), self._slot.taken())
         waited_us = self._waited_us.taken()
         waited_us.sort()
@@ -245,9 +236,9 @@ class _Task:
 
 
 class Growing:
-    """An array that grows at its end, and has never more than an eighth of its memory to spare.
+    """An array that grows at its end, with at most an eighth of its memory unused. Wider numbers widen all of them.
 
-    A list of arrays that is concatenated later would need twice as much. Adding wider numbers widens all of them.
+    A list of arrays that is concatenated later would need twice as much memory.
     """
 
     def __init__(self, kind: DTypeLike) -> None:
@@ -263,7 +254,7 @@ class Growing:
         self._numbers[begin : self._length] = numbers
 
     def taken(self) -> NDArray[Any]:
-        """All numbers; nothing is left here."""
+        """Return all numbers, and leave this array empty."""
         numbers, self._numbers = self._numbers, self._numbers[:0].copy()
         numbers.resize(self._length, refcheck=False)
         self._length = 0

@@ -1,4 +1,4 @@
-"""Analyse the logs of one run or several: statistics, their certainty, and the facts of the verdict."""
+"""Analyse the logs of one or several runs: statistics, their certainty, and the facts of the verdict."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fractions import Fraction
 from loadsim.analysis.aggregate import gather, windowed_hits
 from loadsim.analysis.completeness import (
     down_share,
-    heard_last_s,
+    last_sample_s,
     lost_users,
+    reported_at_least,
     runs_outside,
-    told_at_least,
     users_had,
     users_present,
     users_without_session,
@@ -38,10 +38,7 @@ from loadsim.timinglog.reader import Source, TimingLog
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The facts of a verdict, and the certainty of each client module's figures.
-
-    `late_ms` is the 95th percentile of the lateness by cause.
-    """
+    """The facts of a verdict, the certainty of figures by driver, and the 95th percentile of lateness by cause."""
 
     facts: Facts
     intervals: Mapping[str, Intervals]
@@ -57,9 +54,10 @@ def analyse(
     method: str,
     part: Slice | None = None,
 ) -> Analysis:
-    """Analyse a window. The score is made of the percentile `percent` by `method` (see `score.METHODS`).
+    """Analyse a window of one or several runs together.
 
-    `part` is the slice of a run that the log is to be taken for, None for all of it. Several runs are taken together.
+    The score is made of the percentile `percent` by `method` (see `score.METHODS`). `part` is the slice of a run that
+    the log has, None for whole runs.
     """
     protocols, certain, spreads, unsteady = _statistics(log, weights, window_s, percent, method)
     late_ms = lateness_p95_ms(log, window_s)
@@ -73,7 +71,7 @@ def analyse(
         users=users,
         lost_users=lost_users(log, part),
         users_without_session=users_without_session(log),
-        sessions_lost=told_at_least(log, "sessions_lost"),
+        sessions_lost=reported_at_least(log, "sessions_lost"),
         down_share=down_share(log, window_s, users),
         ended_early=any(source.facts.get("ended") == "early" for source in log.sources),
         unended=not any(source.ended for source in log.sources if source.simulates),
@@ -103,7 +101,7 @@ def _statistics(
 ) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Mapping[str, Repeats], Sequence[str]]:
     """Return the statistics, their intervals, their spread between runs, and the trends of an unsteady window.
 
-    Intervals and trends are of one run and its merged records: of several, the spread between them says more.
+    Only the merged records of one run have intervals and trends: the spread between several runs says more.
     """
     obstacle = None
     if len(log.runs) > 1:
@@ -128,7 +126,7 @@ def _statistics(
 
 
 def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
-    """The intervals, without the score's where it is made of what lies outside the window, too."""
+    """Return the intervals, without that of a score with tasks outside the window."""
     outside = [task.task for task in protocol.tasks if task.task in protocol.scored and not task.windowed]
     if not outside:
         return found
@@ -136,9 +134,9 @@ def _windowed(protocol: ProtocolStatistics, found: Intervals) -> Intervals:
 
 
 def _should_know_load(log: TimingLog) -> bool:
-    """Return whether a run was made whose plan failed, or has a window that is too short to be held against it.
+    """Return True if the plan failed, or if the window of a single run is too short to compare with its plan.
 
-    Logs of days before there was a planned load say nothing of it; runs that do not share a window have no load.
+    Older logs have no planned load, and runs that do not share a window have none together.
     """
     if PLANNED_LOAD not in log.header:
         return False
@@ -159,7 +157,7 @@ def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | Non
         *log.damages,
         *(
             _no_end(source, _of(source.run, several), last_s)
-            for source, last_s in zip(log.sources, heard_last_s(log), strict=True)
+            for source, last_s in zip(log.sources, last_sample_s(log), strict=True)
             if source.simulates and not source.ended
         ),
         *(
@@ -175,7 +173,7 @@ def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | Non
 
 
 def _no_end(source: Source, of_run: str, last_s: float | None) -> str:
-    """Return the reason for which a log has no end of its own, with the last sign of its engine."""
+    """Return why a log has no end, with the time of the last sample of its engine."""
     after = "" if last_s is None else f" after {last_s:.1f} s"
     name, lost = f"{source.client}.{source.engine}{of_run}", f"its {source.users} users count as lost"
     if source.given_up_why is not None:

@@ -1,4 +1,4 @@
-"""Tables of parts of a log: by profile, client module, client machine, minute or outcome."""
+"""Tables of parts of a log: by group, profile, driver, client, minute or outcome."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class PartTable:
-    """The tasks of one client module in one part of the log, `value`, with their score."""
+    """The tasks of one driver (`module`) in one part of the log (`value`), with their score."""
 
     value: str
     module: str
@@ -62,7 +62,7 @@ class OutcomeRow:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTable:
-    """The tasks of one client module with the outcome `value`; there is no score."""
+    """The tasks of one driver (`module`) with the outcome `value`, which have no score."""
 
     value: str
     module: str
@@ -72,7 +72,7 @@ class OutcomeTable:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """A table for each value of `what`, one of `BY`, and for each client module."""
+    """A table for each value of `what`, one of `BY`, and each driver."""
 
     what: str
     tables: Sequence[PartTable | OutcomeTable]
@@ -124,7 +124,7 @@ def _outcome_rows(module: ModuleRecords, percent: int | Fraction) -> list[Outcom
 
 
 def _fields_of(log: TimingLog, by: str) -> tuple[str, ...]:
-    """Return the fields that divide this log. A log without groups of users is divided by profile and client module."""
+    """Return the fields that divide this log. Without groups of users, these are profile and driver."""
     return ("profile", "protocol") if by == GROUP and Groups.of(log.header) is None else BY[by]
 
 

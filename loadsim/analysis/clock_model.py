@@ -7,12 +7,12 @@ the first to the second, from 0 to 1. There the error is at most the sum of two 
   - (1 - s) e0 + s e1: the error of a chord through two points;
   - w s (1 - s) L, at most w L / 4: clocks wander, and w is the width of the range of the slope.
 
-w is `WANDER`, unless the readings prove more: between some two of them the clock went faster than between some other
-two by more than that, for any errors within their bounds. Then w is the least width that agrees with all pairs of
-readings. So the model contradicts no reading. A clock that wandered more between readings is outside of it.
+w is `WANDER`, unless the readings prove more: two rates between pairs of readings may differ by more, for any errors
+within their bounds. Then w is the least width that agrees with all pairs, so the model contradicts no reading. It does
+not cover a clock that wandered more between readings.
 
 Outside the readings, the line through the first and the last continues. Its error grows with the possible error of its
-slope: w, and the errors of both readings by the time between them.
+slope: w, and the errors of both readings divided by the time between them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ WANDER = 100e-6
 temperature; the rest allows for a time service that adjusts the rates."""
 
 MOST_RATE = 1e-3
-"""No clock goes faster or slower by another by more: a time service may adjust each by 500e-6 (adjtimex(2)). One that
-makes a clock go still faster is setting it, which no run should have to live with."""
+"""The largest difference of rates: a time service may adjust each clock by 500e-6 (adjtimex(2))."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +44,6 @@ class Reading:
 
     @property
     def ahead_ns(self) -> int:
-        """By how much the other clock is ahead of ours."""
         return self.there_ns - self.at_ns
 
     def turned(self) -> Reading:
@@ -55,10 +53,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class OtherClock:
-    """A clock that was read once or more often: `readings` in the order of time, each at another instant. See `of`.
+    """A clock with at least one reading; `readings` are in time order, each at another instant. See `of`.
 
-    Its rate by ours was in a range as wide as `wander`, and at most `most_rate` to either side: `WANDER` and
-    `MOST_RATE`, or what was proven, which may be by readings that are not among these.
+    The range of its rate relative to ours is as wide as `wander`, and within `most_rate` to either side. These are
+    `WANDER` and `MOST_RATE` unless readings, also some that were left out, have proven more.
     """
 
     readings: tuple[Reading, ...]
@@ -67,11 +65,11 @@ class OtherClock:
 
     @classmethod
     def of(cls, readings: Iterable[Reading]) -> OtherClock:
-        """Return the clock by readings in any order, without those at whose instants the others are more exact.
+        """Return the clock by readings in any order, without those that are less exact than the model of the others.
 
-        All readings determine `wander` first, so the model contradicts none that is left out. The most exact come
-        first. Those left out are tried again until none is more exact than the model: between two readings its error
-        may grow when a later one is added. Raises `ValueError` for no readings.
+        All readings determine `wander` first, so the model contradicts none that is left out. The most exact are added
+        first. Those left out are tried again, because adding a reading may increase the error elsewhere.
+        Raises `ValueError` for no readings.
         """
         in_time = sorted(readings)
         if not in_time:
@@ -101,7 +99,7 @@ class OtherClock:
         return self._since_first(at_ns - self.readings[0].at_ns)
 
     def here(self, there_ns: int) -> Reading:
-        """Return what our clock shows when the other shows this; the error is that of the other's reading then."""
+        """Return the reading at which the other clock shows `there_ns`."""
         passed_ns, steps_ns = self._passed_ns, self._passed_ns + self._ahead_ns
         step_ns = float(there_ns - self.readings[0].there_ns)
         if 0 <= step_ns <= steps_ns[-1]:
@@ -118,9 +116,9 @@ class OtherClock:
         return Reading(at_ns, at_ns + first.ahead_ns + round(float(ahead_ns[0])), math.ceil(errors_ns[0]) + 1)
 
     def ahead(self, since_ns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """By how much more than at the first reading it is ahead of our clock, so long after it; and the errors.
+        """Return how much the lead over our clock has grown `since_ns` after the first reading, and the errors.
 
-        All in nanoseconds, to about a hundredth of one within a day.
+        Values are nanoseconds, exact to about 0.01 ns within a day.
         """
         passed_ns = self._passed_ns
         before_ns, after_ns = np.maximum(-since_ns, 0), np.maximum(since_ns - passed_ns[-1], 0)
@@ -135,16 +133,14 @@ class OtherClock:
 
     @cached_property
     def rate(self) -> float:
-        """Return the share by which it is faster than ours, from the first reading to the last; 0 for a single
-        reading.
-        """
+        """Return the relative difference of rates, from the first reading to the last; 0 for a single reading."""
         if len(self.readings) == 1:
             return 0.0
         return float(np.clip(self._ahead_ns[-1] / self._passed_ns[-1], -self.most_rate, self.most_rate))
 
     @cached_property
     def _rate_error(self) -> float:
-        """By how much `rate` is wrong beyond the readings, at most."""
+        """Return the largest error of `rate` outside the readings."""
         if len(self.readings) == 1:
             return self.most_rate
         proven = (self._errors_ns[0] + self._errors_ns[-1]) / self._passed_ns[-1] + self.wander
@@ -152,7 +148,7 @@ class OtherClock:
 
     @cached_property
     def _passed_ns(self) -> NDArray[np.float64]:
-        """When the readings were, since the first: as whole numbers first, for instants can be beyond a float."""
+        """Return the instants since the first reading. Python integers are subtracted: a float is too short for them."""
         return np.array([reading.at_ns - self.readings[0].at_ns for reading in self.readings], np.float64)
 
     @cached_property
@@ -165,18 +161,16 @@ class OtherClock:
 
 
 def _between(one: Reading, other: Reading, at_ns: int, wander: float) -> float:
-    """The error between two readings."""
     length_ns = other.at_ns - one.at_ns
     share = (at_ns - one.at_ns) / length_ns
     return (1 - share) * one.error_ns + share * other.error_ns + wander * share * (1 - share) * length_ns
 
 
 def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
-    """Return the wander of the rate, and its distance from ours: `WANDER` and `MOST_RATE`, or what is proven.
+    """Return the wander of the rate, and its distance from ours: `WANDER` and `MOST_RATE`, or more if proven.
 
-    By any two readings, not only by neighbours: of many that are poor, those far apart prove most. These are the least
-    figures with which a clock can go through all readings, each give or take its error: it can where it need not go
-    faster between any two of them than its highest rate, nor slower than its lowest.
+    These are the least values with which a clock can pass through all readings within their errors. All pairs count,
+    not only neighbours: of many poor readings, those far apart prove most.
     """
     first = readings[0]
     all_passed_ns = np.array([reading.at_ns - first.at_ns for reading in readings], np.float64)
@@ -193,10 +187,10 @@ def _proven(readings: Sequence[Reading]) -> tuple[float, float]:
 
 
 def _steepest(passed_ns: NDArray[np.float64], begin_ns: NDArray[np.float64], end_ns: NDArray[np.float64]) -> float:
-    """The greatest slope of a line from a point of `begin_ns` to a later one of `end_ns`, at the instants `passed_ns`.
+    """Return the greatest slope from a point of `begin_ns` to a later one of `end_ns`, at the instants `passed_ns`.
 
-    A line with a slope known so far is laid through each beginning: the end that is highest above one of them is on a
-    steeper line, which is the next, until none is above. That takes few steps, and no table of all pairs.
+    Each step puts lines of the current slope through the beginnings. The end highest above its line gives the next
+    slope, until none is above. This takes few steps, and no table of all pairs.
     """
     slope = float((end_ns[-1] - begin_ns[0]) / (passed_ns[-1] - passed_ns[0]))
     while True:

@@ -1,7 +1,7 @@
-"""Is one set of runs slower than another? Arithmetic on one figure of each run; the run is the unit of replication.
+"""Statistics to compare one figure of two sets of runs; the run is the unit of replication.
 
-All of it is done on logarithms: a server that is slower is slower by a factor, and times that are spread by factors are
-symmetric there. Welch's test lets the two sets vary differently. Why just these methods is among the decisions in docs.
+Tests use logarithms of times: slower servers differ by a factor, and the logarithms are nearly symmetric. Welch's test
+allows different variances. `docs/decisions` has the reasons for these methods.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ ALPHA = 0.05
 """The probability of claiming a difference between equal servers; 1 - ALPHA is the level of the intervals."""
 
 POWER = 0.8
-"""The probability of finding a difference of the size that is called detectable."""
+"""The probability of finding a detectable difference."""
 
 RESOLUTION_MS = 0.001
-"""Times are whole microseconds: they vary by their rounding at least, and none is known to be shorter."""
+"""The resolution of times, whole microseconds: the least time, and the least variation."""
 
 MOST_DETECTABLE = 100.0
-"""Runs that do not show a hundredfold difference for sure show nothing."""
+"""The largest ratio that is shown as detectable."""
 
 MOST_REPEATS = 100
-"""More than these are not advised: the difference is too near to the limit to be worth them."""
+"""The most further runs that are advised."""
 
 _DRAWS = 20_000
-"""Of imaginary comparisons: they give a detectable difference to some tenths of a percent of itself."""
+"""The simulated comparisons: their number gives a detectable difference to a few tenths of a percent."""
 
 _LARGEST = 700.0
-"""The logarithm of about the largest number there is: two runs that vary wildly, looked at often, say no less."""
+"""About the logarithm of the largest float, to which ends of intervals are clipped."""
 
 _SERVERS = 4_000
-"""Drawn to find a share of comparisons, to within 0.8 %."""
+"""The simulated servers: their number gives a share to within 0.8 %."""
 
 Decision = Literal["passed", "failed", "undecided"]
 
@@ -56,12 +56,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference between two sets of runs in one figure. Means are geometric; `ratio` is that of the means, new /
-    base.
+    """The difference between two sets of runs in one figure. Means are geometric; `ratio` is new / base.
 
-    `low` and `high` bound the ratio's interval of `level(looks)`, by itself. `p` is corrected for figures and looks.
-    `detectable` is the smallest ratio above 1 that runs which vary as these do would have shown (corrected, too) with a
-    probability of 80 %, or None when that is above `MOST_DETECTABLE`. All four are None with a single run on a side.
+    `low` and `high` bound the ratio's own interval of `level(looks)`. `p` is corrected for figures and looks.
+    `detectable` is the smallest ratio above 1 that such runs show, also corrected, with a probability of 80 %. It is
+    None above `MOST_DETECTABLE`. All four are None with a single run on a side.
     """
 
     name: str
@@ -75,7 +74,6 @@ class Difference:
 
     @property
     def difference_ms(self) -> float:
-        """New less base."""
         return self.new_ms - self.base_ms
 
     @property
@@ -87,19 +85,17 @@ class Difference:
 
 
 def level(looks: int) -> float:
-    """The level of intervals when one looks so often at runs that become more: each look has its part of `ALPHA`.
+    """Return the level of intervals for a number of comparisons of growing sets.
 
-    So that all looks together claim a difference that is none with probability `ALPHA` at most, whenever they are
-    (Bonferroni).
+    All looks together claim a false difference with probability `ALPHA` at most, whenever they are (Bonferroni).
     """
     return 1 - ALPHA / looks
 
 
 def compare(samples: Sequence[Sample], looks: int = 1) -> tuple[Difference, ...]:
-    """The differences of figures that are looked at together: `p` is corrected for their number (Holm 1979).
+    """Return the difference of each figure of the same runs; `p` is corrected for their number (Holm 1979).
 
-    All samples are of the same runs, and this is one of so many `looks` at them, of which the others have fewer runs or
-    more.
+    `looks` is the planned number of comparisons of the growing sets.
     """
     if not samples:
         return ()
@@ -132,9 +128,10 @@ def compare(samples: Sequence[Sample], looks: int = 1) -> tuple[Difference, ...]
 
 @dataclass(frozen=True, slots=True)
 class Welch:
-    """Welch's test, of many pairs of sets at once: arrays of one shape. `difference` is that of the means, new - base.
+    """Welch's test of many pairs of sets, in arrays of one shape.
 
-    `error` is its standard error, `freedom` its degrees of freedom, whole numbers of at least 1.
+    `difference` is that of the means (new - base), `error` its standard error, `freedom` its degrees of freedom, whole
+    numbers of at least 1.
     """
 
     difference: Floats
@@ -146,18 +143,17 @@ class Welch:
         return two_sided_p(self.difference / self.error, self.freedom)
 
     def interval(self, alpha: float) -> tuple[Floats, Floats]:
-        """The ratio's interval of level 1 - `alpha`: below, above."""
+        """Return the lower and the upper end of the ratio's interval of level 1 - `alpha`."""
         half = critical_t(alpha, self.freedom) * self.error
         low, high = (np.clip(end, -_LARGEST, _LARGEST) for end in (self.difference - half, self.difference + half))
         return np.exp(low), np.exp(high)
 
 
 def welch(base: Floats, new: Floats) -> Welch:
-    """The test of logarithms of times in ms; the last axis are the runs, two at least.
+    """Test logarithms of times in ms; the last axis has at least two runs.
 
-    Degrees of freedom are Satterthwaite's for two sets as small as the smaller one, rounded down: where one of few runs
-    happens to vary little, the larger set would otherwise lend it its certainty, and differences would be found that
-    are none.
+    Degrees of freedom are Satterthwaite's for two sets of the smaller size, rounded down. With the real sizes, a small
+    set that happens to vary little would give false differences.
     """
     return Welch(
         np.asarray(new.mean(axis=-1) - base.mean(axis=-1)),
@@ -166,16 +162,16 @@ def welch(base: Floats, new: Floats) -> Welch:
 
 
 def error_and_freedom(base: Floats, new: Floats, runs: tuple[int, int]) -> tuple[Floats, NDArray[np.int64]]:
-    """Of the difference of two means, from both variances between runs."""
+    """Return error and degrees of freedom of the difference of two means, from the variances between runs."""
     of_base, of_new = base / runs[0], new / runs[1]
     both = of_base + of_new
     freedom = (min(runs) - 1) * both**2 / (of_base**2 + of_new**2)
-    # What is a whole number but for its last digits is not to be rounded down to the one before.
+    # 1e-9: rounding errors must not turn a whole number into the one below.
     return np.sqrt(both), np.floor(freedom + 1e-9).astype(np.int64)
 
 
 def holm(p_values: Floats) -> Floats:
-    """p values corrected for their number, along the last axis (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    """Correct p values for their number, along the last axis (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     count = p_values.shape[-1]
     order = np.argsort(p_values, axis=-1)
     scaled = np.take_along_axis(p_values, order, axis=-1) * np.arange(count, 0, -1)
@@ -189,7 +185,7 @@ def _logarithms(times_ms: Sequence[Sequence[float]]) -> Floats:
 
 
 def _variance(logarithms: Floats) -> Floats:
-    """Between runs; at least that of a time's rounding (uniform over a microsecond)."""
+    """Return the variance between runs, at least that of rounding to a microsecond."""
     rounding = RESOLUTION_MS**2 / 12 * np.exp(-2 * logarithms.mean(axis=-1))
     return np.asarray(np.maximum(logarithms.var(axis=-1, ddof=1), rounding))
 
@@ -198,11 +194,11 @@ def _runs(base: Floats, new: Floats) -> tuple[int, int]:
     return base.shape[-1], new.shape[-1]
 
 
-# --- what could have been found ---------------------------------------------------------------------------------
+# --- power ------------------------------------------------------------------------------------------------------
 
 
 def pooled_deviation(base: Floats, new: Floats) -> Floats:
-    """The standard deviation between runs, of both sets together: of so few runs a better guess than each by itself."""
+    """Return the standard deviation between runs of both sets: few runs give a poor estimate for each set."""
     free = [count - 1 for count in _runs(base, new)]
     both = sum(count * _variance(side) for count, side in zip(free, (base, new), strict=True))
     return np.sqrt(both / sum(free))
@@ -210,11 +206,10 @@ def pooled_deviation(base: Floats, new: Floats) -> Floats:
 
 @lru_cache(maxsize=1024)
 def deviations_needed(base_runs: int, new_runs: int, alpha: float) -> float:
-    """Return the distance, in standard deviations between runs, at which two sets are told apart with probability
-    `POWER`.
+    """Return the distance that the test finds with probability `POWER`, in standard deviations between runs.
 
-    Found by drawing imaginary comparisons with the errors of normal logarithms, always the same ones: the test's
-    degrees of freedom change from one to the next, so there is no formula for its power.
+    Comparisons with normal logarithms are simulated, with a fixed seed. There is no formula: the test's degrees of
+    freedom differ from one comparison to the next.
     """
     draw = np.random.default_rng(20)
     runs = base_runs, new_runs
@@ -238,11 +233,10 @@ def decide(difference: Difference, max_regression: float) -> Decision:
 
 
 def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int | None:
-    """Return how many more runs of each set decide with probability `POWER`, as far as these runs tell.
+    """Return how many more runs of each set decide with probability `POWER`.
 
-    They tell neither the ratio nor how runs vary for sure, so the servers are drawn from all that may have made these
-    runs (normal logarithms that vary alike, nothing known before). None when it takes more than `MOST_REPEATS`, or when
-    a single run on either side says nothing about how runs vary.
+    Ratio and variance are uncertain, so servers are drawn from their posterior distribution: normal logarithms with
+    one variance, and a flat prior. None if it takes more than `MOST_REPEATS`, or with a single run on a side.
     """
     base, new = _logarithms([sample.base_ms]), _logarithms([sample.new_ms])
     runs = _runs(base, new)
@@ -251,7 +245,7 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
     means = 0.0, float(new.mean() - base.mean()) - math.log(1 + max_regression)
     squares = [float(_variance(side)[0]) * (count - 1) for side, count in zip((base, new), runs, strict=True)]
 
-    # What the servers may be.
+    # Draw servers.
     draw = np.random.default_rng(21)
     variance = sum(squares) / draw.chisquare(sum(runs) - 2, _SERVERS)
     deviation = np.sqrt(variance)
@@ -261,7 +255,7 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
     ]
 
     def enough(more: int) -> bool:
-        """Return whether so many more runs of each decide for enough of these servers."""
+        """Return True if this number of further runs decides for enough of the servers."""
         draw = np.random.default_rng(more)
         found = []
         for mean, square, count, of_server in zip(means, squares, runs, true, strict=True):
@@ -281,20 +275,20 @@ def repeats_needed(sample: Sample, max_regression: float, looks: int = 1) -> int
 # --- several looks ----------------------------------------------------------------------------------------------
 
 FIRST_LOOK = 3
-"""The fewest runs of each that should be compared."""
+"""The fewest runs of each set that should be compared."""
 
 MOST_LOOKS = 100
 """With more looks, the correction leaves no difference significant."""
 
 MOST_LOOKED_AT = 30
-"""Beyond so many runs of each, the share of false claims is still that of these."""
+"""The most runs of each set for which the share of false claims is computed."""
 
 
 @lru_cache
 def false_claims(runs: int) -> float:
-    """Return how often equal sets are claimed to differ, with a look at each number of runs from 3 up to `runs`.
+    """Return the share of equal sets that are claimed to differ, with a look at each number of runs from 3 to `runs`.
 
-    Each look is a test at `ALPHA`, and the first claim counts. Found by drawing, always the same ones.
+    Each look is a test at `ALPHA`, and the first claim counts. The simulation has a fixed seed.
     """
     draw = np.random.default_rng(22)
     base, new = draw.standard_normal((2, _SERVERS, runs))
@@ -310,14 +304,11 @@ def false_claims(runs: int) -> float:
 # Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
 
 _HALVINGS = 60
-"""Of a right angle: what is left is below the rounding of a floating-point number."""
+"""The halvings of a right angle that reach the precision of a float."""
 
 
 def two_sided_p(statistics: Floats, freedom: NDArray[np.int64]) -> Floats:
-    """Return the probability that Student's t lies at least as far from 0, on either side, as each statistic.
-
-    Arrays of one shape; degrees of freedom are at least 1.
-    """
+    """Return the two-sided p of each Student's t; degrees of freedom are at least 1. The arrays have one shape."""
     found = np.empty_like(statistics)
     for whole in np.unique(freedom):
         of_these = freedom == whole
@@ -326,10 +317,7 @@ def two_sided_p(statistics: Floats, freedom: NDArray[np.int64]) -> Floats:
 
 
 def critical_t(alpha: float, freedom: NDArray[np.int64]) -> Floats:
-    """For each number of degrees of freedom the t that is exceeded, on one side or the other, with probability `alpha`.
-
-    `freedom` is at least 1, `alpha` above 0 and below 1.
-    """
+    """Return the two-sided critical t for each number of degrees of freedom (at least 1), with 0 < `alpha` < 1."""
     different, places = np.unique(freedom, return_inverse=True)
     values = np.array([one_critical_t(alpha, int(whole)) for whole in different])
     return np.asarray(values[places].reshape(freedom.shape))
@@ -348,7 +336,7 @@ def one_critical_t(alpha: float, freedom: int) -> float:
 
 
 def _beyond(statistics: NDArray[Any], freedom: int) -> Floats:
-    """1 - A(t | freedom), for a whole number of degrees of freedom."""
+    """Return 1 - A(t | freedom) of the handbook."""
     angles = np.arctan(np.abs(statistics) / math.sqrt(freedom))
     sine, cosine = np.sin(angles), np.cos(angles)
     odd = freedom % 2

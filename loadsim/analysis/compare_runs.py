@@ -32,7 +32,7 @@ from loadsim.timinglog.merge import find_logs, mode_of
 from loadsim.timinglog.reader import read_log
 
 UNDECIDED = 4
-"""The exit status when the runs may be believed, and are too few for the question."""
+"""The exit status if valid runs are too few to decide."""
 
 EXIT_STATUS: Mapping[Decision | None, int] = {None: 0, "passed": 0, "failed": 1, "undecided": UNDECIDED}
 
@@ -40,12 +40,12 @@ SAME = ("submission", "event_loop", "users", "day_s", "duration_s", "window_s", 
 """Header keys on which all runs must agree."""
 
 LOAD = ("scenario_digest", "plan_digest", "start_state_digest")
-"""Header keys that follow from the seed, too: they must agree, or each seed occur equally often on both sides."""
+"""Header keys that depend on the seed: they must agree, or occur equally often on both sides."""
 
 BASE, NEW = "base", "new"
 
 SCORE = "Score"
-"""The name of the score among the figures; with several client modules, it follows the module's name."""
+"""The name of the score among the figures; with several drivers, the driver's name precedes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class RunFigures:
 class ComparedFigure:
     """A task or a score in two sets of runs.
 
-    `change` is that of `difference`, unless it is an advantage of the side with more failures, `answered_less`.
-    `p50_ratio` and the failure rates by side, `unanswered`, are those of a task.
+    `answered_less` is the side with more failures. `change` is that of `difference`, but None if it favours this side.
+    Only tasks have `p50_ratio`, and `unanswered`, the failure rates by side.
     """
 
     difference: Difference = field(metadata=INLINE)
@@ -127,9 +127,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its figures in the comparison, its summary, and the header of an engine's log."""
+    """One run: its entry in the comparison, its summary, and the header of an engine's log."""
 
-    own: RunFigures
+    entry: RunFigures
     summary: Summary
     header: Mapping[str, Any]
 
@@ -143,7 +143,7 @@ class Run:
 
     @property
     def tasks(self) -> dict[str, TaskFigures]:
-        """The tasks, under names that tell client modules apart where there are several."""
+        """The tasks by name, with the driver if there are several."""
         modules = self.figures.by_protocol
         return {
             task.task if len(modules) == 1 else f"{module}: {task.task}": task
@@ -166,9 +166,9 @@ def compare_runs(
 ) -> Comparison:
     """Compare the runs of two sets; each argument (a run directory, a log, or a pattern) is one run.
 
-    `max_regression` is a share: 0.05 lets the score be 5 % worse. `looks` is how often in all one looks at sets that
-    grow; what is found is corrected for that. `force` compares what should not be compared, and says what was wrong
-    with it. Raises `ConfigError` for runs that are no two sets of the same, and for what cannot be read.
+    `max_regression` is a share: 0.05 allows a score 5 % worse. `looks` is the planned number of comparisons of the
+    growing sets; intervals and p are corrected for it. `force` compares runs that should not be compared, and reports
+    the reasons against it. Raises `ConfigError` for runs that cannot be read or compared.
     """
     runs = {BASE: [read_run(each) for each in base], NEW: [read_run(each) for each in new]}
     _check_distinct(runs)
@@ -177,14 +177,14 @@ def compare_runs(
         raise ConfigError(f"compare: {ignored[0]}")
     tasks = {side: [run.tasks for run in of_side] for side, of_side in runs.items()}
     rates = _failure_rates(tasks)
-    scores = _samples({side: [run.own.scores_ms for run in of_side] for side, of_side in runs.items()})
-    less = {sample.name: _failed_more(sample.name, tasks, rates, looks) for sample in scores}
+    scores = _samples({side: [run.entry.scores_ms for run in of_side] for side, of_side in runs.items()})
+    with_failures = {sample.name: _failed_more(sample.name, tasks, rates, looks) for sample in scores}
     if max_regression is not None and not scores:
         raise ConfigError("compare: --max-regression: expected runs that all have a score, found some that have none")
     decisions = (
         []
         if max_regression is None
-        else [_decision(sample, max_regression, looks, *less[sample.name]) for sample in scores]
+        else [_decision(sample, max_regression, looks, *with_failures[sample.name]) for sample in scores]
     )
     decision = _together(found for found, _ in decisions)
     found = compare(_samples(_of_each(tasks, "p95_ms")), looks)
@@ -192,8 +192,8 @@ def compare_runs(
     compared = {one.name for one in found}
     first = runs[BASE][0].figures
     figures = ComparisonFigures(
-        base=[run.own for run in runs[BASE]],
-        new=[run.own for run in runs[NEW]],
+        base=[run.entry for run in runs[BASE]],
+        new=[run.entry for run in runs[NEW]],
         name=first.name,
         users=first.users,
         window_s=first.window_s,
@@ -205,7 +205,7 @@ def compare_runs(
             )
             for one in found
         ],
-        scores=[_compared(one, less[one.name][0]) for one in compare(scores, looks)],
+        scores=[_compared(one, with_failures[one.name][0]) for one in compare(scores, looks)],
         not_compared=sorted({name for run in _all(tasks) for name, task in run.items() if task.hits} - compared),
         looks=looks,
         max_regression=max_regression,
@@ -221,7 +221,7 @@ def compare_runs(
 
 
 def read_run(argument: Path | str) -> Run:
-    """The one run that an argument means. Raises `LogError`, and `ConfigError` for the logs of several runs."""
+    """Read the run that an argument names. Raises `LogError`, and `ConfigError` for the logs of several runs."""
     logs = [read_log(path) for path in find_logs([argument])]
     sources = [source for log in logs for source in log.sources]
     names = sorted({source.run for source in sources})
@@ -235,7 +235,7 @@ def read_run(argument: Path | str) -> Run:
     if part := summary.figures.slice:
         raise ConfigError(f"{argument}: expected a whole run, found slice {part} of one: merge all slices first")
     modules, totals = summary.figures.by_protocol, summary.figures.totals
-    own = RunFigures(
+    entry = RunFigures(
         path=str(argument),
         run=names[0],
         began=min((source.wall_clock_start for source in sources if source.wall_clock_start), default=None),
@@ -250,10 +250,10 @@ def read_run(argument: Path | str) -> Run:
         validity=summary.verdict.validity,
         passed=summary.verdict.passed,
     )
-    return Run(own, summary, simulating.header)
+    return Run(entry, summary, simulating.header)
 
 
-# --- what may be compared ---------------------------------------------------------------------------------------
+# --- obstacles and warnings -------------------------------------------------------------------------------------
 
 
 def _all(sides: Mapping[str, Sequence[Any]]) -> chain[Any]:
@@ -265,11 +265,11 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
     seen: dict[str, tuple[str, Run]] = {}
     for side, of_side in runs.items():
         for run in of_side:
-            name = run.own.run or str(Path(run.own.path).resolve())
+            name = run.entry.run or str(Path(run.entry.path).resolve())
             if name in seen:
                 other, first = seen[name]
                 where = f"twice in {side}" if side == other else "in base and in new"
-                paths = " and ".join(dict.fromkeys((first.own.path, run.own.path)))
+                paths = " and ".join(dict.fromkeys((first.entry.path, run.entry.path)))
                 raise ConfigError(f"compare: expected each run once, found {name} {where} ({paths})")
             seen[name] = side, run
 
@@ -278,7 +278,7 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the reasons against the comparison, each on one line."""
     return [
         *(
-            f"{run.own.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.reasons)}"
+            f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.reasons)}"
             for run in _all(runs)
             if run.verdict.validity == "invalid"
         ),
@@ -294,7 +294,6 @@ def _header(key: str) -> Callable[[Run], Any]:
 
 
 def _digest(key: str) -> Callable[[Run], str]:
-    """As much of a digest as tells it from another."""
     return lambda run: str(run.header.get(key))[:12]
 
 
@@ -309,11 +308,13 @@ def _differing(
     other = next((run for run in _all(runs) if of(run) != of(first)), None)
     if other is None:
         return []
-    return [f"{key}: expected {expected}, found {of(first)} in {first.own.path} and {of(other)} in {other.own.path}"]
+    return [
+        f"{key}: expected {expected}, found {of(first)} in {first.entry.path} and {of(other)} in {other.entry.path}"
+    ]
 
 
 def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Nothing, where all runs had the same load, or where each load was made equally often on both sides."""
+    """Return the differing keys, unless each load occurs equally often on both sides."""
     loads = {
         side: Counter(tuple(run.header.get(key) for key in LOAD) for run in of_side) for side, of_side in runs.items()
     }
@@ -324,25 +325,24 @@ def _differing_loads(runs: Mapping[str, Sequence[Run]]) -> list[str]:
 
 
 def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return the facts that do not forbid the comparison, but that its readers should know."""
     warnings = []
     if any(run.figures.embedded for run in _all(runs)):
         warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
     for run in _all(runs):
         if run.verdict.validity == "degraded" or not run.verdict.passed:
-            said = "degraded" if run.verdict.validity == "degraded" else "criteria missed"
-            warnings.append(f"{run.own.path}: {said}: {'; '.join(run.verdict.reasons)}")
+            state = "degraded" if run.verdict.validity == "degraded" else "criteria missed"
+            warnings.append(f"{run.entry.path}: {state}: {'; '.join(run.verdict.reasons)}")
     if any(run.header.get("start_state_digest") is None for run in _all(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
-    told: dict[str, Callable[[Run], Any]] = {
+    should_agree: dict[str, Callable[[Run], Any]] = {
         "software": _header("software"),
         "engines": lambda run: run.figures.engines,
         "client machines": lambda run: run.figures.clients,
     }
-    for what, of in told.items():
+    for what, of in should_agree.items():
         if len(found := {str(of(run)) for run in _all(runs)}) > 1:
             warnings.append(f"{what}: not the same in all runs: {', '.join(sorted(found))}")
-    began = {side: [run.own.began or "" for run in of_side] for side, of_side in runs.items()}
+    began = {side: [run.entry.began or "" for run in of_side] for side, of_side in runs.items()}
     if all(_all(began)) and min(map(len, began.values())) > 1:
         (first, earlier), (second, later) = sorted(began.items(), key=lambda one: min(one[1]))
         if max(earlier) < min(later):
@@ -364,7 +364,7 @@ def _of_each(tasks: Tasks, key: str) -> dict[str, list[dict[str, float]]]:
 
 
 def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]:
-    """A sample of each figure that all runs have, in the order of the first run."""
+    """Return a sample of each figure that all runs have, in the order of the first run."""
     return [
         Sample(name, [of_run[name] for of_run in found[BASE]], [of_run[name] for of_run in found[NEW]])
         for name in found[BASE][0]
@@ -373,7 +373,7 @@ def _samples(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Sample]
 
 
 def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
-    """By name, of every task of any run."""
+    """Return the failure rates of every task of any run, by name."""
 
     def counts(name: str, side: str) -> list[Counts]:
         found = [of_run[name] for of_run in tasks[side] if name in of_run]
@@ -384,7 +384,7 @@ def _failure_rates(tasks: Tasks) -> dict[str, FailureRates]:
 
 
 def _failed_more(score: str, tasks: Tasks, rates: Mapping[str, FailureRates], looks: int) -> tuple[Side | None, bool]:
-    """The side that answered less of a task that the score of this name covers, and whether that is shown."""
+    """Return the side with more failures of a scored task, and True if that is significant."""
     module = score.removesuffix(SCORE)
     scored = {name for of_run in _all(tasks) for name, task in of_run.items() if task.weight}
     of_score = (one for name, one in rates.items() if name in scored and name.startswith(module))
@@ -395,13 +395,13 @@ def _failure_rate_warning(name: str, one: FailureRates) -> str:
     return f"{name}: not answered were {one.base_share * 100:.3g} % in base, {one.new_share * 100:.3g} % in new"
 
 
-def _compared(found: Difference, less: Side | None) -> ComparedFigure:
-    won = (found.change, less) in (("faster", NEW), ("slower", BASE))
-    return ComparedFigure(found, found.difference_ms, None if won else found.change, less)
+def _compared(found: Difference, more_failures: Side | None) -> ComparedFigure:
+    won = (found.change, more_failures) in (("faster", NEW), ("slower", BASE))
+    return ComparedFigure(found, found.difference_ms, None if won else found.change, more_failures)
 
 
 def _one_look(figures: ComparisonFigures) -> list[str]:
-    """Return how often one finds what is not there, by looking after each run until something is found."""
+    """Warn of the false differences that a look after each run finds, if one look found a difference."""
     runs = min(len(figures.base), len(figures.new), MOST_LOOKED_AT)
     found = figures.decision in ("passed", "failed") or any(one.change for one in (*figures.tasks, *figures.scores))
     if figures.looks > 1 or runs <= FIRST_LOOK or not found:
@@ -414,29 +414,29 @@ def _one_look(figures: ComparisonFigures) -> list[str]:
 
 
 def _decision(
-    sample: Sample, max_regression: float, looks: int, less: Side | None, shown: bool
+    sample: Sample, max_regression: float, looks: int, more_failures: Side | None, significant: bool
 ) -> tuple[Decision, int | None]:
-    """Decide by the interval. A new server with more failures does not pass, and fails if they are shown.
+    """Decide by the interval. New runs with more failures do not pass, and fail if these are significant.
 
-    A new server that is slower than the rest of what base answered has not failed yet.
+    Times of base without its slow, failed tasks do not prove that new is slower: then new has not failed yet.
     """
     (difference,) = compare([sample], looks)
     decision = decide(difference, max_regression)
-    if less == NEW and decision != "failed":
-        return "failed" if shown else "undecided", None
-    if less == BASE and decision == "failed":
+    if more_failures == NEW and decision != "failed":
+        return "failed" if significant else "undecided", None
+    if more_failures == BASE and decision == "failed":
         return "undecided", None
     return decision, repeats_needed(sample, max_regression, looks) if decision == "undecided" else None
 
 
 def _together(decisions: Iterable[Decision]) -> Decision | None:
-    """Of several client modules: failed when one has, passed when all have."""
+    """Return the decision on several drivers: failed if one has, passed if all have."""
     worst_first: tuple[Decision, ...] = ("failed", "undecided", "passed")
     found = set(decisions)
     return next((decision for decision in worst_first if decision in found), None)
 
 
 def _most(repeats: Iterable[int | None]) -> int | None:
-    """The most; None where one is None, which is more than any number."""
+    """Return the largest number; None, if present, is larger than any."""
     found = list(repeats)
     return None if None in found else max(one for one in found if one is not None)

@@ -17,18 +17,17 @@ from loadsim.timinglog.records import MAKERS, NEVER, OUTCOME, Records
 
 
 def users_had(log: TimingLog, part: Slice | None = None) -> Mapping[str, int]:
-    """Return the number of users of each run, or of a part of it, by its scenario: at least those of its logs.
+    """Return the number of users of each run, or of a slice of it, by its scenario; at least those of its logs.
 
-    Logs that are merged have one scenario. Those that were forced together may not: an engine that was dealt its users
-    says itself out of how many.
+    Logs that were merged by force may have several scenarios. An assignment of an engine has the users of its run.
     """
     present = users_present(log)
-    dealt: dict[str, int] = {}
+    assigned: dict[str, int] = {}
     for source in log.sources:
         if source.assignment is not None and source.assignment.step != 1:
-            dealt[source.run] = max(source.assignment.users, dealt.get(source.run, 0))
+            assigned[source.run] = max(source.assignment.users, assigned.get(source.run, 0))
     stated = int(log.header.get("users") or 0)
-    had = {run: max(dealt.get(run, stated), users) for run, users in present.items()}
+    had = {run: max(assigned.get(run, stated), users) for run, users in present.items()}
     return {run: len(part.assignment(users)) for run, users in had.items()} if part else had
 
 
@@ -41,7 +40,7 @@ def users_present(log: TimingLog) -> Mapping[str, int]:
 
 
 def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
-    """The runs of which no task was due in the window: of several runs, one may have begun long after another."""
+    """Return the runs without a task in the window: of several runs, one may begin long after another."""
     without_window = np.isin(np.array(log.strings), (*WITHOUT_WINDOW, *SPANS))
     inside = np.zeros(len(log.strings), np.bool_)
     for tasks in log.pieces("tasks"):
@@ -51,34 +50,34 @@ def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
 
 
 def lost_users(log: TimingLog, part: Slice | None = None) -> int:
-    """Return how many of the runs' users, or of that part of them, the generator has lost.
+    """Return the number of users of the runs, or of a slice, that the generator lost.
 
-    Those are the users of engines whose log is missing or has no end, and users whom an engine gave up. Users whom the
-    server left without a session are not counted: see `users_without_session`.
+    These are the users of engines whose log is missing or has no end, and users that an engine gave up. The server can
+    also leave users without a session: see `users_without_session`.
     """
     return sum(users_had(log, part).values()) - sum(users_present(log).values()) + sum(lost_by_source(log))
 
 
 def lost_by_source(log: TimingLog) -> list[int]:
-    """Return the same of the users of each of the log's sources, in their order."""
+    """Return the number of lost users of each of the log's sources, in their order."""
     return [int(source.facts.get(USERS_GIVEN_UP) or 0) if source.ended else source.users for source in log.sources]
 
 
-def told(log: TimingLog, fact: str) -> int | None:
-    """Return the sum of what all engines told at their end; None where one did not."""
+def reported_sum(log: TimingLog, fact: str) -> int | None:
+    """Return the sum of a fact that engines report at their end; None if one is missing."""
     engines = [source.facts for source in log.sources if source.simulates]
     return sum(int(facts[fact]) for facts in engines) if all(fact in facts for facts in engines) else None
 
 
-def told_at_least(log: TimingLog, fact: str) -> int:
-    """Return the sum of what those engines told that lived to do so."""
+def reported_at_least(log: TimingLog, fact: str) -> int:
+    """Return the sum of a fact over the engines that survived to report it."""
     return sum(int(source.facts.get(fact, 0)) for source in log.sources if source.simulates)
 
 
 def users_without_session(log: TimingLog) -> int:
-    """Return how many users of engines that lived to the end had no session then.
+    """Return how many users of surviving engines had no session at the end.
 
-    Engines say it themselves (`lost_users` among their facts); at least those that tried to log on and never got on.
+    It is the fact `lost_users` of each engine, or the number of its users that never logged on, if that is larger.
     """
     logons = _logons(log)
     return sum(
@@ -88,9 +87,9 @@ def users_without_session(log: TimingLog) -> int:
     )
 
 
-def heard_last_s(log: TimingLog) -> list[float | None]:
-    """By when each of the log's sources has last told of its health, in their order; None: never in the run."""
-    whose = [getattr(log.sources[0], maker) for maker in MAKERS]  # a log of one engine does not say it in each sample
+def last_sample_s(log: TimingLog) -> list[float | None]:
+    """Return the time of the last health sample of each source, in their order; None without one in the run."""
+    whose = [getattr(log.sources[0], maker) for maker in MAKERS]  # samples of a single engine's log lack them
     last: dict[tuple[str, ...], float] = {}
     for sample in log.health:
         if sample.get("at_s") is not None:
@@ -100,12 +99,12 @@ def heard_last_s(log: TimingLog) -> list[float | None]:
 
 
 def without_logs(log: TimingLog, run: str) -> dict[str, int]:
-    """The client machines of a run of which there are logs of fewer users than they had; how many users are missing."""
-    dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
+    """Return the number of users without logs by client, for the clients of a run that have any."""
+    assigned = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
     for source in log.sources:
-        if source.run == run and source.client in dealt:
-            dealt[source.client] -= source.users
-    return {client: users for client, users in dealt.items() if users > 0}
+        if source.run == run and source.client in assigned:
+            assigned[source.client] -= source.users
+    return {client: users for client, users in assigned.items() if users > 0}
 
 
 def _logons(log: TimingLog) -> Records:
@@ -126,7 +125,7 @@ def down_share(log: TimingLog, window_s: tuple[float, float], users: int) -> flo
     """Return the share of the window's user-seconds in which a user had no session; None without users.
 
     A server that is down gets little load, and answers it fast: other figures do not show the outage.
-    `users` are those of all runs in the log. A session that never came back was missing to the end of the window.
+    `users` are those of all runs in the log. A session that was not restored was missing to the end of the window.
     """
     if not users:
         return None

@@ -1,7 +1,7 @@
-"""Criteria: what the figures of `score.json` are held against, and what came of each.
+"""Criteria on the figures of `score.json`, and their results.
 
-A criterion is named by its figure, as that is found in `score.json`: its keys with dots between them, those of a task
-below `tasks.NAME`. Where there are several client modules, the score and tasks are those of each.
+The name of a criterion is the path of its figure: the keys in `score.json`, with dots between them. Figures of a task
+are below `tasks.NAME`. With several drivers, criteria of the score and of tasks hold for each.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from loadsim.model.yaml_reader import Origin, read_file
 from loadsim.timinglog.log_schema import OLDER_CRITERIA
 
 Limits = Mapping[str, float]
-"""By `min` and `max`, which may be reached, and `below`, which may not. Times in ms, shares as fractions of 1."""
+"""Limits by `min` and `max` (inclusive) and `below` (exclusive). Times are in ms, shares are fractions of 1."""
 
 _DEFAULT: Mapping[str, Limits] = {
     name: {limit: int(value) if value == int(value) else value for limit, value in (limits or {}).items()}
     for name, limits in documents(DEFAULT).items()
 }
-"""The criteria of logs that state none. Whole limits are whole numbers in their `score.json`."""
+"""The criteria of logs that state none. Whole limits are integers, as in `score.json`."""
 
 _OLDER_DEFAULT = ("score_ms", "failed_share", "delivery.undelivered_at_end")
 """The criteria that the first logs had by default."""
@@ -33,9 +33,9 @@ _OLDER_DEFAULT = ("score_ms", "failed_share", "delivery.undelivered_at_end")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One criterion and its figure: None when it was not measured, infinite when what was waited for never came.
+    """One criterion and its figure: None if not measured, infinite if an awaited event never came.
 
-    `each`: it is that of one task, by a criterion that holds for each scored task.
+    `each`: the figure is that of one task, and the criterion holds for each scored task.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Result:
 
     @property
     def found(self) -> str:
-        """The figure in words; never rounded to where it would seem to have come out the other way."""
+        """The figure as text, not rounded if rounding would change the result."""
         if self.figure is None:
             return "not measured"
         if math.isinf(self.figure):
@@ -71,7 +71,7 @@ class Result:
 
 
 def missed_texts(results: Sequence[Result]) -> list[str]:
-    """Return a line for each criterion that was missed, and one for all tasks that miss what holds for each of them."""
+    """Return a line for each missed criterion, and one for all tasks that miss the same criterion of each task."""
     missed = [result for result in results if not result.passed]
     lines = [result.text for result in missed if not result.each]
     of_each: dict[tuple[str, str], list[Result]] = {}
@@ -85,13 +85,13 @@ def missed_texts(results: Sequence[Result]) -> list[str]:
 
 
 def score_limit_ms(results: Iterable[Result]) -> float | None:
-    """Return the limit of the score, the lowest of several client modules; None without such a criterion."""
+    """Return the limit of the score, the lowest of several drivers; None without such a criterion."""
     limits = [one.limits for one in results if one.name.rpartition(".")[2] == "score_ms"]
     return min((float(each[limit]) for each in limits for limit in ("max", "below") if limit in each), default=None)
 
 
 def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
-    """The criteria in a log's header by their names; None is one that is off."""
+    """Return the criteria of a log's header by name; None for one that is switched off."""
     found: Mapping[str, Any] = header.get("criteria") or {}
     if found.keys() - OLDER_CRITERIA.keys():
         return dict(found)
@@ -105,10 +105,10 @@ def header_criteria(header: Mapping[str, Any]) -> dict[str, Limits | None]:
 
 
 def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits | None]:
-    """The section `criteria` of a scenario's file, with the defaults, as far as `score.json` can have such `figures`.
+    """Return the criteria of a scenario's file with the defaults, for the tasks and drivers in `figures`.
 
-    Of a task that only one client module has done, nothing is asked of the others; of one that none has done, it is
-    asked, and not measured. Raises `ConfigError`, one line.
+    A criterion of a task holds for the drivers that have done it. If none has, it holds for all and is not measured.
+    Raises `ConfigError`.
     """
     done = {module: {task["task"] for task in found["tasks"]} for module, found in figures["by_protocol"].items()} or {
         "imap": set()
@@ -119,11 +119,11 @@ def criteria_of(path: Path, figures: Mapping[str, Any]) -> Mapping[str, Limits |
     return documents(read_criteria(document, planned, figures["throughput"] is not None, Origin(str(path))))
 
 
-def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
-    """The result of each criterion that is on; `score` has the figures of `score.json`.
+def judge_each(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tuple[Result, ...]:
+    """Judge each criterion that is switched on by the figures of `score.json`.
 
-    One of a task or of a score that names no client module holds for each of several. A closed loop has no score and
-    no plan, and no criterion of them.
+    A criterion of a task or a score without a driver holds for each of several drivers. A closed loop has no score and
+    no plan, and no criteria of them.
     """
     results = []
     for name, limits in criteria.items():
@@ -139,24 +139,23 @@ def hold(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) -> tup
 
 
 def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
-    """Names of a figure of every scored task that was due, with and without its client module.
+    """Return the names of a figure of every scored task that was due, each mapped to its name without the driver.
 
-    With one client module, the two are the same. A closed loop scores nothing: there it holds for the tasks that have
-    a weight by default.
+    With one driver, the two are the same. A closed loop scores nothing: tasks with a default weight replace scored ones.
     """
     modules = score["by_protocol"]
-    weighing = load_weights() if score["throughput"] else ()
+    weighted = load_weights() if score["throughput"] else ()
     return {
         (f"by_protocol.{module}.{name}" if len(modules) > 1 else name): name
         for module, found in modules.items()
         for task in found["tasks"]
-        if (task["weight"] > 0 or task["task"] in weighing) and task["planned"]
+        if (task["weight"] > 0 or task["task"] in weighted) and task["planned"]
         for name in [f"tasks.{task['task']}.{last}"]
     }
 
 
 def figure(score: Mapping[str, Any], name: str) -> float | None:
-    """The figure of this name in `score.json`; None where there is none."""
+    """Return the figure of this name in `score.json`; None if absent or not a number."""
     found: Any = score
     for key in name.split("."):
         if isinstance(found, list):
@@ -186,13 +185,13 @@ _SCALES = {"%": 100, "MiB": 2**-20}
 
 
 def _rounded(name: str, figure: float) -> float:
-    """To what people want to read: a tenth of a millisecond, four digits of a share."""
+    """Round to four digits of a share or a size, and to one decimal of other figures."""
     scale = _SCALES.get(_unit(name), 1)
     return float(f"{figure:.4g}") if scale > 1 else round(figure * scale, 1) / scale
 
 
 def _in_words(name: str, figure: float, decimals: int | None = None) -> str:
-    """With its unit; of a count or a share as many decimals as it has."""
+    """Format with the unit; counts and shares keep all decimals."""
     unit = _unit(name)
     figure *= _SCALES.get(unit, 1)
     return (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.clock_correction import StationClock, station_clock
+from loadsim.analysis.clock_correction import ControllerClock, controller_clock
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment
@@ -21,31 +21,29 @@ from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
 from loadsim.timinglog.records import EVENT, KINDS, NEVER, Records
 
 _KEY = np.dtype([("run", ">u2"), ("message", "S20"), ("user", ">u4")])
-"""The run, too: ids of messages are the same in every run of a scenario."""
+"""Message and recipient, with the run: all runs of a scenario have the same message ids."""
 
 _MESSAGE_AT = _KEY["run"].itemsize
-"""Where the id of the message begins in a key."""
+"""The offset of the message id in a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """Delivery of the messages accepted in a window, counted per recipient.
 
-    Delivered: seen or found by the recipient. `took` is from acceptance to the first sight of all messages but the
-    unwatched ones; a message that never arrived took infinitely long, the others are `timed`. `found` of the delivered
-    ones were not announced to a waiting session: the recipient saw them by listing the Inbox, after a log-on or at the
-    end of the drain. `undelivered` were never in the sight of a recipient who was there when the run ended.
-    `unwatched` are messages whose arrival was not observed: their recipients were lost with their engine before they
-    saw them, or had stopped waiting for mail, or the log has nothing of the machine that simulated them.
-    `early` were seen before they were accepted, the earliest by `earliest_ms`; `took` has them as 0. On one machine
-    that is the server's doing, of several the difference between their clocks, too.
-    `clock_error_ms` is how far any of the times may be wrong because two machines have two clocks: 0 on one machine,
-    None where the clocks were not compared. See `clock_correction`.
-    `undelivered_at_end` counts all accepted messages of the log, also outside the window, that no recipient saw.
-    `duplicates` are copies that came into a recipient's sight beyond the first, or into that of somebody else, of all
-    messages of the run.
-    `under_way` is the server's queue as it is seen from outside: how many watched messages were accepted and not in
-    sight yet, whenever that was, at each whole second of the window and at its end.
+    `delivered` messages were seen or found by the recipient. `took` is from acceptance to the first sight; it is
+    infinite for `undelivered` messages, which never arrived. `timed` equals `delivered`. Recipients `found` some of the
+    delivered messages by listing the Inbox, after a log-on or at the end of the drain, without an announcement.
+    `unwatched` messages are left out, as their arrival was not observed: the recipient's engine was lost, had stopped
+    waiting for mail, or has no log here.
+    `early` messages were seen before their acceptance, by up to `earliest_ms`, and count as 0 in `took`. The server
+    causes this, and between machines also the difference of clocks.
+    `clock_error_ms` is the largest error of a time between two machines: 0 on one machine, None if clocks were not
+    compared (see `clock_correction`).
+    `undelivered_at_end` counts all accepted messages of the log that did not arrive, also outside the window.
+    `duplicates` are further copies, and copies that another user saw, of all messages of the run.
+    `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window
+    (`under_way_max`), and at its end.
     """
 
     accepted: float
@@ -65,13 +63,13 @@ class Delivery:
 
 
 def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
-    """Join acceptance with what was seen, on run, message and recipient, over all engines of the log.
+    """Join acceptances and arrivals by run, message and recipient, over all engines of the log.
 
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
-    its sender has read the acceptance: that is a delivery time of 0.
+    its sender has read the acceptance: the delivery time is then 0.
     """
     instants_us = _whole_seconds_us(window_s)
-    clock = station_clock(log)
+    clock = controller_clock(log)
     joined = [_join(log, clock, mails, window_s, instants_us) for mails in mails_by(log, "sender")]
     accepted, delivered, unwatched, found, undelivered_at_end, duplicates = (
         sum(getattr(some, name) for some in joined)
@@ -107,14 +105,14 @@ def _whole_seconds_us(window_s: tuple[float, float]) -> NDArray[np.int64]:
 
 
 def mails_by(log: TimingLog, field: str) -> Iterator[Records]:
-    """The acceptances and arrivals of messages, in as many parts as memory asks for: each has all that agree in the
-    field.
-    """
-    telling = np.isin(EVENTS, ("accepted", "seen", "found"))
-    many = sum(int(np.count_nonzero(telling[mails["event"]])) for mails in log.pieces("mails"))
+    """Yield acceptances and arrivals in parts that fit into memory; records with one value of `field` stay together."""
+    joined_events = np.isin(EVENTS, ("accepted", "seen", "found"))
+    many = sum(int(np.count_nonzero(joined_events[mails["event"]])) for mails in log.pieces("mails"))
     parts = max(1, math.ceil(many / WHOLE_RECORDS))
     for part in range(parts):
-        some = (mails.kept(telling[mails["event"]] & (mails[field] % parts == part)) for mails in log.pieces("mails"))
+        some = (
+            mails.kept(joined_events[mails["event"]] & (mails[field] % parts == part)) for mails in log.pieces("mails")
+        )
         yield concatenate(some, KINDS["mails"], many)
 
 
@@ -123,7 +121,7 @@ _MOST_SECONDS_US = (1 << 20) * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The `Delivery` of some of the recipients. `took_us` is negative for messages seen before their acceptance."""
+    """The `Delivery` of some senders' messages. `took_us` is negative for messages seen before their acceptance."""
 
     accepted: int
     delivered: int
@@ -138,7 +136,7 @@ class _Joined:
 
 def _join(
     log: TimingLog,
-    clock: StationClock,
+    clock: ControllerClock,
     mails: Records,
     window_s: tuple[float, float],
     instants_us: NDArray[np.int64],
@@ -165,13 +163,12 @@ def _join(
 class Journeys:
     """Messages that were accepted, once per recipient, in no order; instants in microseconds from the common start.
 
-    `arrived_us` is when its recipient first had it in sight, NEVER if it never came: the time between the two is the
-    delivery time. `announced`: the server told the waiting session of it. `copies`: how often it came into sight.
-    `letter` is the first of the message's id, in ASCII. `unwatched`: it is unknown whether it arrived. `strayed`: how
-    many copies came into the sight of somebody for whom the message was not accepted.
+    `arrived_us` is the instant at which the recipient first saw it, or NEVER. `announced`: the server announced it to
+    the waiting session. `copies` is how often it was seen. `letter` is the first of the message's id, in ASCII.
+    `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
 
-    Both instants are by the station's clock, where machines have compared theirs with it; the time between the two may
-    be wrong by `clock_error_us`, 0 on one machine.
+    Both instants are by the controller's clock if the machines have compared theirs with it. `clock_error_us` is the
+    error of the time between the two; 0 on one machine.
     """
 
     accepted_us: NDArray[np.int64]
@@ -185,14 +182,13 @@ class Journeys:
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
-    """Where each accepted message came to, over all engines of the log; all of some senders at a time."""
-    clock = station_clock(log)
+    """Yield the journeys of all accepted messages of the log, some senders at a time."""
+    clock = controller_clock(log)
     for mails in mails_by(log, "sender"):
         yield _journeys(log, clock, mails)
 
 
-def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
-    """Where each message came to, of these senders."""
+def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journeys:
     event = mails["event"]
     accepted = _First(log, clock, mails[event == EVENT["accepted"]])
     arrived_us = np.full(len(accepted.keys), np.iinfo(np.int64).max)
@@ -201,16 +197,16 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
     clock_error_us = np.zeros(len(accepted.keys), np.int64)
     strayed = 0
     for name in ("seen", "found"):
-        came = _First(log, clock, mails[event == EVENT[name]])
-        strayed += _strayed(accepted, came)
-        _, of_accepted, of_came = np.intersect1d(accepted.keys, came.keys, assume_unique=True, return_indices=True)
-        copies[of_accepted] += came.times[of_came]
-        first = came.at_us[of_came] < arrived_us[of_accepted]
+        arrivals = _First(log, clock, mails[event == EVENT[name]])
+        strayed += _strayed(accepted, arrivals)
+        _, of_accepted, of_came = np.intersect1d(accepted.keys, arrivals.keys, assume_unique=True, return_indices=True)
+        copies[of_accepted] += arrivals.times[of_came]
+        first = arrivals.at_us[of_came] < arrived_us[of_accepted]
         of_accepted, of_came = of_accepted[first], of_came[first]
-        arrived_us[of_accepted] = came.at_us[of_came]
+        arrived_us[of_accepted] = arrivals.at_us[of_came]
         announced[of_accepted] = name == "seen"
-        error_us = accepted.error_us[of_accepted] + came.error_us[of_came]
-        here = accepted.client[of_accepted] == came.client[of_came]
+        error_us = accepted.error_us[of_accepted] + arrivals.error_us[of_came]
+        here = accepted.client[of_accepted] == arrivals.client[of_came]
         clock_error_us[of_accepted] = np.where(here, 0, error_us)
     arrived_us[copies == 0] = NEVER
     letter = accepted.keys.view(np.uint8).reshape(len(accepted.keys), _KEY.itemsize)[:, _MESSAGE_AT]
@@ -227,39 +223,39 @@ def _journeys(log: TimingLog, clock: StationClock, mails: Records) -> Journeys:
     )
 
 
-def _strayed(accepted: _First, came: _First) -> int:
-    """Return how many copies of messages came to somebody else than those whom they were accepted for.
+def _strayed(accepted: _First, arrivals: _First) -> int:
+    """Return the number of copies seen by users for whom the message was not accepted.
 
-    A message of which no acceptance is known does not count: its sender was told that it was refused, or was lost.
+    A message without a known acceptance does not count: it was rejected, or its sender was lost.
     """
-    stray = np.isin(came.keys, accepted.keys, assume_unique=True, invert=True)
-    known = np.isin(_without_user(came.keys[stray]), _without_user(accepted.keys))
-    return int(came.times[stray][known].sum())
+    stray = np.isin(arrivals.keys, accepted.keys, assume_unique=True, invert=True)
+    known = np.isin(_without_user(arrivals.keys[stray]), _without_user(accepted.keys))
+    return int(arrivals.times[stray][known].sum())
 
 
 def _without_user(keys: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
-    """The run and the message of each key."""
     size = _KEY.itemsize - _KEY["user"].itemsize
     both = np.ascontiguousarray(keys.view(np.uint8).reshape(len(keys), _KEY.itemsize)[:, :size])
     return both.view(f"S{size}").reshape(len(keys))
 
 
 def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
-    """Which of these messages went to users whose engine did not live to the end, never started, or is not in the log.
+    """Return a mask of messages to users of engines that did not survive, never started, or are not in the log.
 
-    Of engines that are not in the log something is known only where all others say who their users are. Nor was there
-    anybody for messages of a machine that had lost its station, and sent them when the others had ceased to wait for
-    mail: in step with each other, none waits less than the scenario's drain for what was sent to it and is not there.
+    Users of engines that are not in the log are known only if all others have their assignment. The mask includes
+    messages accepted too late for the recipient's engine to wait the whole drain time (`Source.watched_long_us`). A
+    client without its controller sends them.
     """
     named = accepted.keys.view(_KEY)
     unwatched = np.zeros(len(named), np.bool_)
     for run in {source.run for source in log.sources if source.simulates} & {*log.strings}:
         of_this = [source for source in log.sources if source.simulates and source.run == run]
-        hands = [(source.assignment, source.started and source.ended) for source in of_this]
-        if all(hand is not None for hand, _ in hands):
-            of_run = ~_in_any(named["user"], [hand for hand, there in hands if hand is not None and there])
+        survived = [source.assignment for source in of_this if source.started and source.ended]
+        others = [source.assignment for source in of_this if not (source.started and source.ended)]
+        if None not in survived and None not in others:
+            of_run = ~_in_any(named["user"], survived)
         else:
-            of_run = _in_any(named["user"], [hand for hand, there in hands if hand is not None and not there])
+            of_run = _in_any(named["user"], others)
         for source in of_this:
             if source.assignment is not None and source.watched_long_us is not None:
                 of_run |= _in_any(named["user"], [source.assignment]) & (accepted.at_us > source.watched_long_us)
@@ -267,25 +263,24 @@ def _unwatched(log: TimingLog, accepted: _First) -> NDArray[np.bool_]:
     return unwatched
 
 
-def _in_any(users: NDArray[Any], hands: Sequence[Assignment]) -> NDArray[np.bool_]:
-    """Which of these users are in one of the hands."""
+def _in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> NDArray[np.bool_]:
     numbers = users.astype(np.uint64)
     found = np.zeros(len(users), np.bool_)
-    for hand in hands:
-        places = numbers * np.uint64(hand.step) % np.uint64(CIRCLE)
-        found |= (hand.begin <= places) & (places < hand.end) & (numbers >= 1) & (numbers <= hand.users)
+    for one in assignments:
+        if one is not None:
+            places = numbers * np.uint64(one.step) % np.uint64(CIRCLE)
+            found |= (one.begin <= places) & (places < one.end) & (numbers >= 1) & (numbers <= one.users)
     return found
 
 
 class _First:
-    """Each message and recipient of a run once, as one sortable key of bytes: at which instant first, on which machine,
-    how far that instant may be wrong, and how often it happened."""
+    """The first event of each message and recipient (a sortable key): instant, error, client; and the number of them."""
 
-    def __init__(self, log: TimingLog, clock: StationClock, records: Records) -> None:
+    def __init__(self, log: TimingLog, clock: ControllerClock, records: Records) -> None:
         keys = np.zeros(len(records), _KEY)
         for name in _KEY.names or ():
             keys[name] = records[name]
-        at_us, error_us = clock.told(log, records)
+        at_us, error_us = clock.corrected_us(log, records)
         order = np.argsort(at_us, kind="stable")
         self.keys: NDArray[np.bytes_]
         self.keys, first, self.times = np.unique(

@@ -1,8 +1,8 @@
-"""Exact percentiles of many groups of numbers, however many numbers there are: they are counted, never kept.
+"""Exact percentiles of many groups of numbers that may exceed memory.
 
-Radix selection: each pass over the numbers tells the next binary digits of every percentile that is wanted, from the
-highest down, by counting the numbers that agree with it so far by their next digits. What is in memory is a part of the
-numbers, and for each percentile a row of counters.
+Radix selection: each pass over the numbers finds the next binary digits of every percentile, from the highest down. It
+counts the numbers with the digits found so far by their next digits. Memory holds a part of the numbers, and a row of
+counters for each percentile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from loadsim.analysis.score import rank
 from loadsim.errors import LogError
 
 Pass = Iterable[tuple[NDArray[Any], NDArray[Any]]]
-"""Numbers part after part: the group (from 0) of each, and the whole numbers themselves."""
+"""Parts of the numbers: the group (from 0) of each, and the integers themselves."""
 
 Wanted = Sequence[tuple[int, int | Fraction]]
 """The wanted percentiles as pairs of group and percent."""
@@ -27,14 +27,14 @@ _BITS = 11
 """Binary digits found by a pass: three passes for times below two hours in microseconds."""
 
 _MOST_BITS = 63
-"""Of a group and a number together, without the sign."""
+"""The most binary digits of a group and a number together, without the sign."""
 
 
 def selected(passes: Callable[[], Pass], groups: int, wanted: Wanted) -> NDArray[np.float64]:
-    """The nearest-rank percentiles that are wanted, in their order; NaN where a group has no numbers.
+    """Return the wanted nearest-rank percentiles in their order; NaN for a group without numbers.
 
-    `passes` gives the same numbers each time that it is called, parts and their order may differ.
-    Raises `LogError` for numbers farther apart than any time of a run is long.
+    Each call of `passes` returns the same numbers, perhaps in other parts and another order.
+    Raises `LogError` if the range of the numbers exceeds `_MOST_BITS`.
     """
     counts, least, most = _counts(passes(), groups)
     found = np.full(len(wanted), np.nan)
@@ -44,7 +44,7 @@ def selected(passes: Callable[[], Pass], groups: int, wanted: Wanted) -> NDArray
     width = -(-(most - least).bit_length() // _BITS) * _BITS
     if width + groups.bit_length() > _MOST_BITS:
         raise LogError(f"times: expected some that a run can have, found {least} us and {most} us")
-    # A number and its group in one: the digits of the group stand before its own.
+    # Pack a group and a number into one: the group has the higher digits.
     prefixes = np.array([wanted[index][0] for index in known], np.int64)
     smaller = np.array([rank(int(counts[wanted[index][0]]), wanted[index][1]) - 1 for index in known], np.int64)
     for shift in range(width - _BITS, -1, -_BITS):
@@ -70,7 +70,7 @@ def _counts(numbers: Pass, groups: int) -> tuple[NDArray[np.int64], int, int]:
 
 
 def _tallies(numbers: Pass, nodes: NDArray[np.int64], least: int, width: int, shift: int) -> NDArray[np.int64]:
-    """For each of the (sorted) prefixes, how many numbers begin with it, by their digits from `shift` on."""
+    """Count the numbers that begin with each of the sorted prefixes (`nodes`), by their digits from `shift` on."""
     tallies = np.zeros(len(nodes) << _BITS, np.int64)
     for group, values in numbers:
         digits = (group.astype(np.int64) << width | values.astype(np.int64) - least) >> shift

@@ -1,7 +1,6 @@
 """Compare failure rates: a server that drops slow tasks otherwise looks faster.
 
-A server that refuses half of its tasks has time for the others, and one that lets the slowest run into their time limit
-has fast ones left. So times are compared only where about as much was answered on both sides.
+Times are compared only if both sides have about the same failure rate.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from loadsim.analysis.compare import ALPHA, error_and_freedom, two_sided_p
 
 MORE_SHARE = 0.01
 LEAST_MORE = 5
-"""A side answers less when it leaves a larger share unanswered, by more than so much of all, and by so many tasks: a
-single one among twenty is chance."""
+"""A side has more failures if its rate is larger by more than this share, and by at least this number of tasks."""
 
 Side = Literal["base", "new"]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of a task in one run: how many were due, and how many of them failed, never began or did not end."""
+    """The counts of a task in one run: planned tasks, and those that failed, never began or did not end."""
 
     planned: float
     unanswered: float
@@ -49,7 +47,7 @@ class FailureRates:
 
     @property
     def more(self) -> Side | None:
-        """The side that answered less, or None where both answered about as much."""
+        """The side with more failures; None if the rates are about equal."""
         by_share = self.new_share - self.base_share
         by_tasks = by_share * sum(run.planned for run in (self.new if by_share > 0 else self.base))
         if abs(by_share) <= MORE_SHARE or abs(by_tasks) < LEAST_MORE:
@@ -57,9 +55,9 @@ class FailureRates:
         return "new" if by_share > 0 else "base"
 
     def shown(self, looks: int = 1) -> bool:
-        """Return True if the difference exceeds the variation between runs, by Welch's test of their failure rates.
+        """Return True if the difference is significant by Welch's test of the failure rates, with `looks` comparisons.
 
-        This is one of `looks` looks. The variance of runs is at least that of tasks that fail independently, by chance.
+        The variance between runs is at least that of tasks that fail independently.
         """
         sides = [np.array([_share([run]) for run in side if run.planned]) for side in (self.base, self.new)]
         if min(map(len, sides)) < 2:
@@ -87,7 +85,7 @@ def _share(runs: Iterable[Counts]) -> float:
 
 
 def together(tasks: Iterable[FailureRates], looks: int = 1) -> tuple[Side | None, bool]:
-    """Which side answered less of some task (new, if either did of one), and whether that is shown of one."""
+    """Return the side with more failures of a task (new before base), and True if those of a task are significant."""
     tasks = list(tasks)
     for side in _SIDES:
         if of_side := [task for task in tasks if task.more == side]:

@@ -16,18 +16,18 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
 
 Kind = tuple[str, str, str]
-"""Task, outcome, and what failed by its short stable name."""
+"""Task, outcome, and the kind of error."""
 
 _NOT_YET = int(np.iinfo(np.int64).max)
-"""The instant of what never came, later than all others."""
+"""An instant later than all others, for tasks without an end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """One kind of failure. `times` is over the whole run, `in_window` of tasks that were due in the window.
+    """One kind of failure: its count in the whole run (`times`), and that of tasks due in the window (`in_window`).
 
-    `first_s` is the instant of the first, from the common start (None before it, or where that is not known); `line` is
-    what the server said to it.
+    `first_s` is the instant of the first, from the common start; None before it, or if unknown. `line` is the server's
+    response to it.
     """
 
     task: str
@@ -40,24 +40,24 @@ class Failures:
 
 
 def failures(run: RecordedRun) -> list[Failures]:
-    """Every kind of failure, the most frequent first. What broke between tasks is known from the events only."""
+    """Return every kind of failure, the most frequent first. Failures between tasks are in the events only."""
     counted = _of_log(run.log, run.window_s)
-    told = _told(run.events)
+    reported = _reported(run.events)
     first: dict[Kind, Mapping[str, Any]] = {}
     for event in run.events:
         if event.get("event") == "failure":
             first.setdefault(_kind(event), event)
     found = []
-    for kind in sorted({*counted, *told}):
-        times, in_the_window, first_s = counted.get(kind, (told[kind], 0, None))
+    for kind in sorted({*counted, *reported}):
+        times, in_the_window, first_s = counted.get(kind, (reported[kind], 0, None))
         event = first.get(kind, {})
-        said_s = event.get("at_s") if first_s is None else first_s
-        found.append(Failures(*kind, times, in_the_window, said_s, str(event.get("line", ""))))
+        at_s = event.get("at_s") if first_s is None else first_s
+        found.append(Failures(*kind, times, in_the_window, at_s, str(event.get("line", ""))))
     return sorted(found, key=lambda one: -one.times)
 
 
 def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[int, int, float | None]]:
-    """By kind: how often, how often in the window, and the end of the first (s)."""
+    """Return by kind its count, its count in the window, and the end of the first failure (s)."""
     times, inside = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     first_us: dict[tuple[int, ...], int] = {}
     for tasks in log.pieces("tasks"):
@@ -84,16 +84,16 @@ def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[i
     }
 
 
-def _told(events: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
+def _reported(events: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
     """Return the count of each kind from the engines' final events; 1 if an engine did not survive to send it."""
-    told: Counter[Kind] = Counter()
+    reported: Counter[Kind] = Counter()
     for event in events:
         if event.get("event") == "failures":
-            told[_kind(event)] += int(event.get("times", 0))
+            reported[_kind(event)] += int(event.get("times", 0))
     for event in events:
-        if event.get("event") == "failure" and not told[_kind(event)]:
-            told[_kind(event)] = 1
-    return told
+        if event.get("event") == "failure" and not reported[_kind(event)]:
+            reported[_kind(event)] = 1
+    return reported
 
 
 def _kind(event: Mapping[str, Any]) -> Kind:

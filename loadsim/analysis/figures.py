@@ -37,7 +37,7 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """One task of one client module in the window; see `score.TaskStatistics`.
+    """One task of one driver in the window; see `score.TaskStatistics`.
 
     `interval_ms` is the 95 % confidence interval of `percentile_ms`; `no_interval` says why there is none. `done_per_s`
     counts hits; it is None for tasks without a window.
@@ -103,7 +103,7 @@ class InboxFigures:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The tasks of a score, and the weighted tasks that are not in it: none succeeded, or none was due."""
+    """The scored tasks (those with `few_hits` make the score provisional), and weighted ones without hits or never due."""
 
     scored: Sequence[str]
     without_hits: Sequence[str]
@@ -113,7 +113,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class ModuleFigures:
-    """One client module. `spell_s` is the correlation time of slow spells up to which the intervals hold."""
+    """One driver. `spell_s` is the correlation time of slow spells up to which the intervals hold."""
 
     score_ms: float | None
     response_score_ms: float | None
@@ -135,7 +135,7 @@ class ModuleFigures:
 
 @dataclass(frozen=True, slots=True)
 class LoadFigures:
-    """The tasks of the plan in the window, and those that were made; see `load.Load`."""
+    """The planned tasks in the window, and those that were begun; see `load.Load`."""
 
     planned: float
     made: float
@@ -154,7 +154,7 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorFigures:
-    """Each figure is that of the worst engine; None where it was not measured."""
+    """The figures of the worst engine; None if not measured."""
 
     lag_p50_ms: float | None
     lag_p99_ms: float | None
@@ -186,9 +186,9 @@ class GeneratorFigures:
 class Figures:
     """All figures of a run, or of several runs, without the verdict.
 
-    Score, Inbox, coverage and tasks stand at the top only if there is a single client module. `throughput` is that of a
-    stress run and None otherwise. `slice` names the part of a run that the figures are of. `percentile` and `method`
-    are those that the score is made of. `by` and `commands` are there only on request.
+    A single driver's score, Inbox, coverage and tasks are also those of the run. Only stress runs have `throughput`.
+    `slice` is the slice of a run that the figures cover. `percentile` and `method` are those of the score. `by` and
+    `commands` are computed only on request.
     """
 
     run: str | None

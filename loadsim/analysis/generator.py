@@ -1,7 +1,7 @@
 """Health of the generator in a window: its engines and their machines.
 
-Engines are looked at one by one and never averaged: the times of one that was late are wrong, however well the others
-did. Percentiles of lags are exact, over every tick of the window.
+Engines are never averaged: the times of a late engine are wrong even if all others kept up. Percentiles of lags are
+exact, over every tick of the window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loadsim.timinglog.reader import Source, TimingLog
 from loadsim.timinglog.records import MAKERS
 
 TICK_S = 0.01
-"""The ticks of a sample of lags lie this far apart."""
+"""The interval between ticks, each of which measures a lag."""
 
 UNOBSERVED_S = 5.0
 """A longer time between samples is a gap. A machine takes one each second; a stopped parent process takes none."""
@@ -39,11 +39,11 @@ class Second:
 class EngineHealth:
     """One engine over the window; None stands for figures that were not measured.
 
-    Lags are those of its event loop, and `lags` has the 99th percentile (ms) second by second. `cpu_share` is of one
-    core, on average; `cpu` second by second. Memory, files and the collector's longest pause are the most there were;
-    `clock_steps` are instants (s) and by how much the wall clock was set (ms). `stolen` is the share of all its
-    machine's cores that others on the same hardware took, second by second. `began_late_ms` is how long after the
-    common start it began, whenever the window is.
+    Lags are those of its event loop; `lags` has the 99th percentile (ms) of each second. `cpu_share` is the mean share
+    of a core, `cpu` that of each second. Memory, open files and the garbage collector's pause are maxima.
+    `clock_steps` has the instant (s) and the size (ms) of each step of the wall clock. `stolen` is the share of its
+    machine's cores that others on the same hardware took, by second. `began_late_ms` is its delay after the common
+    start, whenever the window is.
     """
 
     name: str
@@ -63,11 +63,11 @@ class EngineHealth:
 
 @dataclass(frozen=True, slots=True)
 class MachineHealth:
-    """One machine over the window; None stands for figures that were not, or could not be, observed.
+    """One machine over the window; None stands for figures that were not observed.
 
-    Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test
-    runs on it, `shares_cpus`: on cores that the generator may use, `pinned`: they were kept apart. `unobserved_s` has
-    the begin and the end of each gap between its samples while its engines took theirs.
+    Shares are of all its cores. Segments are those of TCP. `server_here`: the server under test runs on it.
+    `shares_cpus`: the server runs on cores of the generator. `pinned`: they were kept on separate cores.
+    `unobserved_s` has begin and end of each gap between its samples while its engines took theirs.
     """
 
     name: str
@@ -84,7 +84,7 @@ class MachineHealth:
 
 
 def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[EngineHealth, ...]:
-    """Every engine's health, in the order of their names; those of several runs are several engines."""
+    """Return the health of every engine of every run, in the order of names."""
     samples = _samples(log, window_s)
     stolen = {
         (source.run, source.client): _seconds(samples[_maker(source)], "stolen_share", window_s)
@@ -105,7 +105,7 @@ def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Engin
 
 
 def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[MachineHealth, ...]:
-    """The health of every machine that was watched, in the order of their names."""
+    """Return the health of every observed machine, in the order of names."""
     samples = _samples(log, window_s)
     return tuple(
         _machine_health(
@@ -144,13 +144,13 @@ def _maker(source: Source) -> tuple[str, ...]:
 
 
 def _machine(log: TimingLog, source: Source) -> str:
-    """A machine's name, with the run where there are several."""
+    """Return the name of a machine, with the run if there are several."""
     return f"{source.run}: {source.client}" if len(log.runs) > 1 else source.client
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A sample and the time that it is about, in seconds from the common start."""
+    """A sample and the time that it covers, in seconds from the common start."""
 
     begin_s: float
     end_s: float
@@ -162,7 +162,7 @@ class _Sample:
 
 
 def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple[str, ...], list[_Sample]]:
-    """By client, engine and run, the samples taken in the window and the next one: its first ticks may belong to it."""
+    """Return by maker the samples of the window and the next one, whose first ticks may be due in the window."""
     samples = defaultdict(list)
     last_s: dict[tuple[str, ...], float] = {}
     whose = _maker(log.sources[0])
@@ -244,9 +244,9 @@ def _seconds(samples: Sequence[_Sample], name: str, window_s: tuple[float, float
 
 
 def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, NDArray[np.int64]]:
-    """The lags of the ticks that were due in the window, and when the first of them was.
+    """Return the due time of the first tick in the window, and the lags of all ticks due in it.
 
-    As tasks, ticks belong to where they were due. In a log that does not say when that was, they do to their sample.
+    In a log without the due times of ticks, they are in the window if their sample was taken in it.
     """
     lags_us = np.array(sample.found.get("lags_us", ()), np.int64)
     if "lags_from_ns" not in sample.found or not len(lags_us):
@@ -264,10 +264,10 @@ def _of_some_ms(samples_us: NDArray[Any], percent: int) -> float:
 
 
 def _mean(samples: Sequence[_Sample], name: str) -> float | None:
-    """The average of a share over time: a sample of five seconds counts five times."""
-    told = [sample for sample in samples if name in sample.found]
-    weights = [max(one.end_s - one.begin_s, 0.0) for one in told]
-    return float(np.average([one.found[name] for one in told], weights=weights)) if sum(weights) else None
+    """Return the mean of a share over time: a sample of five seconds counts five times."""
+    known = [sample for sample in samples if name in sample.found]
+    weights = [max(one.end_s - one.begin_s, 0.0) for one in known]
+    return float(np.average([one.found[name] for one in known], weights=weights)) if sum(weights) else None
 
 
 def _most(samples: Iterable[_Sample], name: str) -> Any:

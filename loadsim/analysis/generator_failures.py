@@ -1,7 +1,7 @@
 """Failures of the generator itself, over a whole run: each one makes the run invalid.
 
-A task in which the generator failed has the outcome `generator`. Engines count all other failures of their own, between
-tasks and in callbacks, in facts of their logs.
+A task in which the generator failed has the outcome `generator`. Engines count their failures outside of tasks in
+facts of their logs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def generator_failures(log: TimingLog) -> list[str]:
 
 def failing_clients(log: TimingLog) -> set[str]:
     """Return the names of the client machines with failures of their own."""
-    told = {source.client for source in log.sources if source.facts.keys() & {OUTSIDE_TASKS, USERS_GIVEN_UP}}
-    return told | {client for client, _ in _in_tasks(log)}
+    reported = {source.client for source in log.sources if source.facts.keys() & {OUTSIDE_TASKS, USERS_GIVEN_UP}}
+    return reported | {client for client, _ in _in_tasks(log)}
 
 
 def _in_tasks(log: TimingLog) -> Counter[tuple[str, str]]:

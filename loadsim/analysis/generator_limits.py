@@ -9,20 +9,20 @@ from typing import Any
 from loadsim.analysis.generator import EngineHealth, MachineHealth, Second
 
 LEAST_LAG_LIMIT_MS = 2.0
-"""No server is so fast that the loop's lag has to stay below this."""
+"""The least limit of the event loop's lag, even for the fastest server."""
 
 GAP_S = 3.0
-"""Times above a limit that lie no further apart are one time: each second's figure is of a hundred ticks only."""
+"""Times above a limit with at most this gap count as one: each second has only a hundred ticks."""
 
 STOLEN_MEANWHILE_SHARE = 0.02
-"""From this on, what others on the same hardware took is told where a loop was late: it may well be why."""
+"""A reason for a late event loop mentions at least this share stolen by others on the hardware, the likely cause."""
 
 MOST_UNOBSERVED_S = 30.0
 """A longer gap between a machine's samples makes a run invalid, a shorter one degrades it. In a longer gap the
 generator could have been too busy for the whole of the shortest window that counts (`limits.window_s`)."""
 
 BUSY_SHARE, STOLEN_SHARE, SENT_AGAIN_SHARE = 0.9, 0.05, 0.01
-"""Above these, a warning: of all cores taken, taken by others on the same hardware, of all segments sent again."""
+"""Limits of warnings: shares of busy cores, of CPU stolen by others on the hardware, and of segments sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,7 @@ class Generator:
 
 
 def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> float | None:
-    """Return the limit of the event loop's lag (99th percentile) for a server whose fastest scored task takes this
-    long.
-
-    None when it may be anything.
-    """
+    """Return the limit of the event loop's lag (99th percentile) for the fastest scored task; None without a limit."""
     allowed_ms = []
     if limits["generator_lag_p99_ms"] is not None:
         allowed_ms.append(float(limits["generator_lag_p99_ms"]))
@@ -51,7 +47,7 @@ def lag_limit_ms(limits: Mapping[str, Any], fastest_p95_ms: float | None) -> flo
 
 
 def exceeded(generator: Generator, limits: Mapping[str, Any], fastest_p95_ms: float | None) -> list[str]:
-    """Every limit that the generator did not keep, with when that was."""
+    """Return a line for each limit that the generator exceeded, with the times."""
     late_limit_ms, cpu_limit = limits["generator_lateness_p95_ms"], limits["generator_cpu"]
     lag_limit = lag_limit_ms(limits, fastest_p95_ms)
     reasons = []
@@ -140,7 +136,7 @@ def suspicious(generator: Generator, embedded: bool) -> list[str]:
 
 
 def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[float, float]]]:
-    """By machine: its engines all see the same clock, and the one that saw most steps missed none."""
+    """Return the steps by client: its engines see the same clock, and the one with most steps missed none."""
     steps: dict[str, Sequence[tuple[float, float]]] = {}
     for engine in engines:
         client = engine.name.rpartition(".")[0]
@@ -149,7 +145,7 @@ def _clock_steps(engines: Sequence[EngineHealth]) -> dict[str, Sequence[tuple[fl
 
 
 def _moment(seconds: Sequence[Second], limit: float | None) -> str:
-    """When a figure was above its limit: in how much of the time, and the longest stretch of it."""
+    """Return how long a figure was above its limit, and the longest stretch."""
     above = [second for second in seconds if _above(second.value, limit)]
     if not above:
         return ""

@@ -26,7 +26,7 @@ class EngineSeries:
 
 
 def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
-    """Of every engine that looked at itself, by the instants of its samples, in the order of their names."""
+    """Return the series of every engine with samples, in the order of names."""
     found = []
     for name, samples in _samples(log, "lags_us").items():
         at_us = _instants_us(samples)
@@ -35,7 +35,7 @@ def engine_series(log: TimingLog, bins: Bins) -> tuple[EngineSeries, ...]:
         ticks_us = np.repeat(at_us, [len(each) for each in lags])
         p99_us, most_us = bins.percentiles(ticks_us, lags_us, (99, 100))
         cpu_share = _mean(bins, samples, "cpu_share")
-        (rss_bytes,) = _percentiles_of(bins, samples, "rss_bytes", (100,))
+        rss_bytes = _largest(bins, samples, "rss_bytes")
         found.append(EngineSeries(name, p99_us / 1000, most_us / 1000, cpu_share, rss_bytes))
     return tuple(found)
 
@@ -49,7 +49,7 @@ def machine_cpu_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
 
 
 def _samples(log: TimingLog, having: str) -> dict[str, list[Mapping[str, Any]]]:
-    """By `engine.engine`, the placed samples of health with this key."""
+    """Return by `client.engine` the samples with this key and an instant."""
     samples: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for sample in log.health:
         if having in sample and "at_s" in sample:
@@ -64,17 +64,15 @@ def _instants_us(samples: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
 
 
 def _mean(bins: Bins, samples: Sequence[Mapping[str, Any]], key: str) -> Floats:
-    told = [sample for sample in samples if key in sample]
-    number = bins.of(_instants_us(told))
-    values = np.array([sample[key] for sample in told], np.float64)[number >= 0]
+    known = [sample for sample in samples if key in sample]
+    number = bins.of(_instants_us(known))
+    values = np.array([sample[key] for sample in known], np.float64)[number >= 0]
     number = number[number >= 0]
     counts = np.bincount(number, minlength=len(bins))
     sums = np.bincount(number, values, minlength=len(bins))
     return np.asarray(np.divide(sums, counts, out=np.full(len(bins), np.nan), where=counts > 0))
 
 
-def _percentiles_of(
-    bins: Bins, samples: Sequence[Mapping[str, Any]], key: str, percents: Sequence[int]
-) -> list[Floats]:
-    told = [sample for sample in samples if key in sample]
-    return bins.percentiles(_instants_us(told), np.array([sample[key] for sample in told], np.float64), percents)
+def _largest(bins: Bins, samples: Sequence[Mapping[str, Any]], key: str) -> Floats:
+    known = [sample for sample in samples if key in sample]
+    return bins.percentiles(_instants_us(known), np.array([sample[key] for sample in known], np.float64), (100,))[0]

@@ -1,11 +1,13 @@
-"""Confidence intervals of percentiles and of the score within one run: how much of a figure is chance.
+"""Confidence intervals of percentiles and of the score within one run.
 
-Times on a server are correlated, so records are not independent. The window is cut into ten blocks. How much the share
-of slow hits varies between the blocks says how uncertain that share is over the window (batch means; Schmeiser, "Batch
-size effects in the analysis of simulation output", 1982). An uncertain share is turned into an uncertain percentile by
-reading the percentiles at both of its ends (Woodruff, "Confidence intervals for medians and other position measures",
-1952). Only ranks are used, so that heavy tails do no harm. The score's interval combines those of its tasks by the
-correlation of their blocks (Zou and Donner, "Construction of confidence limits about effect measures", 2008).
+Times on a server are correlated, so records are not independent. The window is cut into ten blocks.
+
+1. The variation of the share of slow hits between blocks gives its uncertainty over the window (batch means;
+   Schmeiser, "Batch size effects in the analysis of simulation output", 1982).
+2. The percentiles at both ends of this share bound the interval (Woodruff, "Confidence intervals for medians and other
+   position measures", 1952). Only ranks are used, so heavy tails do no harm.
+3. The score's interval combines those of its tasks by the correlation of their blocks (Zou and Donner, "Construction of
+   confidence limits about effect measures", 2008).
 
 An interval covers another window of the same run. It does not cover another run: see `repeats`.
 """
@@ -35,16 +37,16 @@ WIDENING = 1.25
 
 LONGEST_SPELL_S = 12.0
 SPELLS = 300
-"""A window of 300 times the correlation time of slow spells is long enough for the interval to hold; windows too short
-for spells of 12 s have no interval, as nothing in their data says whether spells were missed. With 75 times, coverage
-falls to 82 % for spells in a twentieth of the time."""
+"""Intervals hold for slow spells with a correlation time of at most a 300th of the window. Windows too short for spells
+of 12 s have no interval: their data cannot show if spells were missed. With a 75th, coverage falls to 82 % for spells in
+a twentieth of the time."""
 
 LEAST_BEYOND = 15
 """The least number of hits beyond a percentile: 300 hits for the 95th."""
 
 LEAST_RATIO = 0.65
-"""Of the sum of squared differences of successive blocks to that of their deviations (von Neumann 1941). It is about
-2, and below 0.65 in 0.3 % of windows with independent blocks, and 0.6 % at the limit above."""
+"""The least von Neumann ratio (1941): squared differences of successive blocks, divided by squared deviations. It is
+about 2. It is below 0.65 in 0.3 % of windows with independent blocks, and in 0.6 % at the limit above."""
 
 Blocks = NDArray[np.float64]
 """A figure of each block."""
@@ -52,7 +54,7 @@ Blocks = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From `low_ms` to `high_ms`, at the level 95 %; or why there is none."""
+    """The 95 % interval from `low_ms` to `high_ms`, or why there is none."""
 
     low_ms: float | None = None
     high_ms: float | None = None
@@ -61,7 +63,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals of one client module: the score's and each task's.
+    """Intervals of one driver: the score's and each task's.
 
     `spell_s` is the correlation time of slow spells up to which they hold; None if there are none.
     """
@@ -113,7 +115,7 @@ def _found(task: Hits, slots: int, percent: int | Fraction) -> _Found | str:
         return "the longest time has no interval"
     if hits < (least := math.ceil(LEAST_BEYOND / beyond)):
         return f"{hits} hits, at least {least} needed"
-    # 1. By how much each block's slow hits are more, or fewer, than its share of them.
+    # 1. The excess of slow hits in each block.
     middle_us = percentile(task.took_us, percent)
     slow, everything = slow_and_all(task, slots, middle_us)
     if not everything.reshape(BLOCKS, -1).sum(axis=1).all():
@@ -122,7 +124,7 @@ def _found(task: Hits, slots: int, percent: int | Fraction) -> _Found | str:
     size = float(np.linalg.norm(deviations))
     if float(np.linalg.norm(np.diff(deviations))) ** 2 < LEAST_RATIO * size**2:
         return "its times are correlated over more than a tenth of the window"
-    # 2. How far the share of slow hits is uncertain, and the shares at both ends on the scale of log odds.
+    # 2. The uncertainty of the share of slow hits, and the shares at both ends on the scale of log odds.
     reach = WIDENING * one_critical_t(1 - LEVEL, BLOCKS - 1) * size * math.sqrt(BLOCKS / (BLOCKS - 1)) / hits
     odds, factor = share / (1 - share), math.exp(reach / (share * (1 - share)))
     # 3. The times that have these ranks.
@@ -136,8 +138,8 @@ def _found(task: Hits, slots: int, percent: int | Fraction) -> _Found | str:
 def _score(hits: Sequence[Hits], found: Mapping[str, _Found | str]) -> Interval:
     """Return the score's interval.
 
-    The weighted distances to the tasks' ends are added as vectors: in line if tasks are slow in the same blocks, at
-    right angles if they are strangers.
+    The weighted distances to the tasks' ends are added as vectors: parallel if tasks are slow in the same blocks,
+    orthogonal if they are uncorrelated.
     """
     middle, low, high, weights = 0.0, np.zeros(BLOCKS), np.zeros(BLOCKS), 0.0
     missing = []

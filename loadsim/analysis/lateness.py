@@ -1,6 +1,6 @@
 """Lateness of tasks: by cause over a window, and the generator's own per second.
 
-Of so many numbers only the largest are kept, for a 95th percentile is one of the largest twentieth.
+Only the largest numbers are kept: the 95th percentile is one of the largest twentieth.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER
 
 LATENESS = ("busy", "down", "generator")
-"""Why a task may begin late: its user was still busy, its session was down (both the server's doing), or ours."""
+"""The causes of lateness: the user is still busy or the session is down (the server's fault), or the generator."""
 
 _PERCENT = Fraction(95)
 
@@ -29,13 +29,12 @@ _SPARE = 1 << 20
 
 
 def timed_names(log: TimingLog) -> NDArray[np.bool_]:
-    """Which of the log's names are of tasks whose lateness counts: all that the plan has due."""
-    # Tasks of the plan have a due time; those that follow from another one inherit its lateness.
+    """Return a mask of the log's names of planned tasks: others have no due time of their own."""
     return np.asarray(~np.isin(np.array(log.strings), LEFT_OUT))
 
 
 def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
-    """The 95th percentile of each cause of lateness (to the microsecond), over the tasks of the window that started."""
+    """Return the 95th percentile of each cause of lateness, over the tasks of the window that started."""
     timed = timed_names(log)
     largest = Largest(np.full(len(LATENESS), log.streams["tasks"].count))
     for tasks in log.pieces("tasks"):
@@ -50,7 +49,7 @@ def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, 
 def lateness_of_clients_ms(
     log: TimingLog, window_s: tuple[float, float], clients: Sequence[str]
 ) -> dict[str, float | None]:
-    """By client machine, the 95th percentile of how late it began tasks of the window by the generator's fault."""
+    """Return by client the 95th percentile of the generator's lateness, over the tasks of the window that started."""
     by_plan = timed_names(log)
     numbers = {name: number for number, name in enumerate(log.strings)}
     place = np.zeros(len(log.strings), np.int64)
@@ -71,9 +70,9 @@ def _in_ms(names: Sequence[str], late_s: Largest) -> dict[str, float | None]:
 
 
 def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
-    """The 95th percentile of the generator's lateness (ms) in each second in which a task was due that it began.
+    """Return the 95th percentile of the generator's lateness (ms) for each second with a due task that started.
 
-    The log is read twice: first to count how many such tasks each second has.
+    The log is read twice, first to count these tasks.
     """
     by_plan = timed_names(log)
 
@@ -98,40 +97,41 @@ def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second,
 
 
 class Largest:
-    """Of numbers in groups (from 0), of which each has at most so many, as many as it takes to tell a 95th percentile.
+    """The largest numbers of each group (from 0), enough for its 95th percentile.
 
-    A number and its group are one: a whole number, which is sorted several times as fast.
+    `sizes` has the most numbers of each group. A number and its group are packed into one integer, which is sorted
+    several times as fast.
     """
 
-    def __init__(self, at_most: NDArray[np.int64]) -> None:
-        self._needed = at_most - _ranks(at_most) + 1
+    def __init__(self, sizes: NDArray[np.int64]) -> None:
+        self._needed = sizes - _ranks(sizes) + 1
         self._seen = np.zeros(len(at_most), np.int64)
         self._least = np.full(len(at_most), np.iinfo(np.int64).min)
         self._kept = np.zeros(0, np.int64)
-        self._more: list[NDArray[np.int64]] = []
-        self._many = 0
+        self._added: list[NDArray[np.int64]] = []
+        self._added_count = 0
 
     def add(self, groups: NDArray[np.int64], numbers: NDArray[np.float32]) -> None:
         self._seen += np.bincount(groups, minlength=len(self._seen))
         both = (groups << 32) + _in_order(numbers)
         both = both[both > self._least[groups]]
-        self._more.append(both)
-        self._many += len(both)
-        if self._many > len(self._kept) + _SPARE:
-            self._let_go()
+        self._added.append(both)
+        self._added_count += len(both)
+        if self._added_count > len(self._kept) + _SPARE:
+            self._prune()
 
     def percentiles(self) -> NDArray[np.float64]:
-        """Of each group the nearest-rank percentile; NaN where it has no number."""
-        ends = self._let_go()
+        """Return the nearest-rank percentile of each group; NaN for an empty group."""
+        ends = self._prune()
         found = np.full(len(self._seen), np.nan)
-        told = np.flatnonzero(self._seen)
-        found[told] = _numbers(self._kept[ends[told] - (self._seen - _ranks(self._seen) + 1)[told]])
+        filled = np.flatnonzero(self._seen)
+        found[filled] = _numbers(self._kept[ends[filled] - (self._seen - _ranks(self._seen) + 1)[filled]])
         return found
 
-    def _let_go(self) -> NDArray[np.intp]:
-        """Keep what is needed, sorted; where each group ends."""
-        kept = np.sort(np.concatenate([self._kept, *self._more]))
-        self._more, self._many = [], 0
+    def _prune(self) -> NDArray[np.intp]:
+        """Drop unneeded numbers, sort the others, and return the end of each group among all."""
+        kept = np.sort(np.concatenate([self._kept, *self._added]))
+        self._added, self._added_count = [], 0
         group = _groups(kept)
         ends = np.searchsorted(group, np.arange(len(self._seen)), "right")
         self._kept = kept[ends[group] - np.arange(len(kept)) <= self._needed[group]]
@@ -148,17 +148,15 @@ def _ranks(samples: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _in_order(numbers: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Whole numbers of 32 bits, sign included, in the same order; of zeros there is one only."""
+    """Return 32-bit integers in the same order; -0 becomes 0."""
     bits = (numbers + np.float32(0)).view(np.int32)
     return (bits ^ (bits >> 31 & 0x7FFF_FFFF)).astype(np.int64)
 
 
 def _groups(both: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The groups that were made one with numbers."""
     return both + (1 << 31) >> 32
 
 
 def _numbers(both: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The numbers that were made one with their groups."""
     bits = both.astype(np.int32)
     return (bits ^ (bits >> 31 & 0x7FFF_FFFF)).view(np.float32)

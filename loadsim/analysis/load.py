@@ -1,7 +1,7 @@
-"""The load that a run made, held against that of its plan.
+"""The load that a run made, compared with its plan.
 
-Mail begets mail: a server that is down is asked for less, and what it was not asked for is in no record. The plan was
-made with a server that takes no time, and knows what should have been asked for.
+Users reply to mail that they receive: a slow server gets fewer tasks, which leave no records. The plan was made with a
+server that takes no time, and has them all.
 """
 
 from __future__ import annotations
@@ -17,35 +17,33 @@ from loadsim.timinglog.planned_load import BINS, LEFT_OUT, read_planned_load
 from loadsim.timinglog.reader import TimingLog
 
 SURPLUS = 1.05
-"""More of a task than this share of its plan makes up for no other task: READs that fail are tried again and again."""
+"""More of a task than this share of its plan does not replace other tasks: users repeat READs that fail."""
 
 LEAST_PARTS = 20
-"""A window of fewer of the plan's parts is not held against it: what an edge cuts is not known to the task."""
+"""The fewest parts of the plan in a window that is compared: parts at its edges count only in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLoad:
-    """One task: how many the plan has in the window, and how many were asked of the server, in all runs together."""
+    """The number of a task that the plan has in the window, and that of tasks begun, in all runs together."""
 
     planned: int
     made: int
 
     @property
     def share(self) -> float | None:
-        """Made of planned; None where none was planned."""
         return self.made / self.planned if self.planned else None
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The tasks of so many `runs`, by name."""
+    """The tasks of a number of runs, by name."""
 
     tasks: Mapping[str, TaskLoad]
     runs: int = 1
 
     @property
     def planned(self) -> int:
-        """All tasks of the plan in the window."""
         return sum(task.planned for task in self.tasks.values())
 
     @property
@@ -58,18 +56,15 @@ class Load:
 
     @property
     def share(self) -> float | None:
-        """Made of planned, None where nothing was planned.
-
-        It is above 1 where the server brought more mail than was sent, or mailboxes were not as planned.
-        """
+        """It is above 1 if the server delivered more mail than was sent, or if mailboxes were not as planned."""
         return TaskLoad(self.planned, self.made).share
 
 
 def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: tuple[float, float]) -> Load | None:
     """Return the load of a whole run, or of several, by its statistics in the window.
 
-    None where the log does not have the plan's, for a window of few of its parts, and where runs do not share a window.
-    Raises `LogError` for a header in which it is damaged.
+    None without the planned load, for a window shorter than `LEAST_PARTS`, and for runs that do not share a window.
+    Raises `LogError` for a damaged header.
     """
     document = log.header.get(PLANNED_LOAD)
     runs = len(log.runs)

@@ -21,9 +21,7 @@ from loadsim.timinglog.records import NEVER, OUTCOME
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Messages that were accepted in the window, once for each recipient; how many of them came into sight, and how
-    many of these were announced to a session that waited. The others were found by looking.
-    """
+    """Messages accepted in the window, once for each recipient: how many arrived, and how many were announced."""
 
     accepted: int
     delivered: int
@@ -32,10 +30,11 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class MailSeries:
-    """Mail per second: messages that were due and those that were sent; then for each recipient, copies that the server
-    accepted and copies that came into sight. `under_way` counts, at the end of each bin, what was accepted and not in
-    sight yet. Delivery times (ms) are of copies that were accepted then; a copy that never arrived took infinitely
-    long. `new` and `answers` are the copies of the window: of new mail, of replies and forwards.
+    """The flow of mail by bin: due and sent messages, and accepted and arrived copies, one for each recipient.
+
+    `under_way` counts copies that were accepted and had not arrived at the end of each bin. Delivery times (ms) are of
+    copies accepted in the bin; a copy that never arrived took infinitely long. `new` and `answers` are the copies of
+    the window: of new mail, and of replies and forwards.
     """
 
     due_per_s: Floats
@@ -50,7 +49,7 @@ class MailSeries:
 
 
 def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> MailSeries:
-    """The flow of mail over time. Of each copy, five bytes are kept."""
+    """Return the flow of mail over time. Memory holds five bytes of each copy."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, [*SENDING])
     for tasks in windowed(log):
@@ -62,7 +61,7 @@ def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> Ma
     took: list[tuple[NDArray[Any], NDArray[Any]]] = []
     copies = np.zeros((2, 3), np.int64)
     for mail in journeys(log):
-        # before its sender has read the acceptance, a message may be there already: then it is never under way
+        # A message can arrive before its sender has read the acceptance: it is then never under way.
         came_us = np.maximum(mail.arrived_us, mail.accepted_us)
         seen_us = came_us[mail.arrived_us != NEVER]
         accepted += bins.count(mail.accepted_us)
@@ -78,7 +77,7 @@ def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> Ma
         number = np.where(mail.arrived_us != NEVER, bins.of(mail.accepted_us), -1)
         timed = number >= 0
         took.append((number[timed].astype(np.uint8), compact((came_us - mail.accepted_us)[timed])))
-    # What never arrived sorts behind the longest time that was measured.
+    # Copies that never arrived sort behind the longest measured time.
     infinite_us = 1 + max((int(took_us.max(initial=0)) for _, took_us in took), default=0)
     took.append((np.repeat(np.arange(len(bins)), missing), np.full(missing.sum(), infinite_us)))
     found_us = selected(lambda: took, len(bins), each_of(len(bins), (50, 95)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.analysis.clock_correction import STATION_CLOCK, station_clock
+from loadsim.analysis.clock_correction import STATION_CLOCK, controller_clock
 from loadsim.analysis.completeness import lost_by_source
 from loadsim.analysis.generator import EngineHealth
 from loadsim.analysis.generator_failures import failing_clients
@@ -69,7 +69,7 @@ def client_figures(
         return []
     run = makers[0].run
     lost = list(zip(log.sources, lost_by_source(log), strict=True))
-    clocks = station_clock(log).machines
+    clocks = controller_clock(log).machines
     late_ms = lateness_of_clients_ms(log, window_s, names)
     health = list(zip(makers, engines, strict=True))
     ahead_s = {

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from loadsim.analysis.analyse import analyse
 from loadsim.analysis.breakdown import breakdown
-from loadsim.analysis.completeness import told
-from loadsim.analysis.criteria import Result, criteria_of, header_criteria, hold, missed_texts
+from loadsim.analysis.completeness import reported_sum
+from loadsim.analysis.criteria import Result, criteria_of, header_criteria, judge_each, missed_texts
 from loadsim.analysis.figures import (
     Bounds,
     Coverage,
@@ -190,7 +190,7 @@ def _judged(
     figures = per_run(figures, own)
     score = to_json(figures)
     wanted = criteria_of(criteria, score) if criteria else header_criteria(log.header)
-    return _Judged(facts, figures, () if part else hold(wanted, score))
+    return _Judged(facts, figures, () if part else judge_each(wanted, score))
 
 
 def _with_runs(facts: Facts, alone: Mapping[str, _Judged], limits: Mapping[str, Any]) -> Facts:
@@ -267,8 +267,8 @@ def _figures(
         attempted_share=None if facts.stress else totals.attempted_share,
         done_share=None if facts.stress else totals.done_share,
         failed_share=totals.failed_share,
-        sessions_lost=told(log, "sessions_lost"),
-        sessions_restored=told(log, "sessions_restored"),
+        sessions_lost=reported_sum(log, "sessions_lost"),
+        sessions_restored=reported_sum(log, "sessions_restored"),
         lost_users=facts.lost_users,
         users_without_session=facts.users_without_session,
         down_share=facts.down_share,

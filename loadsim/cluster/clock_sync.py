@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from loadsim.analysis.clock_correction import station_clock_sample
+from loadsim.analysis.clock_correction import controller_clock_sample
 from loadsim.analysis.clock_model import MOST_RATE, Reading
 
 ROUND_TRIPS = 20
@@ -79,7 +79,7 @@ class NewestReading:
 
         `ahead_ns` is the offset of our clock that the controller added to the common start.
         """
-        self._sample = station_clock_sample(controller, ahead_ns)
+        self._sample = controller_clock_sample(controller, ahead_ns)
 
     def __call__(self) -> dict[str, Any]:
         """Return the fields for the next sample: none if there is no newer reading."""

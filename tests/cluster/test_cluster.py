@@ -21,7 +21,7 @@ from patience import PATIENCE_S
 from workers import wait_for_end
 
 from bench.hosts import Host, hosts
-from loadsim.analysis.clock_correction import station_clock
+from loadsim.analysis.clock_correction import controller_clock
 from loadsim.cluster.build_fingerprint import build_fingerprint
 from loadsim.cluster.worker_channels import worker_channels
 from loadsim.cluster.worker_directory import start_worker
@@ -67,7 +67,7 @@ def test_a_run_over_agents_of_which_one_is_killed(tmp_path: Path) -> None:
         ("two", "completed"): 2,
     }
     starts_ns = [source.facts["start_ns"] for source in log.sources]
-    errors_ns = [clock.there(0).error_ns for clock in station_clock(log).machines.values()]
+    errors_ns = [clock.there(0).error_ns for clock in controller_clock(log).machines.values()]
     assert max(starts_ns) - min(starts_ns) <= sum(errors_ns)  # one clock, read over a network
     assert len(errors_ns) == 2
     workload = Workload(clients[0].share.scenario)

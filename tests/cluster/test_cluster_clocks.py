@@ -11,7 +11,7 @@ import pytest
 from control_lines import line_of, read_line
 from dask_clusters import conduct, quiet_dask, shared
 
-from loadsim.analysis.clock_correction import station_clock
+from loadsim.analysis.clock_correction import controller_clock
 from loadsim.analysis.clock_model import Reading
 from loadsim.cluster.channel import WorkerChannel
 from loadsim.timinglog.merge import read_logs
@@ -31,7 +31,7 @@ def test_a_runs_logs_know_the_stations_clock(tmp_path: Path) -> None:
     """
     conduct(tmp_path, shared(tmp_path, "one", "two"), clock_every_s=0.5)
     log = read_logs(sorted(tmp_path.rglob("*.tlog")))
-    clock = station_clock(log)
+    clock = controller_clock(log)
     assert clock.compared
     assert sorted(client for _, client in clock.machines) == ["one", "two"]
     read = [sample for sample in log.health if "station_clock" in sample]
@@ -104,7 +104,7 @@ def test_machines_whose_clocks_are_days_apart_start_together(tmp_path: Path) -> 
     lab: Any = {name: Elsewhen(seconds) for name, seconds in ahead_s.items()}
     conduct(tmp_path, shared(tmp_path, *ahead_s), lab=lab)
     log = read_logs(sorted(tmp_path.rglob("*.tlog")))
-    clock = station_clock(log)
+    clock = controller_clock(log)
     assert clock.compared
     starts_ns = {source.client: source.facts["start_ns"] - ahead_s[source.client] * 10**9 for source in log.sources}
     told = [other.there(0) for other in clock.machines.values()]

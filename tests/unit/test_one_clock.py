@@ -9,7 +9,7 @@ import pytest
 from simulated_clocks import LENGTH_S, write_run
 from timing_samples import event, write_sample
 
-from loadsim.analysis.clock_correction import station_clock
+from loadsim.analysis.clock_correction import controller_clock
 from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
 from loadsim.report.summary_text import answer_text
@@ -59,7 +59,7 @@ def test_one_machine_without_readings_is_enough_not_to_know(tmp_path: Path) -> N
     """The other's are corrected all the same; what lies between the two has no error that could be told."""
     write_run(tmp_path / "logs", 0)
     (tmp_path / "logs" / "c2.machine.tlog").unlink()
-    clock = station_clock(read_logs([tmp_path / "logs"]))
+    clock = controller_clock(read_logs([tmp_path / "logs"]))
     assert not clock.compared
     assert list(clock.machines) == [("run-1", "c1")]
 
