@@ -148,7 +148,7 @@ class OtherClock:
 
     @cached_property
     def _passed_ns(self) -> NDArray[np.float64]:
-        """Return the instants since the first reading. Python integers are subtracted: a float is too short for them."""
+        """Return the instants since the first reading. Integers are subtracted: a float is too short for them."""
         return np.array([reading.at_ns - self.readings[0].at_ns for reading in self.readings], np.float64)
 
     @cached_property

@@ -141,7 +141,7 @@ def judge_each(criteria: Mapping[str, Limits | None], score: Mapping[str, Any]) 
 def _of_scored_tasks(last: str, score: Mapping[str, Any]) -> dict[str, str]:
     """Return the names of a figure of every scored task that was due, each mapped to its name without the driver.
 
-    With one driver, the two are the same. A closed loop scores nothing: tasks with a default weight replace scored ones.
+    With one driver, the two are the same. A closed loop scores nothing: tasks with a default weight count.
     """
     modules = score["by_protocol"]
     weighted = load_weights() if score["throughput"] else ()

@@ -274,7 +274,7 @@ def _in_any(users: NDArray[Any], assignments: Iterable[Assignment | None]) -> ND
 
 
 class _First:
-    """The first event of each message and recipient (a sortable key): instant, error, client; and the number of them."""
+    """The first event of each message and recipient (a sortable key), and the number of events (`times`)."""
 
     def __init__(self, log: TimingLog, clock: ControllerClock, records: Records) -> None:
         keys = np.zeros(len(records), _KEY)

@@ -103,7 +103,7 @@ class InboxFigures:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The scored tasks (those with `few_hits` make the score provisional), and weighted ones without hits or never due."""
+    """The scored tasks, and the weighted ones without hits or never planned. `few_hits` make a score provisional."""
 
     scored: Sequence[str]
     without_hits: Sequence[str]

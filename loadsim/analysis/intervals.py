@@ -38,8 +38,8 @@ WIDENING = 1.25
 LONGEST_SPELL_S = 12.0
 SPELLS = 300
 """Intervals hold for slow spells with a correlation time of at most a 300th of the window. Windows too short for spells
-of 12 s have no interval: their data cannot show if spells were missed. With a 75th, coverage falls to 82 % for spells in
-a twentieth of the time."""
+of 12 s have no interval: their data cannot show if spells were missed. With a 75th of the window, coverage falls to
+82 % for spells in a twentieth of the time."""
 
 LEAST_BEYOND = 15
 """The least number of hits beyond a percentile: 300 hits for the 95th."""

@@ -105,8 +105,8 @@ class Largest:
 
     def __init__(self, sizes: NDArray[np.int64]) -> None:
         self._needed = sizes - _ranks(sizes) + 1
-        self._seen = np.zeros(len(at_most), np.int64)
-        self._least = np.full(len(at_most), np.iinfo(np.int64).min)
+        self._seen = np.zeros(len(sizes), np.int64)
+        self._least = np.full(len(sizes), np.iinfo(np.int64).min)
         self._kept = np.zeros(0, np.int64)
         self._added: list[NDArray[np.int64]] = []
         self._added_count = 0

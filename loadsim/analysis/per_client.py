@@ -1,6 +1,6 @@
-"""The client machines of a run, one by one: who was there, how exactly they started together, how they kept up.
+"""The clients of a run, one by one: users, start, clock, and the health of the generator.
 
-A run is as good as its worst machine, which the figures of all together may hide.
+A run is only as good as its worst client, which the figures of all together may hide.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def by_number(client: str) -> tuple[list[str | int], str]:
 
 @dataclass(frozen=True, slots=True)
 class ClientFigures:
-    """One machine; None stands for unknown values.
+    """One client; None stands for unknown values.
 
-    `lost_users` of its `users` were missing at the end. `start_late_ms` is the delay of its last engine's start, and
-    `start_error_ms` the uncertainty of that. Relative to the station's clock, its clock went faster by `clock_fast_ppm`
-    and was ahead by `clock_ahead_s`; it may count from the machine's boot. Lag (99th percentile) and share of a core
-    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks by its own fault. `validity`
-    (valid, degraded, invalid) is judged by its lost users, its own failures and the generator's limits only.
+    `lost_users` of its `users` were missing at the end. `start_late_ms` is the delay of its last engine's start, with
+    the uncertainty `start_error_ms`. Relative to the controller's clock, its clock ran faster by `clock_fast_ppm` and
+    was ahead by `clock_ahead_s`; it may count from the machine's boot. Lag (99th percentile) and share of a core
+    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks by its own_engines fault. `validity`
+    (valid, degraded, invalid) is judged by its lost users, its own_engines failures and the generator's limits only.
     """
 
     client: str
@@ -57,14 +57,14 @@ def client_figures(
     fastest_p95_ms: float | None,
     generator_counts: bool,
 ) -> list[ClientFigures]:
-    """Of a run that several machines made, in the order of their names; empty for any other log.
+    """Return the figures of each client, in the order of names; empty unless the log is of one run on several clients.
 
-    `engines` is the health of the log's engines, in its order; `limits` are all of the run's (`verdict.limits_of`), and
-    `fastest_p95_ms` is of the fastest scored task. `generator_counts`: the generator's make a run invalid.
+    `engines` is the health of the log's engines, in its order. `limits` are those of the run (`verdict.limits_of`), and
+    `fastest_p95_ms` is that of the fastest scored task. `generator_counts`: the generator's limits make a run invalid.
     """
     makers = [source for source in log.sources if source.simulates]
-    dealt = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
-    names = sorted({source.client for source in makers} | dealt.keys(), key=by_number)
+    assigned = {one["client"]: int(one["users"]) for one in log.header.get("machines") or ()}
+    names = sorted({source.client for source in makers} | assigned.keys(), key=by_number)
     if len({source.run for source in makers}) != 1 or len(names) < 2:
         return []
     run = makers[0].run
@@ -80,30 +80,32 @@ def client_figures(
     failing = failing_clients(log)
     figures = []
     for name in names:
-        # 1. Its users: those that it was dealt, or those of its logs if they are more.
-        own_lost = [(source, users) for source, users in lost if source.client == name and source.simulates]
-        known = sum(source.users for source, _ in own_lost)
-        users = max(dealt.get(name, known), known)
-        lost_users = users - known + sum(of_engine for _, of_engine in own_lost)
+        # 1. Its users: those assigned to it, or those of its logs if they are more.
+        lost_by_engine = [(source, users) for source, users in lost if source.client == name and source.simulates]
+        logged = sum(source.users for source, _ in lost_by_engine)
+        users = max(assigned.get(name, logged), logged)
+        lost_users = users - logged + sum(of_engine for _, of_engine in lost_by_engine)
         # 2. Its start and its clock.
-        own = [engine for source, engine in health if source.client == name]
+        own_engines = [engine for source, engine in health if source.client == name]
         clock = clocks.get((run, name))
         start = clock.there(0) if clock else None
-        began_late_ms = _most([engine.began_late_ms for engine in own]) or 0.0
+        began_late_ms = _most([engine.began_late_ms for engine in own_engines]) or 0.0
         # 3. Its validity.
-        late = generator_counts and bool(exceeded(Generator(late_ms[name], engines=own), limits, fastest_p95_ms))
+        late = generator_counts and bool(
+            exceeded(Generator(late_ms[name], engines=own_engines), limits, fastest_p95_ms)
+        )
         too_many = lost_users and lost_users / users > limits["lost_users"]
         figures.append(
             ClientFigures(
                 client=name,
                 users=users,
-                engines=len(own_lost),
+                engines=len(lost_by_engine),
                 lost_users=lost_users,
                 start_late_ms=round(start.ahead_ns / 1e6 + began_late_ms, 3) if start else None,
                 start_error_ms=round(start.error_ns / 1e6, 3) if start else None,
                 clock_fast_ppm=round(-clock.rate * 1e6, 1) if clock and len(clock.readings) > 1 else None,
-                lag_p99_ms=_most([engine.lag_p99_ms for engine in own]),
-                cpu_share=_most([engine.cpu_share for engine in own]),
+                lag_p99_ms=_most([engine.lag_p99_ms for engine in own_engines]),
+                cpu_share=_most([engine.cpu_share for engine in own_engines]),
                 lateness_p95_ms=late_ms[name],
                 clock_ahead_s=ahead_s.get(name),
                 validity="invalid" if late or name in failing or too_many else "degraded" if lost_users else "valid",

@@ -1,6 +1,4 @@
-"""Counts and rates of several runs as means per run: a sum grows with the number of repeats, and says nothing about a
-server.
-"""
+"""Counts and rates of several runs as means per run: sums grow with the number of repeats."""
 
 from __future__ import annotations
 
@@ -29,15 +27,15 @@ RATES = ("by_task", "commands")
 """Keys of a stress run's throughput: mappings of rates, which are sums, too."""
 
 
-def per_run(figures: Figures, own: Sequence[Figures]) -> Figures:
-    """Return the figures of several runs together, with means per run instead of sums; `own` has those of each run.
+def per_run(figures: Figures, each_run: Sequence[Figures]) -> Figures:
+    """Return the figures of several runs together, with means per run instead of sums.
 
-    Maxima over time are those of the worst run. With one run, `own` is empty and nothing changes.
+    Maxima over time are those of the worst run. With one run, `each_run` is empty and nothing changes.
     """
-    if not own:
+    if not each_run:
         return figures
-    found = mean(figures, len(own))
-    most = max(one.delivery.under_way_max for one in own)
+    found = mean(figures, len(each_run))
+    most = max(one.delivery.under_way_max for one in each_run)
     return replace(found, delivery=replace(found.delivery, under_way_max=most))
 
 
@@ -56,18 +54,12 @@ def in_tenths(found: T) -> T:
 def _mapped(found: Any, change: Callable[[Any], Any], summed: bool = False) -> Any:
     """Return the figures with each sum in them changed."""
     if is_dataclass(found) and not isinstance(found, type):
-        return replace(
-            found, **{key: _mapped(value, change, summed or _is_summed(key, value)) for key, value in _items(found)}
-        )
+        return replace(found, **_mapped({one.name: getattr(found, one.name) for one in fields(found)}, change, summed))
     if isinstance(found, Mapping):
         return {key: _mapped(value, change, summed or _is_summed(key, value)) for key, value in found.items()}
     if isinstance(found, list | tuple):
         return [_mapped(one, change) for one in found]
     return change(found) if summed else found
-
-
-def _items(found: Any) -> list[tuple[str, Any]]:
-    return [(one.name, getattr(found, one.name)) for one in fields(found)]
 
 
 def _is_summed(key: str, value: Any) -> bool:

@@ -1,7 +1,7 @@
 """New mail in the plan of a run: due times, and the number of recipients.
 
-Logs say which messages were due, but not to whom those were to go that were never sent. The plan follows from the
-scenario, so it is made again, and believed only when it has the digest that the log names.
+Logs lack the recipients of messages that were due and never sent. So the scenario is planned again, and the plan is
+used only if it has the digest of the log.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from loadsim.timinglog.merge import in_window
 
 @dataclass(frozen=True, slots=True)
 class PlannedMail:
-    """The new messages of the users whose logs there are: when each was due (us from the common start), and how many
-    users it reaches."""
+    """The new messages of users with logs: the due time (us from the common start), and the number of recipients."""
 
     due_us: NDArray[np.int64]
     copies: NDArray[np.int64]
@@ -66,8 +65,8 @@ def planned_mail(run: RecordedRun) -> PlannedMail | None:
 
 
 def _users(run: RecordedRun, many: int) -> Collection[int]:
-    """The users whose logs there are; all, where a log does not say whose it is."""
-    hands = [source.assignment for source in run.log.sources if source.simulates]
-    if any(hand is None for hand in hands):
+    """Return the users with logs, or all if the assignment of a log is unknown."""
+    assignments = [source.assignment for source in run.log.sources if source.simulates]
+    if None in assignments:
         return range(1, many + 1)
-    return {user for hand in hands if hand is not None for user in hand}
+    return {user for assignment in assignments if assignment is not None for user in assignment}

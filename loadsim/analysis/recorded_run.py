@@ -61,7 +61,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The number of users between which a server's limit lies, by the runs that are not invalid.
+    """The bounds of a server's capacity in users, by the runs that are valid or degraded.
 
     With `most_passed` users every run met its criteria, with `fewest_missed` users a run did not.
     """
@@ -72,7 +72,7 @@ class Capacity:
 
 
 def capacity(runs: Iterable[RecordedRun]) -> Capacity:
-    """Return the capacity that runs with different numbers of users show. Slices are not judged."""
+    """Return the capacity by runs with different numbers of users. Slices do not count."""
     passed: defaultdict[float, list[bool]] = defaultdict(list)
     invalid = 0
     for run in runs:

@@ -1,7 +1,7 @@
 """The spread between repeated runs of a scenario, and the confidence interval of the mean.
 
-The run is the unit of replication. However many records one run has, it says nothing about the next: another start of
-the server, another layout on the disk, another hour on a shared machine.
+The run is the unit of replication. Runs vary with the start of the server, the layout of the disk, and the load of a
+shared machine; the records of one run do not show this.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A figure of several runs: each run's own (None where it has none), their mean, standard deviation, and the
-    t-interval of the mean.
+    """A figure of each run (None if absent), with mean, standard deviation, and t-interval of the mean.
 
-    With one run only there is neither deviation nor interval.
+    A single run has neither deviation nor interval.
     """
 
     each: tuple[float | None, ...]
@@ -38,10 +37,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """The figures of several runs of one client module, in ms; None or absent if fewer than two runs have the figure.
+    """The figures of several runs of one driver, in ms; None or absent if fewer than two runs have the figure.
 
-    `runs` are their names; `tasks` have the percentile that the score is made of. Scores over different tasks are no
-    figure of several runs: then `no_score` says so.
+    `runs` are their names; `tasks` have the percentile of the score. Scores over different tasks have no spread:
+    `no_score` is the reason.
     """
 
     runs: tuple[str, ...]
@@ -51,7 +50,7 @@ class Repeats:
 
 
 def spread(figures: Sequence[float | None]) -> Spread:
-    """The spread of one figure over the runs that have it. Raises `ValueError` when there is none."""
+    """Return the spread of a figure over the runs that have it. Raises `ValueError` if none has."""
     known = [figure for figure in figures if figure is not None]
     if not known:
         raise ValueError("no runs")
@@ -70,7 +69,7 @@ def repeats(
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
 ) -> dict[str, Repeats]:
-    """By client module, the spread between the runs of a merged log; empty when it holds one run only."""
+    """Return by driver the spread between the runs of a merged log; empty for one run."""
     if len(log.runs) < 2:
         return {}
     found: dict[str, list[tuple[str, ProtocolStatistics]]] = {}
@@ -105,7 +104,7 @@ def _tasks(runs: Sequence[ProtocolStatistics]) -> dict[str, Spread]:
 
 
 def medians_by(users: Sequence[float], figures: Sequence[float | None]) -> tuple[float | None, ...]:
-    """Return the (lower) median of the figures at the first figure for each number of users; None at the others."""
+    """Return one value per run: the lower median of runs with equally many users at the first, None at the others."""
     alike: defaultdict[float, list[float]] = defaultdict(list)
     for number, figure in zip(users, figures, strict=True):
         if figure is not None:

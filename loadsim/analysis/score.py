@@ -1,6 +1,6 @@
-"""The score: what users waited for, task by task, over the merged records of a window.
+"""The score: the weighted average of percentiles of each task's service time, over the merged records of a window.
 
-Percentiles are nearest rank over all records: times that were really measured, never an average of percentiles.
+Percentiles are nearest rank over all records, so each is a measured time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
 
 SCORED_PERCENT = Fraction(95)
-"""The percentile that a score is made of, unless another one is asked for."""
+"""The default percentile of a score."""
 
 FEW_HITS = 300
-"""A scored task with fewer makes the score provisional: its 95th percentile rests on fewer than 15 slower hits."""
+"""A scored task with fewer hits makes the score provisional: fewer than 15 are slower than its 95th percentile."""
 
 MERGED, MEAN_OF_CLIENTS = "merged", "mean-of-clients"
 METHODS = (MERGED, MEAN_OF_CLIENTS)
@@ -45,11 +45,10 @@ def rank(samples: int, percent: int | Fraction) -> int:
 
 
 def percentile(ordered: NDArray[Any], percent: int | Fraction, infinite: int = 0) -> float:
-    """The nearest-rank percentile of sorted samples: the smallest that at least `percent` % of them do not exceed.
+    """Return the nearest-rank percentile of sorted samples and `infinite` more that are infinite.
 
     "95 percent of all response times recorded for that action were equal to or below that value" (IBM 1998, Appendix
-    A). Besides the samples there may be so many more that are infinite, and then the percentile may be.
-    Raises `ValueError` when there are no samples.
+    A). Raises `ValueError` without samples.
     """
     samples = len(ordered) + infinite
     if not samples:
@@ -59,7 +58,7 @@ def percentile(ordered: NDArray[Any], percent: int | Fraction, infinite: int = 0
 
 
 def standard_deviation(samples: NDArray[Any]) -> float:
-    """Of a sample (divided by n - 1, LsLog's own choice is not published); 0 for a single one."""
+    """Return the standard deviation (divisor n - 1: LsLog's is not published); 0 for a single sample."""
     if len(samples) < 2:
         return 0.0
     mean = float(np.mean(samples))
@@ -85,7 +84,7 @@ PERCENTS: Mapping[str, Fraction] = {
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """The percentiles of `Times` by themselves."""
+    """The percentiles of `Times` only."""
 
     p50_ms: float | None
     p90_ms: float | None
@@ -97,9 +96,9 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Statistics of samples of a time, in milliseconds; all None without samples.
+    """Statistics of times in milliseconds; all None without samples.
 
-    Where some are infinite, so may percentiles be; the mean is, and there is no deviation.
+    With infinite samples, percentiles may be infinite, the mean is, and the deviation is None.
     """
 
     p50_ms: float | None = None
@@ -129,12 +128,11 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatistics:
-    """One task of one client module. `service` is over the hits, the records with outcome ok.
+    """One task of one driver. A weight of 0 means not scored; `failures` counts by outcome and kind of error.
 
-    Service time counts from the start, response time from the due time; `response` is over everything that was due:
-    what failed, never began or did not end took infinitely long. `percentile_ms` is the percentile of the service time
-    that the score is made of, `response_percentile_ms` that of the response time. `failures` counts by outcome and kind
-    of error. A weight of 0: not scored.
+    `service` has the times of hits (outcome ok) from their start. `response` has times from the due time of all
+    planned tasks; those without a hit count as infinite. The score consists of `percentile_ms` of the service time,
+    the response score of `response_percentile_ms`.
     """
 
     task: str
@@ -160,12 +158,12 @@ class TaskStatistics:
 
     @property
     def planned(self) -> int:
-        """All records: what was done, was still running at the end, or never started."""
+        """All records: tasks done, still running at the end, or never started."""
         return sum(self.counts.values())
 
     @property
     def attempted(self) -> int:
-        """Records of what was begun, however it ended, or did not."""
+        """The tasks that began."""
         return self.planned - self.counts["skipped"]
 
     @property
@@ -187,12 +185,11 @@ class TaskStatistics:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolStatistics:
-    """The statistics of one client module: its tasks (heaviest first, then by name), and its score, or None without
-    hits.
+    """The statistics of one driver: tasks by descending weight, and the score, or None without hits.
 
-    `response_score_ms` is the same average of response times, over all scored tasks that were due: infinite where one
-    of them was too often waited for in vain. `users` are those with any record that counts, of each run. `inbox` are
-    processings of an Inbox that had something unread: None where there was none.
+    `response_score_ms` is the average of response times over all scored tasks that were due. It is infinite if a task
+    failed too often. `users` counts users with records, in each run. `inbox` has the processings of an Inbox with
+    unread mail; None without any.
     """
 
     protocol: str
@@ -209,7 +206,7 @@ class ProtocolStatistics:
 
     @property
     def few_hits(self) -> tuple[str, ...]:
-        """Those of them that make the score provisional."""
+        """The scored tasks that make the score provisional."""
         return tuple(task.task for task in self.tasks if task.weight > 0 and 0 < task.hits < FEW_HITS)
 
 
@@ -224,7 +221,7 @@ class CommandFigures:
 
 
 def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | None:
-    """Of pairs of weight and figure, over those with both; None when there is none."""
+    """Average the figures of pairs with a weight above 0 and a figure; None without such a pair."""
     covered = [(weight, figure) for weight, figure in figures if weight > 0 and figure is not None]
     if not covered:
         return None
@@ -232,7 +229,7 @@ def weighted_average(figures: Iterable[tuple[float, float | None]]) -> float | N
 
 
 def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
-    """The weighted average of the 95th percentiles, in ms, over the tasks with a weight and hits; lower is better."""
+    """Return the weighted average of percentiles (ms) over the tasks with a weight and hits; lower is better."""
     return weighted_average((task.weight, task.percentile_ms) for task in tasks)
 
 
@@ -243,9 +240,9 @@ def score_protocols(
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
 ) -> tuple[ProtocolStatistics, ...]:
-    """The statistics of every client module in the log, by name: one's times are never mixed with another's.
+    """Return the statistics of each driver in the log, by name. Times of two drivers are never mixed.
 
-    The score is made of the percentile `percent`; percentiles are made by one of the `METHODS`.
+    The score consists of the percentile `percent`; `method` is one of `METHODS`.
     """
     return score_parts(log, weights, window_s, (), percent, method).get((), ())
 
@@ -258,23 +255,21 @@ def score_parts(
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
 ) -> dict[Part, tuple[ProtocolStatistics, ...]]:
-    """Return the statistics of each part of the log, by the values of some fields of its records (see
-    `aggregate.gather`).
-    """
-    each_clients = ("client",) if method == MEAN_OF_CLIENTS else ()
-    shared: dict[Part, list[Mapping[str, ModuleRecords]]] = {}
-    for part, modules in gather(log, window_s, (*fields, *each_clients)).items():
-        shared.setdefault(part[: len(fields)], []).append(modules)
-    return {part: statistics_of(shares, weights, percent) for part, shares in shared.items()}
+    """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`)."""
+    by_client = ("client",) if method == MEAN_OF_CLIENTS else ()
+    groups: dict[Part, list[Mapping[str, ModuleRecords]]] = {}
+    for part, modules in gather(log, window_s, (*fields, *by_client)).items():
+        groups.setdefault(part[: len(fields)], []).append(modules)
+    return {part: statistics_of(each, weights, percent) for part, each in groups.items()}
 
 
 def statistics_of(
-    shares: Sequence[Mapping[str, ModuleRecords]], weights: Mapping[str, float], percent: int | Fraction
+    groups: Sequence[Mapping[str, ModuleRecords]], weights: Mapping[str, float], percent: int | Fraction
 ) -> tuple[ProtocolStatistics, ...]:
-    """The statistics of what was gathered, all in one; of several shares, percentiles are the means of the shares'."""
+    """Return the statistics of gathered records; percentiles of several groups are the means of the groups'."""
     protocols = []
-    for protocol in sorted({protocol for modules in shares for protocol in modules}):
-        of_protocol = [modules[protocol] for modules in shares if protocol in modules]
+    for protocol in sorted({protocol for modules in groups for protocol in modules}):
+        of_protocol = [modules[protocol] for modules in groups if protocol in modules]
         tasks = [
             _task_statistics(
                 task,
@@ -300,19 +295,19 @@ def statistics_of(
 
 
 def _task_statistics(
-    task: str, shares: Sequence[TaskRecords], weight: float, percent: int | Fraction
+    task: str, groups: Sequence[TaskRecords], weight: float, percent: int | Fraction
 ) -> TaskStatistics:
     failures = Counter[tuple[str, str]]()
-    for share in shares:
-        failures.update(share.failures)
-    service, percentile_ms = _times([(share.took_us, 0) for share in shares], percent)
+    for group in groups:
+        failures.update(group.failures)
+    service, percentile_ms = _times([(group.took_us, 0) for group in groups], percent)
     response, response_percentile_ms = _times(
-        [(share.waited_us, sum(share.counts.values()) - share.counts["ok"]) for share in shares], percent
+        [(group.waited_us, sum(group.counts.values()) - group.counts["ok"]) for group in groups], percent
     )
     return TaskStatistics(
         task=task,
         weight=weight,
-        counts={name: sum(share.counts[name] for share in shares) for name in OUTCOMES},
+        counts={name: sum(group.counts[name] for group in groups) for name in OUTCOMES},
         service=service,
         response=response,
         percentile_ms=percentile_ms,
@@ -321,25 +316,25 @@ def _task_statistics(
     )
 
 
-def _times(shares: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) -> tuple[Times, float | None]:
-    """The statistics of sorted times and of infinite ones, in one share or several; and the percentile asked for."""
-    shares = [(ordered_us, infinite) for ordered_us, infinite in shares if len(ordered_us) + infinite]
-    if not shares:
+def _times(groups: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) -> tuple[Times, float | None]:
+    """Return the statistics of groups of sorted times and a number of infinite ones, and a percentile."""
+    groups = [(ordered_us, infinite) for ordered_us, infinite in groups if len(ordered_us) + infinite]
+    if not groups:
         return Times(), None
 
     def mean_ms(percent: int | Fraction) -> float:
-        return fmean(percentile(ordered_us, percent, infinite) for ordered_us, infinite in shares) / 1000
+        return fmean(percentile(ordered_us, percent, infinite) for ordered_us, infinite in groups) / 1000
 
-    if len(shares) == 1:
-        return Times.of_sorted(*shares[0]), mean_ms(percent)
-    together_us = np.sort(np.concatenate([ordered_us for ordered_us, _ in shares]))
-    times = Times.of_sorted(together_us, sum(infinite for _, infinite in shares))
+    if len(groups) == 1:
+        return Times.of_sorted(*groups[0]), mean_ms(percent)
+    together_us = np.sort(np.concatenate([ordered_us for ordered_us, _ in groups]))
+    times = Times.of_sorted(together_us, sum(infinite for _, infinite in groups))
     means = {name: mean_ms(percent) for name, percent in PERCENTS.items() if name != "max_ms"}
     return replace(times, **means), mean_ms(percent)
 
 
 def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandFigures]:
-    """Every protocol command that started in the window, by name."""
+    """Return the figures of each protocol command that started in the window, by name."""
     took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
     failed = Counter[int]()
     for records in log.pieces("commands"):

@@ -1,12 +1,11 @@
-"""Tests for a steady window: a percentile of times that fall or rise is no fixed figure.
+"""Tests for a steady window: if times rise or fall, their percentile depends on the window.
 
-Two figures are computed for each slot, with every task by its weight in the score: the ranks of its hits among all hits
-of their task (how many exceed each decile), and how many exceed the task's 95th percentile. In a steady window, both
-vary by chance only. Two tests, each by Student's t: does the figure rise or fall over the window (two-sided, by its
-slope), and is it larger in the first quarter than later (one-sided, by the difference)?
+Two figures are computed for each slot: how many hits exceed each decile of their task, and how many exceed its 95th
+percentile. Tasks count by their weight in the score. In a steady window, both figures vary by chance only.
 
-Successive slots are correlated. So the variation by chance is that of blocks of a twelfth of the window, after a line
-and the best-fitting step are removed.
+Two tests by Student's t: the figure rises or falls over the window (two-sided, by its slope), or is larger in the first
+quarter than later (one-sided, by the difference). Successive slots are correlated, so the variation by chance is that of
+blocks of a twelfth of the window, after a line and the best-fitting step are removed.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, Series, bins_in, excess, slow_and_all
 
 FALSE_ALARMS = 0.01
-"""About this share of steady windows is called unsteady, twice as many where times hang together for a fiftieth of the
-window; each of the four tests has a quarter of it."""
+"""About this share of steady windows is called unsteady, a quarter of it by each of the four tests. It is twice as large
+for times that are correlated over a fiftieth of the window."""
 
 LEAST_SLOTS = 40
 LEAST_SLOW = 100
 """The least number of hits slower than the median, or than the 95th percentile, for a valid test."""
 
 BLOCKS = 12
-"""Blocks of the window; their spread is chance. With fewer, tests see too little; with more, they find false trends."""
+"""Blocks of the window. With fewer, tests find too little; with more, they find false trends."""
 
 _STEPS = 40
 """A step is tried at this number of positions in the window."""
 
 _FIGURES: Mapping[int, Sequence[int]] = {50: range(10, 100, 10), 95: (95,)}
-"""The percentile that a figure is told by, and the percentiles that it is made of."""
+"""The percentile that names a figure, and those that it is computed from."""
 
 _NAMES = {50: "the median", 95: "the 95th percentile"}
 _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
@@ -48,8 +47,8 @@ _EACH = FALSE_ALARMS / (2 * len(_FIGURES))
 class Trend:
     """The trend of times in an unsteady window: `went` is early (slower at first), falling or rising.
 
-    Shares, of all hits by their tasks' weights, of those that took longer than `percent` % of their task's: in the
-    window's first quarter, and in what it is held against (the rest of the window for early, else the last quarter).
+    Shares are of the weighted hits that took longer than `percent` % of their task's. `first_share` is that of the
+    first quarter of the window, `other_share` that of the last quarter, or for early of the rest.
     """
 
     went: str
@@ -71,10 +70,10 @@ class Trend:
 
 
 def trends(hits: Sequence[Hits], window_s: tuple[float, float]) -> tuple[Trend, ...]:
-    """Return the trends in the times of a client module: at most one of the median and one of the 95th percentile.
+    """Return the trends in the times of a driver: at most one of the median and one of the 95th percentile.
 
-    Of the tasks with a weight, or of all where none has one. None is looked for in a window of fewer than 40 slots, nor
-    in fewer hits than 200 for the median and 2,000 for the 95th percentile.
+    Tasks with a weight count, or all if none has one. Windows of fewer than 40 slots are not tested, nor the median of
+    fewer than 200 hits and the 95th percentile of fewer than 2,000.
     """
     slots = bins_in(window_s)
     scored = [task for task in hits if task.weight > 0] or list(hits)
@@ -86,20 +85,20 @@ def trends(hits: Sequence[Hits], window_s: tuple[float, float]) -> tuple[Trend, 
     return tuple(trend for trend in found if trend)
 
 
-def _trend(tasks: Sequence[Hits], slots: int, told_by: int) -> Trend | None:
-    figure = sum((_weighted(tasks, slots, percent)[0] for percent in _FIGURES[told_by]), np.zeros(slots))
+def _trend(tasks: Sequence[Hits], slots: int, named_by: int) -> Trend | None:
+    figure = sum((_weighted(tasks, slots, percent)[0] for percent in _FIGURES[named_by]), np.zeros(slots))
     went = _went(figure)
     if went is None:
         return None
     at = np.arange(slots) / slots
     first, other = at < 0.25, (at >= 0.25 if went == "early" else at >= 0.75)
-    _, slow, everything = _weighted(tasks, slots, told_by)
+    _, slow, everything = _weighted(tasks, slots, named_by)
     shares = [float(slow[some].sum() / max(everything[some].sum(), np.finfo(float).tiny)) for some in (first, other)]
-    return Trend(went, told_by, *shares)
+    return Trend(went, named_by, *shares)
 
 
 def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, Series, Series]:
-    """Over all tasks, by their weights: the excess of slow hits, the slow ones and all."""
+    """Return the weighted sums over all tasks: the excess of slow hits, the slow hits, and all hits."""
     total = np.zeros((3, slots))
     for task in tasks:
         slow, everything = slow_and_all(task, slots, percentile(task.took_us, percent))
@@ -108,10 +107,10 @@ def _weighted(tasks: Sequence[Hits], slots: int, percent: int) -> tuple[Series, 
 
 
 def _went(figure: Series) -> str | None:
-    """Return the stronger of the tests' findings on a figure."""
+    """Return the finding of the stronger test; None if neither is significant."""
     at = np.arange(len(figure)) / len(figure)
-    left = _without_line_and_step(figure)
-    sums = np.bincount((at * BLOCKS).astype(np.int64), weights=left, minlength=BLOCKS)
+    residuals = _without_line_and_step(figure)
+    sums = np.bincount((at * BLOCKS).astype(np.int64), weights=residuals, minlength=BLOCKS)
     degrees = BLOCKS - 4  # less two for the line, and two for the step's place and height
     long_run = float(sums @ sums) / degrees * BLOCKS / len(figure)
     if long_run <= 0:
@@ -134,13 +133,13 @@ def _went(figure: Series) -> str | None:
 def _without_line_and_step(figure: Series) -> Series:
     """Return the residuals of a figure without the best-fitting line and step."""
     bases = _lines_and_steps(len(figure))
-    left = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
-    return np.asarray(left[np.argmin((left**2).sum(axis=1))])
+    residuals = figure - np.einsum("ksb,kb->ks", bases, np.einsum("ksb,s->kb", bases, figure))
+    return np.asarray(residuals[np.argmin((residuals**2).sum(axis=1))])
 
 
 @lru_cache(maxsize=4)
 def _lines_and_steps(slots: int) -> NDArray[np.float64]:
-    """For each place of a step, an orthonormal basis (slots by 3) of a constant, a line and that step."""
+    """Return an orthonormal basis (slots by 3) of a constant, a line and a step, for each place of the step."""
     at = np.arange(slots) / slots
     steps = [np.column_stack([np.ones(slots), at, at < step / _STEPS]) for step in range(1, _STEPS)]
     return np.asarray(np.linalg.qr(np.stack(steps))[0])

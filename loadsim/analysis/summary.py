@@ -48,7 +48,7 @@ from loadsim.timinglog.reader import TimingLog, read_each
 Tone = Literal["good", "doubtful", "bad"]
 
 FULL_DAY_S = 28_800.0
-"""The day of the users that load-equivalents count: 8 hours, as in the canonical profiles."""
+"""The length of the day to which load-equivalents refer: 8 hours, as in the canonical profiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def summarise(
     if paths:
         read += read_each(find_logs(paths))
     log = merge(read, rebase, force)
-    part = None if force else part_of(log)
+    part = None if force else part_of(log)  # merged by force: slices may be missing, so the whole is judged
 
     # 2. The window, the weights and the limits.
     window = window_of(log)
@@ -143,20 +143,22 @@ def summarise(
     weights = weights if weights is not None else log.header.get("weights") or load_weights()
     limits = log.header.get("limits") or {}
 
-    # 3. Each of several runs by itself: together with others, an invalid run would not be noticed.
+    # 3. Judge each of several runs by itself: an invalid run would not be noticed among the others.
     runs = log.runs
-    alone = {run: _judged(of_run(log, run), weights, window_s, criteria) for run in (runs if len(runs) > 1 else ())}
+    judged_by_run = {
+        run: _judged(of_run(log, run), weights, window_s, criteria) for run in (runs if len(runs) > 1 else ())
+    }
 
     # 4. The verdict on all runs together, always by the standard percentiles.
-    own = [one.figures for one in alone.values()]
-    judged = _judged(log, weights, window_s, criteria, part, own)
-    verdict = judge(_with_runs(judged.facts, alone, limits), judged.results, limits)
+    figures_by_run = [one.figures for one in judged_by_run.values()]
+    judged = _judged(log, weights, window_s, criteria, part, figures_by_run)
+    verdict = judge(_with_runs(judged.facts, judged_by_run, limits), judged.results, limits)
     verdict = replace(verdict, warnings=(*(log.header.get("in_the_clear") or ()), *verdict.warnings))
 
     # 5. The figures to show: other percentiles, commands and tables of parts on request.
     figures = judged.figures
     if (percent, method) != (SCORED_PERCENT, MERGED):
-        figures = per_run(_figures(log, weights, window_s, percent, method, part)[1], own)
+        figures = per_run(_figures(log, weights, window_s, percent, method, part)[1], figures_by_run)
     if commands:
         figures = replace(figures, commands=mean(command_statistics(log, window_s), len(runs)))
     if by is not None:
@@ -180,23 +182,23 @@ def _judged(
     window_s: tuple[float, float],
     criteria: Path | None,
     part: Slice | None = None,
-    own: Sequence[Figures] = (),
+    figures_by_run: Sequence[Figures] = (),
 ) -> _Judged:
     """Return the facts, figures and results of a log.
 
-    `own` has the figures of each run if there are several. A part of a run is not judged by criteria.
+    `figures_by_run` is empty for one run. A slice (`part`) is not judged by criteria.
     """
     facts, figures = _figures(log, weights, window_s, SCORED_PERCENT, MERGED, part)
-    figures = per_run(figures, own)
+    figures = per_run(figures, figures_by_run)
     score = to_json(figures)
     wanted = criteria_of(criteria, score) if criteria else header_criteria(log.header)
     return _Judged(facts, figures, () if part else judge_each(wanted, score))
 
 
-def _with_runs(facts: Facts, alone: Mapping[str, _Judged], limits: Mapping[str, Any]) -> Facts:
-    """Return the facts of several runs, with the runs that are invalid or miss criteria by themselves, and why."""
+def _with_runs(facts: Facts, judged_by_run: Mapping[str, _Judged], limits: Mapping[str, Any]) -> Facts:
+    """Return the facts with the reasons of the runs that are invalid or miss criteria by themselves."""
     invalid, missed = [], []
-    for run, judged in alone.items():
+    for run, judged in judged_by_run.items():
         verdict = judge(judged.facts, (), limits)
         if verdict.validity == "invalid":
             invalid.append(f"run {run} by itself is invalid: {'; '.join(verdict.reasons)}")
@@ -213,8 +215,8 @@ def _figures(
     method: str,
     part: Slice | None,
 ) -> tuple[Facts, Figures]:
-    """Return the facts that verdicts are made of, and the figures of all runs together."""
-    # 1. The statistics, and those of the only client module, which also stand at the top.
+    """Return the facts for the verdict, and the figures of all runs together."""
+    # 1. The statistics of each driver. If there is only one, its figures are also those of the whole run.
     measured = analyse(log, weights, window_s, percent, method, part)
     facts, header, length_s = measured.facts, log.header, window_s[1] - window_s[0]
     weighted = [task for task, weight in weights.items() if weight > 0]

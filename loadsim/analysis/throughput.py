@@ -19,10 +19,10 @@ SERVICES = ("IMAP", "SMTP")
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """All per second. Tasks are those that succeeded, by name; commands those that succeeded, by service.
+    """Rates per second of successful tasks (by name) and successful commands (by service).
 
-    A message counts once however many its recipients are, a delivery for each of them. `silent_activities` counts, over
-    the whole run, how often a user's turn came and there was nothing to do.
+    A message counts once, a delivery for each recipient. `silent_activities` counts, over the whole run, the activities
+    of users who had nothing to do.
     """
 
     tasks_per_s: float

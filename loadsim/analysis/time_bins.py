@@ -1,7 +1,6 @@
 """A window in slots of time: the slow hits of each slot.
 
-Times on a server are correlated: a queue fills and empties, a disk is busy and free again. Intervals and the search for
-trends count hits by slot, as single records are not independent.
+Times on a server are correlated, so intervals and tests for trends count hits by slot.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ Series = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The hits of a task in a window: what each took, in microseconds and sorted, and in which slot it was due.
-
-    A weight of 0: not scored.
-    """
+    """The hits of a task in a window: their times, sorted, and the slot in which each was due. Weight 0: not scored."""
 
     task: str
     weight: float
@@ -41,7 +37,7 @@ def bins_in(window_s: tuple[float, float]) -> int:
 
 
 def bin_of(due_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.uint16]:
-    """In which slot of the window, from 0, each instant lies; of one outside, the nearest."""
+    """Return the slot of the window, from 0, of each instant; the nearest for instants outside."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     slots = bins_in(window_s)
     numbers = (due_us - begin_us) * slots // (end_us - begin_us)
@@ -65,7 +61,7 @@ def in_order(took_us: NDArray[Any], slot: NDArray[np.uint16]) -> tuple[NDArray[n
 
 def slow_and_all(hits: Hits, slots: int, longer_than_us: float) -> tuple[Series, Series]:
     """Return slow and total hit counts per time bin."""
-    # Of the same type: else all of them would be converted first.
+    # The same type avoids a conversion of all times.
     slow = hits.slot[np.searchsorted(hits.took_us, hits.took_us.dtype.type(longer_than_us), "right") :]
     return _tally(slow, slots), _tally(hits.slot, slots)
 
@@ -82,7 +78,7 @@ _AT_ONCE = 1 << 16
 
 
 def excess(slow: Series, everything: Series) -> Series:
-    """By how much there were more slow hits in each slot than its number of hits lets expect.
+    """Return the slow hits of each slot above the number that its hits let expect.
 
     To first order, the error of a percentile is proportional to the sum of this series.
     """

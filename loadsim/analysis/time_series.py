@@ -1,7 +1,7 @@
-"""A log as series over time, for the charts of a report; and the percentiles of each task.
+"""Series of a log over time, for the charts of a report, and percentiles of each task.
 
-Time is cut into equal stretches (bins). Arrays have a figure for each of them, and NaN where there is none. Records are
-gone through part by part, once for each digit that a percentile needs: a log may be larger than memory.
+Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN. Logs may exceed memory: records are
+read in parts, several times for percentiles (see `exact_percentiles`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TAILS = tuple(Fraction(of_ten, 10**decade) for decade in range(1, 9) for of_ten 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The time from begin to end (s from the common start) in stretches of `width_s`; the last may be shorter."""
+    """The time from begin to end (s from the common start) in bins of `width_s`; the last may be shorter."""
 
     begin_s: float
     end_s: float
@@ -59,7 +59,7 @@ class Bins:
         return np.asarray(self.starts_s + self.lengths_s / 2)
 
     def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The number of the bin that each instant lies in; -1 outside of all."""
+        """Return the number of the bin of each instant; -1 outside of all."""
         bins = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)
         return np.where(in_window(instants_us, (self.begin_s, self.end_s)), bins, -1)
 
@@ -70,7 +70,7 @@ class Bins:
     def percentiles(
         self, instants_us: NDArray[np.int64], values: NDArray[Any], percents: Sequence[int]
     ) -> list[Floats]:
-        """Nearest-rank percentiles of the whole numbers of each bin, an array for each percentage."""
+        """Return nearest-rank percentiles of the integers of each bin, an array for each percentage."""
         number = self.of(instants_us)
         parts = ((number[number >= 0], values[number >= 0]),)
         return by_group(selected(lambda: parts, len(self), each_of(len(self), percents)), len(self))
@@ -87,7 +87,7 @@ def by_group(found: Floats, groups: int) -> list[Floats]:
 
 
 def bins_of(log: TimingLog) -> Bins:
-    """The bins for all of a run from the common start on, or for what a truncated log has left of it."""
+    """Return the bins of a run from the common start on, or of the window of a truncated log."""
     begin_s, end_s = log.header.get("truncated_s") or (0.0, _end_s(log))
     for width_s in WIDTHS_S:
         if end_s - begin_s <= width_s * MOST_BINS:
@@ -96,7 +96,7 @@ def bins_of(log: TimingLog) -> Bins:
 
 
 def _end_s(log: TimingLog) -> float:
-    """As long as the run was to last; as far as its records go, where the log does not say it or is of many runs."""
+    """Return the planned end of a run; for several runs or if unknown, the end of the records."""
     lasted_s = float(log.header.get("duration_s") or 0)
     if lasted_s > 0 and len(log.runs) == 1:
         return lasted_s
@@ -105,20 +105,20 @@ def _end_s(log: TimingLog) -> float:
 
 
 def windowed(log: TimingLog) -> Iterator[Columns]:
-    """The tasks that are held against the window, part after part, in any order."""
+    """Yield the tasks that have a window, part by part, in any order."""
     without_window = named(log, (*WITHOUT_WINDOW, *SPANS))
     for tasks in log.pieces("tasks"):
         yield tasks.kept(~without_window[tasks["task"]])
 
 
 def named(log: TimingLog, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which of the log's strings are among these."""
+    """Return a mask of the log's strings with these names."""
     return np.asarray(np.isin(np.array(log.strings), names))
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSeries:
-    """One task of one client module: service times of its hits by due time, in ms.
+    """One task of one driver: service times of its hits by due time, in ms.
 
     `tail_ms` are its percentiles over the window, one for each share of `TAILS` that is not smaller than one hit.
     """
@@ -134,7 +134,7 @@ class TaskSeries:
 def task_series(
     log: TimingLog, bins: Bins, window_s: tuple[float, float], weights: Mapping[str, float]
 ) -> tuple[TaskSeries, ...]:
-    """Every task with a hit, those that weigh most first, then by name; without LOGON and LOGOFF."""
+    """Return the tasks with hits, by descending weight, then by name; without LOGON and LOGOFF."""
     hits = _Hits(log, bins, window_s)
     many = len(hits.names)
     each = len(bins) + 1  # a group for each bin, and one for the window
@@ -160,8 +160,8 @@ def task_series(
 class _Hits:
     """The times of the successful tasks of a log, in groups: each task in each bin, and in the window.
 
-    `names` are of protocol and task, of all that come together or might; `times`: how many hits each has, `in_window`
-    how many of them were due there; `windows` are the groups that have these.
+    `names` has all combinations of protocol and task. `times` counts the hits of each, `in_window` those due in the
+    window, whose groups are `windows`.
     """
 
     def __init__(self, log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> None:
@@ -184,7 +184,7 @@ class _Hits:
             self.in_window += np.bincount(number[inside], minlength=len(self.names))
 
     def passes(self) -> Pass:
-        """Each hit in its bin, and again in the window."""
+        """Yield each hit in its bin, and again in the window."""
         for tasks in self._records():
             due_us = tasks["scheduled_us"]
             first = self._number(tasks) * (len(self._bins) + 1)
@@ -205,7 +205,7 @@ class _Hits:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Tasks per second: due, ended (well or badly), and ended badly."""
+    """Tasks per second: due, done (failed or not), and failed."""
 
     planned_per_s: Floats
     done_per_s: Floats
@@ -213,7 +213,7 @@ class Throughput:
 
 
 def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
-    """Of all tasks but LOGON and LOGOFF, by the instant at which they were due, or ended."""
+    """Return the rates of all tasks but LOGON and LOGOFF, by their due time or their end."""
     planned, done, failed = (np.zeros(len(bins), np.int64) for _ in range(3))
     for tasks in windowed(log):
         badly = np.isin(tasks["outcome"], [OUTCOME[name] for name in FAILURES])
@@ -225,7 +225,7 @@ def throughput_series(log: TimingLog, bins: Bins) -> Throughput:
 
 
 def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
-    """By cause, the 95th percentile (ms) of how late tasks began that were due then; of the tasks of the answer."""
+    """Return by cause the 95th percentile (ms) of the lateness of planned tasks, by their due time."""
     by_plan = timed_names(log)
 
     def passes() -> Pass:
@@ -233,7 +233,7 @@ def lateness_series(log: TimingLog, bins: Bins) -> dict[str, Floats]:
             bin_of = bins.of(tasks["scheduled_us"])
             started = (tasks["started_us"] != NEVER) & (bin_of >= 0) & by_plan[tasks["task"]]
             for number, cause in enumerate(LATENESS):
-                # no negative zero: the bits of all others sort as they do
+                # + 0 turns -0 into 0; the bits of other floats sort as the floats do.
                 late_s = tasks[f"late_{cause}_s"][started] + np.float32(0)
                 yield number * len(bins) + bin_of[started], late_s.view(np.uint32)
 

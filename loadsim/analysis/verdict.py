@@ -1,6 +1,6 @@
-"""The verdict: whether a run may be believed, and whether the server passed. Pure arithmetic on its statistics.
+"""The verdict: the validity of a run, and the result of its criteria.
 
-Validity asks about us, criteria ask about the server. Every reason carries its figure and the limit it is held against.
+Validity judges the generator and the logs, criteria judge the server. Every reason has its figure and the limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ are always waiting."""
 
 @dataclass(frozen=True, slots=True)
 class LogOns:
-    """Log-ons of the whole run, the first ones and those after a lost session: how many were tried, and failed."""
+    """Log-ons of the whole run, also those after a lost session: how many were tried, and how many failed."""
 
     planned: int
     failed: int
@@ -92,8 +92,7 @@ class Facts:
 
     @property
     def generator_counts(self) -> bool:
-        """True if the generator's limits make a run invalid. With the embedded server, which shares the machine by
-        design, and in a closed loop, which is as fast as both sides together, they only warn."""
+        """True if the generator's limits make a run invalid; with the embedded server and in a closed loop, they warn."""
         return not (self.embedded or self.stress)
 
     @property
@@ -142,31 +141,33 @@ class Verdict:
 
 
 def limits_of(stated: Mapping[str, Any], stress: bool) -> dict[str, Any]:
-    """All limits of a run, by those that its log states; in a closed loop nothing is due, and nothing late."""
+    """Return all limits of a run, with defaults; a closed loop has none for lateness, as nothing is due."""
     return {**Limits().in_header(), **stated} | ({"generator_lateness_p95_ms": None} if stress else {})
 
 
 def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -> Verdict:
-    """The verdict on a run whose criteria came out so; what `limits` do not say is taken from the defaults."""
+    """Return the verdict on a run by the results of its criteria; missing `limits` have their defaults."""
     limits = limits_of(limits, facts.stress)
-    own = exceeded(facts.generator, limits, facts.fastest_p95_ms)
+    over_limits = exceeded(facts.generator, limits, facts.fastest_p95_ms)
     warnings = suspicious(facts.generator, facts.embedded)
-    if facts.stress and own:
-        own.append("client and server were measured together: the server alone may do more than this throughput")
+    if facts.stress and over_limits:
+        over_limits.append(
+            "client and server were measured together: the server alone may do more than this throughput"
+        )
     if not facts.generator_counts:
-        own, warnings = [], [*own, *warnings]
-    unseen, hardly_seen = unobserved(facts.generator)
+        over_limits, warnings = [], [*over_limits, *warnings]
+    long_gaps, short_gaps = unobserved(facts.generator)
     whole = facts.part is None
     measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
     invalid = [
         *_too_little(facts, limits),
         *facts.own_faults,
         *(measured if whole else ()),
-        *own,
-        *unseen,
+        *over_limits,
+        *long_gaps,
         *facts.invalid_runs,
     ]
-    degraded = [*(facts.incomplete if invalid else _missing(facts)), *hardly_seen]
+    degraded = [*(facts.incomplete if invalid else _missing(facts)), *short_gaps]
     missed, missed_runs = tuple(missed_texts(criteria)), tuple(facts.missed_runs)
     return Verdict(
         validity="invalid" if invalid else "degraded" if degraded else "valid",
@@ -176,16 +177,16 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         missed=missed,
         missed_runs=missed_runs,
         warnings=(*_sessions(facts), *warnings, *facts.unsteady),
-        advice=advice(facts.generator) if own else None,
+        advice=advice(facts.generator) if over_limits else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The tasks that are held against the window, of all client modules together.
+    """The tasks that have a window, of all drivers together.
 
-    Done: came to an end, well or badly. Attempted: was begun. `generator_failed` counts tasks in which the generator
-    itself failed: attempted, neither done nor failed. Shares are of what was planned, None where nothing was.
+    `attempted` tasks began, `done` ones ended, failed or not. `generator_failed` counts tasks in which the generator
+    itself failed: they are attempted, but neither done nor failed. Shares are of planned tasks, None without any.
     """
 
     planned: int
@@ -211,7 +212,6 @@ class Totals:
 
     @property
     def attempted_share(self) -> float | None:
-        """Attempted of planned: the load that was made, of what was due."""
         return self.attempted / self.planned if self.planned else None
 
     @property
@@ -224,13 +224,13 @@ class Totals:
 
 
 def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
-    """Why the run measured too little to be believed."""
+    """Return the reasons for which the run measured too little to be valid."""
     reasons = []
     if facts.ended_early:
         reasons.append(f"ended early: {facts.ended_why}" if facts.ended_why else "the run was ended early")
     elif facts.unended:  # even if all users may be lost: no engine recorded how the run ended
         reasons.append("no engine survived to the end of the run")
-    # Divided, for what a share is multiplied by is rounded: 29 of 100 would be more than 29 %.
+    # Divide, as a product is rounded: 29 of 100 would be more than 29 %.
     if facts.lost_users and facts.lost_users / facts.users > limits["lost_users"]:
         reasons.append(
             f"the generator lost {facts.lost_users} of {facts.users} users, at most {_percent(limits['lost_users'])}"
@@ -253,7 +253,7 @@ def _no_throughput(facts: Facts) -> list[str]:
 
 
 def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
-    """Why there is no score, or none to be believed."""
+    """Return the reasons for which there is no score, or no valid one."""
     reasons = []
     for protocol in facts.protocols:
         few = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]]
@@ -285,7 +285,7 @@ def _missing(facts: Facts) -> list[str]:
 
 
 def _load_below(facts: Facts, least: float) -> list[str]:
-    """Return how much of the plan's load was made where that is less than this share, and known."""
+    """Return the share of the plan's load that was made, if it is known and below `least`."""
     load = facts.load
     if load is None or load.share is None or load.share >= least:
         return []
@@ -294,7 +294,7 @@ def _load_below(facts: Facts, least: float) -> list[str]:
 
 
 def _sessions(facts: Facts) -> list[str]:
-    """Warnings of lost sessions and failed log-ons, which say more of a server than any time does."""
+    """Return warnings of lost sessions, failed log-ons and log-offs."""
     warnings = []
     if facts.sessions_lost:
         down = (
@@ -313,7 +313,7 @@ def _sessions(facts: Facts) -> list[str]:
 
 
 def _of(facts: Facts, protocol: ProtocolStatistics) -> str:
-    """Which client module is meant, where there is more than one."""
+    """Return the driver as a prefix, if there is more than one."""
     return f"{protocol.protocol}: " if len(facts.protocols) > 1 else ""
 
 
