@@ -25,7 +25,6 @@ from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
 from loadsim.analysis.figures import Bounds, Figures, TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.summary import Summary, summarise
-from loadsim.analysis.verdict import Verdict
 from loadsim.errors import ConfigError
 from loadsim.model.terms import STRESS
 from loadsim.timinglog.merge import find_logs, mode_of
@@ -136,10 +135,6 @@ class Run:
     @property
     def figures(self) -> Figures:
         return self.summary.figures
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.summary.verdict
 
     @property
     def tasks(self) -> dict[str, TaskFigures]:
@@ -278,12 +273,12 @@ def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     """Return the reasons against the comparison, each on one line."""
     return [
         *(
-            f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.verdict.reasons)}"
+            f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.summary.verdict.reasons)}"
             for run in _all(runs)
-            if run.verdict.validity == "invalid"
+            if run.summary.verdict.validity == "invalid"
         ),
         *chain(*(_differing(runs, key, _header(key)) for key in SAME)),
-        *_differing(runs, "client modules", lambda run: ", ".join(run.figures.by_protocol)),
+        *_differing(runs, "drivers", lambda run: ", ".join(run.figures.by_protocol)),
         *_differing(runs, "tasks in the score", _scored),
         *_differing_loads(runs),
     ]
@@ -329,9 +324,9 @@ def _warnings(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     if any(run.figures.embedded for run in _all(runs)):
         warnings.append("the embedded server shares the machine with the generator: this compares no mail servers")
     for run in _all(runs):
-        if run.verdict.validity == "degraded" or not run.verdict.passed:
-            state = "degraded" if run.verdict.validity == "degraded" else "criteria missed"
-            warnings.append(f"{run.entry.path}: {state}: {'; '.join(run.verdict.reasons)}")
+        if run.summary.verdict.validity == "degraded" or not run.summary.verdict.passed:
+            state = "degraded" if run.summary.verdict.validity == "degraded" else "criteria missed"
+            warnings.append(f"{run.entry.path}: {state}: {'; '.join(run.summary.verdict.reasons)}")
     if any(run.header.get("start_state_digest") is None for run in _all(runs)):
         warnings.append("not all runs say in which state the mailboxes were at their start (initialise: never)")
     should_agree: dict[str, Callable[[Run], Any]] = {

@@ -41,7 +41,7 @@ class Failures:
 
 def failures(run: RecordedRun) -> list[Failures]:
     """Return every kind of failure, the most frequent first. Failures between tasks are in the events only."""
-    counted = _of_log(run.log, run.window_s)
+    counted = _of_log(run.log, run.figures.window_s)
     reported = _reported(run.events)
     first: dict[Kind, Mapping[str, Any]] = {}
     for event in run.events:

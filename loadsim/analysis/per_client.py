@@ -31,8 +31,8 @@ class ClientFigures:
     `lost_users` of its `users` were missing at the end. `start_late_ms` is the delay of its last engine's start, with
     the uncertainty `start_error_ms`. Relative to the controller's clock, its clock ran faster by `clock_fast_ppm` and
     was ahead by `clock_ahead_s`; it may count from the machine's boot. Lag (99th percentile) and share of a core
-    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks by its own_engines fault. `validity`
-    (valid, degraded, invalid) is judged by its lost users, its own_engines failures and the generator's limits only.
+    are those of its worst engine in the window. `lateness_p95_ms` is the delay of tasks that it caused. `validity`
+    (valid, degraded, invalid) considers its lost users, its internal failures and the generator's limits only.
     """
 
     client: str

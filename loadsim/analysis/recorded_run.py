@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadsim.analysis.figures import Figures, ModuleFigures
+from loadsim.analysis.figures import Figures
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import open_file
@@ -44,48 +43,6 @@ class RecordedRun:
     @property
     def figures(self) -> Figures:
         return self.summary.figures
-
-    @property
-    def modules(self) -> Mapping[str, ModuleFigures]:
-        return self.figures.by_protocol
-
-    @property
-    def window_s(self) -> tuple[float, float]:
-        return self.figures.window_s
-
-    @property
-    def stress(self) -> bool:
-        """True for a closed loop, which has neither a plan nor a score."""
-        return self.figures.stress
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """The bounds of a server's capacity in users, by the runs that are valid or degraded.
-
-    With `most_passed` users every run met its criteria, with `fewest_missed` users a run did not.
-    """
-
-    most_passed: float | None
-    fewest_missed: float | None
-    invalid: int
-
-
-def capacity(runs: Iterable[RecordedRun]) -> Capacity:
-    """Return the capacity by runs with different numbers of users. Slices do not count."""
-    passed: defaultdict[float, list[bool]] = defaultdict(list)
-    invalid = 0
-    for run in runs:
-        verdict = run.summary.verdict
-        if verdict.validity == "invalid":
-            invalid += 1
-        elif verdict.passed is not None:
-            passed[run.figures.users].append(verdict.passed)
-    return Capacity(
-        most_passed=max((users for users, each in passed.items() if all(each)), default=None),
-        fewest_missed=min((users for users, each in passed.items() if not all(each)), default=None),
-        invalid=invalid,
-    )
 
 
 def read_run(place: str) -> RecordedRun:

@@ -4,8 +4,8 @@ Two figures are computed for each slot: how many hits exceed each decile of thei
 percentile. Tasks count by their weight in the score. In a steady window, both figures vary by chance only.
 
 Two tests by Student's t: the figure rises or falls over the window (two-sided, by its slope), or is larger in the first
-quarter than later (one-sided, by the difference). Successive slots are correlated, so the variation by chance is that of
-blocks of a twelfth of the window, after a line and the best-fitting step are removed.
+quarter than later (one-sided, by the difference). Successive slots are correlated, so the variation by chance is that
+of blocks of a twelfth of the window, after a line and the best-fitting step are removed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, Series, bins_in, excess, slow_and_all
 
 FALSE_ALARMS = 0.01
-"""About this share of steady windows is called unsteady, a quarter of it by each of the four tests. It is twice as large
-for times that are correlated over a fiftieth of the window."""
+"""About this share of steady windows is called unsteady, a quarter by each of the four tests. It doubles for times
+that are correlated over a fiftieth of the window."""
 
 LEAST_SLOTS = 40
 LEAST_SLOW = 100

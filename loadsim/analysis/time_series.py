@@ -1,6 +1,6 @@
 """Series of a log over time, for the charts of a report, and percentiles of each task.
 
-Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN. Logs may exceed memory: records are
+Time is divided into bins of equal length. Arrays have a figure for each bin, or NaN. Logs may exceed memory: they are
 read in parts, several times for percentiles (see `exact_percentiles`).
 """
 

@@ -92,7 +92,7 @@ class Facts:
 
     @property
     def generator_counts(self) -> bool:
-        """True if the generator's limits make a run invalid; with the embedded server and in a closed loop, they warn."""
+        """True if the generator's limits make a run invalid; with the embedded server or a closed loop, they warn."""
         return not (self.embedded or self.stress)
 
     @property
@@ -158,7 +158,7 @@ def judge(facts: Facts, criteria: Sequence[Result], limits: Mapping[str, Any]) -
         over_limits, warnings = [], [*over_limits, *warnings]
     long_gaps, short_gaps = unobserved(facts.generator)
     whole = facts.part is None
-    measured = _no_throughput(facts) if facts.stress else _no_score(facts, limits)
+    measured = _no_score(facts, limits)
     invalid = [
         *_too_little(facts, limits),
         *facts.own_faults,
@@ -248,12 +248,10 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     return reasons
 
 
-def _no_throughput(facts: Facts) -> list[str]:
-    return [] if Totals.of(facts.protocols).done else ["no task was done in the window: there is no throughput"]
-
-
 def _no_score(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
-    """Return the reasons for which there is no score, or no valid one."""
+    """Return the reasons for which there is no valid score, or no throughput of a closed loop."""
+    if facts.stress:
+        return [] if Totals.of(facts.protocols).done else ["no task was done in the window: there is no throughput"]
     reasons = []
     for protocol in facts.protocols:
         few = [task for task in protocol.tasks if task.weight > 0 and task.planned > 0 and task.hits < limits["hits"]]

@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 """The default address of metrics, which only this machine can reach."""
 
 BUCKETS = tuple("+Inf" if label == "inf" else repr(float(f"{float(label) / 1000:.3g}")) for label in LABELS)
-"""The bounds of a snapshot's buckets, in seconds, as Prometheus writes them: 0.0001 to 100.0."""
+"""The upper bounds of a snapshot's buckets in seconds, as Prometheus writes them: 0.0001 to 100.0, then +Inf."""
 
 ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]:|(?P<host>[^:\[\]\s]*):)?(?P<port>\d{1,5})")
 
@@ -60,7 +60,7 @@ def address(where: str) -> tuple[str, int]:
 
 
 class Exposition:
-    """The metrics of the latest snapshot; none before the first."""
+    """The collector that Prometheus calls: the metrics of the latest snapshot, none before the first."""
 
     def __init__(self) -> None:
         self._snapshot: LiveSnapshot | None = None
@@ -113,11 +113,11 @@ def _of_the_run(snapshot: LiveSnapshot) -> Iterator[Metric]:
         ("mail_under_way", "Messages accepted and not yet seen by the recipient.", snapshot.accepted_undelivered),
         (
             "late_most_seconds",
-            "The largest lateness of a task start that loadsim caused.",
+            "The largest lateness that loadsim itself caused for one task.",
             snapshot.generator_late_most_s,
         ),
         ("lag_p99_seconds", "The event loop's lag in the last second, of the worst engine.", _s(snapshot.lag_p99_ms)),
-        ("lag_max_seconds", "The longest lag in the last second.", _s(snapshot.lag_max_ms)),
+        ("lag_max_seconds", "The longest lag in the last second, of the worst engine.", _s(snapshot.lag_max_ms)),
         ("cpu_ratio", "Share of a core used by the busiest engine.", snapshot.cpu_share),
         ("resident_bytes", "Memory of all engines.", snapshot.rss_bytes),
     ):

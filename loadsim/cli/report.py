@@ -61,8 +61,8 @@ def run_report(args: argparse.Namespace) -> int:
     text = FORMATS[args.format](document_of(args.runs, dict(args.notes)))
     out = args.out
     if out is None and args.format == "html":
-        alone = Path(args.runs[0])
-        out = alone / FILE_NAME if len(args.runs) == 1 and alone.is_dir() else Path(FILE_NAME)
+        only_run = Path(args.runs[0])
+        out = only_run / FILE_NAME if len(args.runs) == 1 and only_run.is_dir() else Path(FILE_NAME)
     with suppress(BrokenPipeError):
         if out is None:
             sys.stdout.write(text)

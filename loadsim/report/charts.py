@@ -1,7 +1,7 @@
-"""Charts as SVG that stands in a page: no script, no address, the same bytes for the same figures.
+"""Charts as SVG within a page: no script, no address, the same bytes for the same figures.
 
-Drawn by matplotlib (the extra `report`), which is imported when the first chart is drawn and not before. Colours are
-those of Okabe and Ito, told apart by most who see colours differently; each line has a dash and a marker besides.
+Matplotlib (the extra `report`) draws them, and is imported with the first chart. Colours are those of Okabe and Ito,
+which most colour-blind readers can distinguish; each line also has its own dash and marker.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ INFINITE = "^"
 """The marker at the upper edge of a panel, for a figure that is infinite."""
 
 WIDTH_IN = 8.0
-"""The width of a chart in inches; a page shows it as wide as it is itself."""
+"""The width of a chart in inches; a page scales it to its own width."""
 
 HEIGHT_IN = {1: 2.0, 2: 1.8, 3: 1.3}
-"""The height of a panel without its texts, by how many stand side by side; one that stands alone is higher."""
+"""The height of a panel without its texts, by the number of panels in a row; a single panel is higher."""
 
 ALONE_IN = 2.7
 
 LEFT_IN, RIGHT_IN, ABOVE_IN, BELOW_IN = 0.65, 0.12, 0.32, 0.42
-"""Room for the texts around a panel. It is given, not computed: a layout that fits texts takes most of the time."""
+"""Room for the texts around a panel, in inches. Computing it would take most of the time of a chart."""
 
 LEGEND_IN = 1.5
 """Room to the right of a panel with more lines than fit above it."""
@@ -49,7 +49,7 @@ SECOND_ROW_IN = 0.2
 """Height of a legend below a title, for panels without room next to the title."""
 
 LETTER_IN, SAMPLE_IN = 0.062, 0.45
-"""About the width of a letter of title and legend, and of a line's sample with the room around it."""
+"""The approximate width of a letter of title and legend, and of a line's sample with its margins."""
 
 LEAST_MS = 0.001
 """The smallest figure on a logarithmic scale: logs have whole microseconds."""
@@ -81,13 +81,13 @@ NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def check_drawing() -> None:
-    """Raises `ConfigError` where charts cannot be drawn."""
+    """Raise `ConfigError` if charts cannot be drawn."""
     if find_spec("matplotlib") is None:
         raise ConfigError("report: expected matplotlib to be installed, found none: pip install 'loadsim[report]'")
 
 
 def svg(chart: Chart, number: int) -> str:
-    """The chart as an SVG element; `number` is its own among those of the page, so that no two share a name."""
+    """Return the chart as an SVG element; a different `number` for each chart of a page keeps its ids unique."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -112,8 +112,7 @@ def svg(chart: Chart, number: int) -> str:
     return _inline(drawn.getvalue(), chart.caption)
 
 
-def _beside_in(panels: Sequence[Panel]) -> float:
-    """The room to the right of a panel."""
+def _right_in(panels: Sequence[Panel]) -> float:
     return RIGHT_IN + (LEGEND_IN if any(len(panel.lines) > MOST_ABOVE for panel in panels) else 0)
 
 
@@ -121,7 +120,7 @@ def _crowded(panels: Sequence[Panel], across: int) -> bool:
     """Return True if the legend of a panel does not fit next to its title."""
     if _have_one_legend(panels):
         return False
-    room_in = WIDTH_IN / across - LEFT_IN - _beside_in(panels)
+    room_in = WIDTH_IN / across - LEFT_IN - _right_in(panels)
     return any(
         len(panel.title) * LETTER_IN + sum(SAMPLE_IN + len(line.name) * LETTER_IN for line in panel.lines) > room_in
         for panel in panels
@@ -130,20 +129,20 @@ def _crowded(panels: Sequence[Panel], across: int) -> bool:
 
 
 def _places(figure: Figure, panels: Sequence[Panel], across: int, down: int, more_in: float) -> list[Axes]:
-    """The places of the panels, row by row, each with so much more room above it, in a figure as large as they need."""
-    beside_in = _beside_in(panels)
+    """Size the figure, and return the axes of the panels, row by row, each with `more_in` more room above it."""
+    right_in = _right_in(panels)
     above_in = ABOVE_IN if _have_one_legend(panels) else 0
-    width_in = (WIDTH_IN - across * (LEFT_IN + beside_in)) / across
+    width_in = (WIDTH_IN - across * (LEFT_IN + right_in)) / across
     each_in = ALONE_IN if len(panels) == 1 else HEIGHT_IN[across]
     own_in = ABOVE_IN + more_in
     height_in = down * (own_in + each_in + BELOW_IN) + above_in
     figure.set_size_inches(WIDTH_IN, height_in)
     figure.subplots_adjust(
         left=LEFT_IN / WIDTH_IN,
-        right=1 - beside_in / WIDTH_IN,
+        right=1 - right_in / WIDTH_IN,
         bottom=BELOW_IN / height_in,
         top=1 - (own_in + above_in) / height_in,
-        wspace=(LEFT_IN + beside_in) / width_in,
+        wspace=(LEFT_IN + right_in) / width_in,
         hspace=(own_in + BELOW_IN) / each_in,
     )
     return list(figure.subplots(down, across, squeeze=False).flat)
@@ -189,7 +188,7 @@ def _draw_line(line: Line, number: int, axis: Axis, panel: Panel, place: Axes) -
         color=COLOURS[number % len(COLOURS)],
         linestyle=DASHES[number % len(DASHES)] if line.joined else "none",
         marker=MARKERS[number % len(MARKERS)],
-        # a marker here and there tells lines apart; where there are gaps, a point may stand alone
+        # Some markers distinguish lines; with gaps, each point needs one, as it may have no neighbour.
         markevery=max(1, len(figures) // 8) if len(known) == len(figures) and line.joined else None,
     )
     infinite = [at for at, value in zip(axis.positions, line.values, strict=True) if value == math.inf]
@@ -247,7 +246,7 @@ def _have_one_legend(panels: Sequence[Panel]) -> bool:
 
 
 def _add_legends(panels: Sequence[Panel], figure: Figure, crowded: bool) -> None:
-    """One for all panels where they have the same lines; otherwise each panel that has several has its own."""
+    """Add one legend if all panels have the same lines, otherwise one for each panel with several lines."""
     if _have_one_legend(panels):
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper right", ncols=len(labels), borderaxespad=0)
@@ -270,7 +269,7 @@ _HEAD = re.compile(r'<svg\b[^>]*\b(viewBox="[^"]*")[^>]*>')
 def _inline(drawn: str, caption: str) -> str:
     """Return the element for a page from the file that matplotlib writes, without the parts that only a file needs.
 
-    Namespaces are HTML's own business (HTML standard, section 13.2.6.5), names of groups would come again and again.
+    HTML implies the namespaces (HTML standard, section 13.2.6.5), and ids of groups would repeat in a page.
     """
     head = _HEAD.search(drawn)
     assert head is not None, "matplotlib writes a viewBox"

@@ -12,7 +12,7 @@ INTERVAL = "interval"
 COLUMNS = ("Category", "Base", "New", "Difference", "Ratio", INTERVAL, "p", "Detectable", "50th")
 
 FEW = 3
-"""Below so many runs of a set, its spread is hardly known."""
+"""The fewest runs of a set whose spread is known well enough."""
 
 
 def compare_text(comparison: Comparison) -> str:
@@ -49,31 +49,31 @@ def finding(one: ComparedFigure) -> str:
         return f"{change}less was answered in {less} {of_what}: of what was, {times}"
     if one.difference.p is None:
         return f"{times}, inconclusive with a single run on either side"
-    said = one.change or ("shown by itself, not among so many" if one.by_itself else "no difference shown")
-    return f"{said}: {times} ({_interval(one)}), p {_p(one.difference.p)}"
+    result = one.change or ("shown by itself, not among so many" if one.by_itself else "no difference shown")
+    return f"{result}: {times} ({_interval(one)}), p {_p(one.difference.p)}"
 
 
 def limit_text(figures: ComparisonFigures) -> str:
     """Return a sentence on the result of `--max-regression`."""
     decision, limit = figures.decision, 1 + (figures.max_regression or 0)
-    said = f"{decision}: "
+    prefix = f"{decision}: "
     slower = any(one.difference.low is not None and one.difference.low > limit for one in figures.scores)
     for less, other in (("new", "base"), ("base", "new")):
-        told = decision == "undecided" or (decision == "failed" and not slower)
-        if told and less in {one.answered_less for one in figures.scores}:
+        by_failures = decision == "undecided" or (decision == "failed" and not slower)
+        if by_failures and less in {one.answered_less for one in figures.scores}:
             rest = ": its times are those of the rest" if decision == "undecided" else ""
-            return said + f"less of what is scored was answered in {less} than in {other}{rest}"
+            return prefix + f"less of what is scored was answered in {less} than in {other}{rest}"
     intervals = " and ".join(
         _ratio(one.difference.ratio) if one.difference.low is None else _interval(one) for one in figures.scores
     )
     if any(one.difference.low is None for one in figures.scores):
-        return said + f"the score's ratio is {intervals} of single runs; it takes at least two of each, better five"
+        return prefix + f"the score's ratio is {intervals} of single runs; it takes at least two of each, better five"
     if decision != "undecided":
         where = "below" if decision == "passed" else "above"
-        return said + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
+        return prefix + f"the interval of the score's ratio, {intervals}, lies {where} {limit:g}"
     more = figures.more_repeats
     repeats = f"more than {MOST_REPEATS}" if more is None else str(more)
-    return said + (
+    return prefix + (
         f"the interval of the score's ratio, {intervals}, holds {limit:g}; {repeats} more"
         f" {'repeat' if more == 1 else 'repeats'} of each would decide with a probability of {POWER * 100:.0f} %"
     )
@@ -153,7 +153,7 @@ def _percent(share: float) -> str:
 
 
 def _ratio(ratio: float | None) -> str:
-    """Three decimals; beyond a hundredfold, and where that is all that is known, just this."""
+    """Format with three decimals; a ratio above a hundredfold, or unknown, as `> 100`."""
     if ratio is None or ratio > MOST_DETECTABLE:
         return f"> {MOST_DETECTABLE:g}"
     return f"{ratio:.3f}" if ratio >= 1 / MOST_DETECTABLE else f"< {1 / MOST_DETECTABLE:g}"

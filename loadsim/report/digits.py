@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 MOST_DECIMALS = 1
-"""Of times in milliseconds."""
+"""The most decimals of times in milliseconds."""
 
 
 def known_decimals(figure: float, interval: Sequence[float]) -> int:

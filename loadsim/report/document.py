@@ -1,6 +1,6 @@
 """A report as data: sections of texts, tables and charts, from which HTML, Markdown and JSON are made.
 
-A chart is its figures; how it is drawn is said elsewhere, and where nothing can be drawn it is a table.
+A chart consists of its figures. `charts` draws it; Markdown and JSON have it as a table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The title of a column. Figures have so many digits behind the point; with None it holds words."""
+    """A column: its title, and the decimals of its figures; None for words."""
 
     title: str
     digits: int | None = None
@@ -38,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, one for each column; the first cell says what its row is about."""
+    """Rows of cells, one for each column; the first cell is the heading of its row."""
 
     caption: str
     columns: tuple[Column, ...]
@@ -68,17 +68,13 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a panel: a figure, or None, for each position of the axis. `joined`: the points are connected.
-
-    A figure may be infinite.
-    """
+    """One line of a panel: a figure, perhaps infinite, or None for each position. `joined`: points are connected."""
 
     name: str
     values: tuple[float | None, ...]
     joined: bool = True
 
     def __bool__(self) -> bool:
-        """Return True if there is anything to draw."""
         return any(value is not None for value in self.values)
 
 
@@ -118,7 +114,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Panels side by side, at most `across`. `shaded` is a stretch of the axis that is set off: the window."""
+    """Panels side by side, at most `across`. `shaded` is the range of the window on the axis."""
 
     caption: str
     axis: Axis
@@ -144,7 +140,7 @@ Block = str | Listing | Table | Chart
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading and the blocks below it."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -152,7 +148,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A report. `verdict` is the one line that says how it ended, `tone` whether that is good."""
+    """A report. `verdict` is one line, and `tone` its rating."""
 
     title: str
     subtitle: str
@@ -162,19 +158,19 @@ class Document:
 
 
 def figures(values: NDArray[Any]) -> tuple[float | None, ...]:
-    """An array as figures of a line: what is not a number is None."""
+    """Return an array as figures of a line, with None for NaN."""
     return tuple(None if np.isnan(value) else float(value) for value in values)
 
 
 def drawable(chart: Chart) -> Chart | None:
-    """The chart without lines and panels that have nothing to draw; None when nothing is left."""
+    """Return the chart without empty lines and panels; None if nothing is left."""
     panels = (replace(panel, lines=tuple(filter(None, panel.lines))) for panel in chart.panels)
     kept = tuple(panel for panel in panels if panel.lines)
     return replace(chart, panels=kept) if kept else None
 
 
 def to_json(document: Document) -> dict[str, Any]:
-    """The report as JSON: the same sections, its charts as tables. Cells are figures, texts or null."""
+    """Return the report as JSON, with charts as tables. Cells are figures, texts or null."""
     return {
         "title": document.title,
         "subtitle": document.subtitle,
@@ -196,7 +192,7 @@ def to_json(document: Document) -> dict[str, Any]:
 
 
 def tables(blocks: Iterable[Block]) -> list[Table]:
-    """The tables among these, charts as tables."""
+    """Return the tables and the charts, these as tables."""
     found = (block.table() if isinstance(block, Chart) else block for block in blocks)
     return [block for block in found if isinstance(block, Table)]
 

@@ -16,7 +16,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 """The page's content security policy."""
 
 SIGNS = {"good": "\N{CHECK MARK}", "doubtful": "!", "bad": "\N{MULTIPLICATION SIGN}"}
-"""Before the verdict, for those who do not see its colour."""
+"""Signs before the verdict, which do not depend on its colour."""
 
 SHORT_ROWS = 24
 """Tables of at most this many rows stay together on a printed page."""
@@ -77,7 +77,7 @@ summary { cursor: pointer; color: #333; }
 
 
 def to_html(document: Document) -> str:
-    """The whole file. Raises `ModuleNotFoundError` without matplotlib: see `charts.check_drawing`."""
+    """Return the whole file. Raises `ModuleNotFoundError` without matplotlib: see `charts.check_drawing`."""
     numbers = count(1)
     title = escape(document.title)
     return "\n".join(

@@ -21,13 +21,13 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test case: `message` is the reason of a bad outcome, `said` the text of `system-out`."""
+    """A test case: `message` is the reason of a bad outcome, `output` the text of `system-out`."""
 
     classname: str
     name: str
     outcome: Outcome = "passed"
     message: str = ""
-    said: str = ""
+    output: str = ""
 
 
 def junit(suite: str, cases: Sequence[Case]) -> str:
@@ -51,8 +51,8 @@ def junit(suite: str, cases: Sequence[Case]) -> str:
             SubElement(element, "skipped", message=_xml(case.message))
         elif case.outcome != "passed":
             SubElement(element, case.outcome, type=case.classname, message=_xml(case.message)).text = _xml(case.message)
-        if case.said:
-            SubElement(element, "system-out").text = _xml(case.said)
+        if case.output:
+            SubElement(element, "system-out").text = _xml(case.output)
     indent(root)
     document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
     return document.decode() + "\n"
@@ -80,10 +80,10 @@ def verdict_junit(summary: Summary) -> str:
         )
     ]
     for one in summary.criteria:
-        said = f"{one.found}, {one.wanted} wanted"
+        text = f"{one.found}, {one.wanted} wanted"
         outcome: Outcome = "failure" if not one.passed else "skipped" if invalid else "passed"
-        message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else said
-        cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {said}"))
+        message = "the run is invalid, so that this proves nothing" if outcome == "skipped" else text
+        cases.append(Case("loadsim.criteria", one.name, outcome, message, f"{one.name}: {text}"))
     if verdict.missed_runs:
         cases.append(Case("loadsim.criteria", "each run", "failure", "; ".join(verdict.missed_runs)))
     return junit("loadsim", cases)
@@ -102,7 +102,7 @@ def compare_junit(comparison: Comparison) -> str:
     cases = []
     for one in (*figures.tasks, *figures.scores):
         found = one.difference
-        said = f"base {found.base_ms:.3f} ms, new {found.new_ms:.3f} ms, ratio {found.ratio:.4f}: {finding(one)}"
-        case = Case("loadsim.compare", found.name, said=said)
+        text = f"base {found.base_ms:.3f} ms, new {found.new_ms:.3f} ms, ratio {found.ratio:.4f}: {finding(one)}"
+        case = Case("loadsim.compare", found.name, output=text)
         cases.append(replace(case, outcome=of_score, message=message) if one in figures.scores else case)
     return junit("loadsim compare", cases)

@@ -12,44 +12,44 @@ from loadsim.report.summary_text import tasks_per_s
 
 
 def key_figures(run: RecordedRun) -> Table:
-    """Return scores, users, sessions, failures and delivery, each in words."""
     figures = run.figures
     rows: list[tuple[Cell, ...]] = [*_scores(run), ("Users", str(figures.users))]
     rows += [
-        (f"READ, 95th percentile{of_module(run, name)}", _ms(one.read_p95_ms)) for name, one in run.modules.items()
+        (f"READ, 95th percentile{of_module(run, name)}", _ms(one.read_p95_ms))
+        for name, one in run.figures.by_protocol.items()
     ]
     rows.append(("Tasks", tasks_per_s(figures)))
     if load := figures.load:
         rows.append(("Tasks of the plan that were made", _of_all(load.made, load.planned, load.share)))
     # In a closed loop nothing is planned: the failures are those of all that was begun.
     rows.append(("Failed tasks", _of_all(figures.totals.failed, figures.totals.planned, figures.failed_share)))
-    log_ons = [task for one in run.modules.values() for task in one.tasks if task.task == "LOGON"]
+    log_ons = [task for one in run.figures.by_protocol.values() for task in one.tasks if task.task == "LOGON"]
     failed_log_ons = sum(task.failed for task in log_ons)
     rows += [
         ("Failed log-ons", _of_all(failed_log_ons, figures.log_ons, figures.logon_failed_share)),
         ("Users' time without a session", "none" if figures.down_share is None else _percent(figures.down_share)),
     ]
-    if not run.stress:
+    if not run.figures.stress:
         rows += [
             (f"Inbox worked through, 95th percentile from its due time{of_module(run, name)}", _ms(inbox.took.p95_ms))
-            for name, one in run.modules.items()
+            for name, one in run.figures.by_protocol.items()
             if (inbox := one.inbox) is not None
         ]
     rows += [
         ("Mail not delivered", str(figures.delivery.undelivered_at_end)),
         ("Delivery time, 95th percentile", _ms(figures.delivery.took.p95_ms)),
     ]
-    if not run.stress and figures.load_equivalent_users != figures.users:
+    if not run.figures.stress and figures.load_equivalent_users != figures.users:
         rows.append(("Same task rate as", f"{figures.load_equivalent_users} users with a day of 8 h"))
     return Table("Key figures", (Column("Figure"), Column("Found")), tuple(rows))
 
 
 def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
-    if run.stress:
+    if run.figures.stress:
         return []
     return [
         (f"{what}{of_module(run, name)}", found)
-        for name, one in run.modules.items()
+        for name, one in run.figures.by_protocol.items()
         for what, found in (
             ("Score, from when tasks began", _score_found(one)),
             ("Response score, from when tasks were due", _ms(one.response_score_ms)),
@@ -58,20 +58,18 @@ def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
 
 
 def _score_found(module: ModuleFigures) -> str:
-    """Return the score, its confidence interval, and a note if it is provisional."""
     interval = interval_words(module.score_interval_ms)
     sure = f", 95 % CI {interval} ms" if interval else ""
     return f"{_ms(module.score_ms)}{sure}" + ("; provisional: few hits" if module.provisional else "")
 
 
 def interval_words(bounds_ms: Sequence[float] | None) -> str | None:
-    """Return the ends of an interval; None if there is none."""
     return None if bounds_ms is None else f"{bounds_ms[0]:.1f} to {bounds_ms[1]:.1f}"
 
 
 def of_module(run: RecordedRun, module: str) -> str:
-    """Return the name of a client module in brackets; "" if it is the only one."""
-    return f" ({module})" if len(run.modules) > 1 else ""
+    """Return the name of a driver in brackets; "" if it is the only one."""
+    return f" ({module})" if len(run.figures.by_protocol) > 1 else ""
 
 
 def _of_all(number: float, of: float, share: float | None) -> str:

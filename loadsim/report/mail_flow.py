@@ -36,7 +36,7 @@ DELIVERED = (
 
 
 def mail_blocks(run: RecordedRun, bins: Bins) -> tuple[Block, ...]:
-    series = mail_series(run.log, bins, run.window_s)
+    series = mail_series(run.log, bins, run.figures.window_s)
     planned = planned_mail(run)
     times = tuple((title, finite(getattr(run.figures.delivery.took, key))) for key, title in TIMES)
     took = Table("Time to delivery", (Column("Statistic"), Column("Time (ms)", 1)), times)
@@ -54,7 +54,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
     """Return the counts of planned, due, sent, accepted and delivered mail: new mail, answers, and both."""
     mail = run.figures.delivery
     new, answers = _messages(run, NEW_MAIL), _messages(run, ANSWERS)
-    by_plan = planned.within(run.window_s) if planned is not None else None
+    by_plan = planned.within(run.figures.window_s) if planned is not None else None
     rows: list[tuple[Cell, ...]] = []
     if by_plan is not None:
         rows.append(("Messages in the plan", by_plan[0], None, None))
@@ -64,7 +64,7 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
         ("Messages that failed", "failed"),
         ("Messages that users did not send in time", "left"),
     ):
-        if not (run.stress and key in ("planned", "left")):
+        if not (run.figures.stress and key in ("planned", "left")):
             rows.append((title, new[key], answers[key], new[key] + answers[key]))
     if by_plan is not None:
         rows.append(("Copies in the plan, one for each recipient", by_plan[1], None, None))
@@ -81,12 +81,12 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
         ("Not delivered at the end of the run, of all copies", None, None, mail.undelivered_at_end),
     ]
     columns = (Column("Count of"), Column("New mail", 0), Column("Replies and forwards", 0), Column("Together", 0))
-    return Table("Mail flow in the window" + ("" if run.stress else ", against the plan"), columns, tuple(rows))
+    return Table("Mail flow in the window" + ("" if run.figures.stress else ", against the plan"), columns, tuple(rows))
 
 
 def _messages(run: RecordedRun, names: frozenset[str]) -> Mapping[str, float]:
-    """Return how the tasks of these names ended, in all client modules together."""
-    tasks = [task for module in run.modules.values() for task in module.tasks if task.task in names]
+    """Return how the tasks of these names ended, in all drivers together."""
+    tasks = [task for module in run.figures.by_protocol.values() for task in module.tasks if task.task in names]
     return {
         "planned": sum(task.planned for task in tasks),
         "hits": sum(task.hits for task in tasks),
@@ -96,9 +96,9 @@ def _messages(run: RecordedRun, names: frozenset[str]) -> Mapping[str, float]:
 
 
 def _about(run: RecordedRun, planned: PlannedMail | None) -> str:
-    read = sum(task.hits for module in run.modules.values() for task in module.tasks if task.task == "READ")
+    read = sum(task.hits for module in run.figures.by_protocol.values() for task in module.tasks if task.task == "READ")
     texts = ["Messages belong to the window by their due time, copies by the time of their acceptance."]
-    if not run.stress:
+    if not run.figures.stress:
         texts.append(f"Replies and forwards are not planned: they follow from the {read} messages that were read.")
         if planned is None:
             texts.append(

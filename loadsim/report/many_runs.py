@@ -9,7 +9,7 @@ from pathlib import Path
 from loadsim.analysis.criteria import score_limit_ms
 from loadsim.analysis.figures import Figures
 from loadsim.analysis.json_values import finite
-from loadsim.analysis.recorded_run import RecordedRun, capacity
+from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.analysis.repeats import medians_by
 from loadsim.analysis.verdict import Totals
 from loadsim.report.document import (
@@ -67,8 +67,8 @@ def _table(runs: Sequence[RecordedRun], names: Sequence[str]) -> Table:
         ("Run", None, lambda one: one[1]),
         ("Users", 0, lambda one: one[0].figures.users),
         ("Verdict", None, lambda one: verdict_words(one[0].summary)),
-        ("Score (ms)", 1, lambda one: _only(module.score_ms for module in one[0].modules.values())),
-        ("READ, 95th (ms)", 1, lambda one: _only(module.read_p95_ms for module in one[0].modules.values())),
+        ("Score (ms)", 1, lambda one: _only(module.score_ms for module in one[0].figures.by_protocol.values())),
+        ("READ, 95th (ms)", 1, lambda one: _only(module.read_p95_ms for module in one[0].figures.by_protocol.values())),
         ("Offered tasks/s", 1, lambda one: one[0].figures.offered_per_s),
         ("Achieved tasks/s", 1, lambda one: one[0].figures.achieved_per_s),
         ("Failed (%)", 2, lambda one: _failed_percent(one[0].figures.totals)),
@@ -87,7 +87,7 @@ def _cpu_percent(figures: Figures) -> float | None:
 
 
 def _only(each: Iterable[float | None]) -> Cell:
-    """Return the figure of the only client module; of several, a list: they must not be mixed."""
+    """Return the figure of the only driver. Of several drivers, list the figures: they must not be mixed."""
     found = list(each)
     if len(found) == 1:
         return found[0]
@@ -95,26 +95,31 @@ def _only(each: Iterable[float | None]) -> Cell:
 
 
 def _capacity(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
-    """Return the numbers of users between which the limit lies."""
-    found, texts = capacity(runs), []
-    if found.most_passed is not None:
-        texts.append(f"The most users with whom every run met its criteria: {found.most_passed}.")
-    if found.fewest_missed is not None:
-        texts.append(f"The fewest users with whom a run did not: {found.fewest_missed}.")
-    if found.invalid:
-        texts.append(f"{found.invalid} invalid run{'' if found.invalid == 1 else 's'} not counted.")
+    """Return a line with the most users whose runs all met their criteria, and the fewest whose did not."""
+    verdicts = [(run.figures.users, run.summary.verdict) for run in runs]
+    judged = [(users, verdict.passed) for users, verdict in verdicts if verdict.validity != "invalid"]
+    missed = {users for users, passed in judged if passed is False}
+    met = {users for users, passed in judged if passed} - missed
+    invalid = len(verdicts) - len(judged)
+    texts = [f"The most users with whom every run met its criteria: {max(met)}."] if met else []
+    texts += [f"The fewest users with whom a run did not: {min(missed)}."] if missed else []
+    texts += [f"{invalid} invalid run{'' if invalid == 1 else 's'} not counted."] if invalid else []
     return (" ".join(texts),) if texts else ()
 
 
 def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
     users = [run.figures.users for run in runs]
-    modules = sorted({name for run in runs for name in run.modules})
-    believed = [run.summary.verdict.validity != "invalid" for run in runs]
+    modules = sorted({name for run in runs for name in run.figures.by_protocol})
+    valid = [run.summary.verdict.validity != "invalid" for run in runs]
     times: dict[str, Series] = {}
     for name in modules:
         of = f" ({name})" if len(modules) > 1 else ""
-        times[f"score{of}"] = [run.modules[name].score_ms if name in run.modules else None for run in runs]
-        times[f"READ, 95th{of}"] = [run.modules[name].read_p95_ms if name in run.modules else None for run in runs]
+        times[f"score{of}"] = [
+            run.figures.by_protocol[name].score_ms if name in run.figures.by_protocol else None for run in runs
+        ]
+        times[f"READ, 95th{of}"] = [
+            run.figures.by_protocol[name].read_p95_ms if name in run.figures.by_protocol else None for run in runs
+        ]
     rates: dict[str, Series] = {
         "offered": [run.figures.offered_per_s for run in runs],
         "achieved": [run.figures.achieved_per_s for run in runs],
@@ -124,37 +129,37 @@ def _curve(runs: Sequence[RecordedRun]) -> tuple[Block, ...]:
     limits = tuple(Limit(f"score below {limit_ms:g} ms", limit_ms) for limit_ms in limits_ms)
     axis = Axis("users", "count", tuple(map(float, users)), Column("Users", 0), tuple(users))
     panels = (
-        Panel("Response time", "ms", _lines(times, users, believed), "log", limits=limits),
-        Panel("Throughput", "tasks per second", _lines(rates, users, believed)),
+        Panel("Response time", "ms", _lines(times, users, valid), "log", limits=limits),
+        Panel("Throughput", "tasks per second", _lines(rates, users, valid)),
     )
     chart = drawable(Chart("Response time and throughput by number of users", axis, panels))
     texts = []
-    if _repeated(users, believed):
+    if _repeated(users, valid):
         texts.append("Each point is a run; lines join the medians of runs with the same number of users.")
-    if not all(believed):
+    if not all(valid):
         texts.append("Invalid runs are points without a line.")
     return tuple(block for block in (" ".join(texts), chart) if block)
 
 
-def _lines(series: Mapping[str, Series], users: Sequence[float], believed: Sequence[bool]) -> tuple[Line, ...]:
-    """Return a line through the runs that are not invalid, and points for the others.
+def _lines(series: Mapping[str, Series], users: Sequence[float], valid: Sequence[bool]) -> tuple[Line, ...]:
+    """Return a line through the valid and degraded runs, and points for the others.
 
     If several of the former have the same number of users, they are points, too, and the line joins their medians.
     """
-    repeated = _repeated(users, believed)
+    repeated = _repeated(users, valid)
     lines = []
     for name, values in series.items():
-        valid = [value if sure else None for value, sure in zip(values, believed, strict=True)]
-        invalid = [None if sure else value for value, sure in zip(values, believed, strict=True)]
+        of_valid = [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
+        of_invalid = [None if is_valid else value for value, is_valid in zip(values, valid, strict=True)]
         if repeated:
-            lines += [Line(name, tuple(valid), joined=False), Line(f"{name}, median", medians_by(users, valid))]
+            lines += [Line(name, tuple(of_valid), joined=False), Line(f"{name}, median", medians_by(users, of_valid))]
         else:
-            lines.append(Line(name, tuple(valid)))
-        lines.append(Line(f"{name}, invalid run", tuple(invalid), joined=False))
+            lines.append(Line(name, tuple(of_valid)))
+        lines.append(Line(f"{name}, invalid run", tuple(of_invalid), joined=False))
     return tuple(line for line in lines if line)
 
 
-def _repeated(users: Sequence[float], believed: Sequence[bool]) -> bool:
-    """Return True if several runs that are not invalid have the same number of users."""
-    known = [number for number, valid in zip(users, believed, strict=True) if valid]
-    return len(set(known)) < len(known)
+def _repeated(users: Sequence[float], valid: Sequence[bool]) -> bool:
+    """Return True if several valid or degraded runs have the same number of users."""
+    counts = [number for number, is_valid in zip(users, valid, strict=True) if is_valid]
+    return len(set(counts)) < len(counts)

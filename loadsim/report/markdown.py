@@ -11,7 +11,6 @@ _SPACE = re.compile(r"\s+")
 
 
 def to_markdown(document: Document) -> str:
-    """The whole text; it ends with a line break."""
     parts = [f"# {_text(document.title)}", _text(document.subtitle), f"**{_text(document.verdict)}**"]
     for section in document.sections:
         parts.append(f"## {_text(section.title)}")
@@ -38,6 +37,6 @@ def _table(table: Table) -> str:
 
 
 def _text(text: str) -> str:
-    """A text on one line that Markdown shows as it is: neither its own signs nor HTML's mean anything."""
+    """Return a text on one line, with the special characters of Markdown and HTML escaped."""
     plain = _SIGNIFICANT.sub(r"\\\1", _SPACE.sub(" ", text))
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -70,7 +70,7 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
         tone=run.summary.tone,
         sections=(
             Section("Verdict", _verdict(run)),
-            Section("Tasks" if run.stress else "Score", _score(run)),
+            Section("Tasks" if run.figures.stress else "Score", _score(run)),
             *_over_time(run, bins),
             Section("Delivery of mail", mail_blocks(run, bins)),
             Section("Errors", _errors(run)),
@@ -80,7 +80,6 @@ def describe_run(run: RecordedRun, notes: Mapping[str, str]) -> Document:
 
 
 def headline(figures: Figures) -> str:
-    """Return users and score in a few words."""
     users = f"{figures.users} user{'' if figures.users == 1 else 's'}"
     if figures.throughput is not None:
         return f"{users}, {figures.throughput.tasks_per_s:.1f} tasks/s"
@@ -112,11 +111,11 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
     if run.figures.embedded:
         blocks.append(EMBEDDED)
     if verdict.reasons:
-        blocks.append(Listing("Reasons", tuple(verdict.reasons)))
-    if run.summary.verdict.advice:
-        blocks.append(f"What may help: {run.summary.verdict.advice}")
-    if run.summary.verdict.warnings:
-        blocks.append(Listing("Warnings", tuple(run.summary.verdict.warnings)))
+        blocks.append(Listing("Reasons", verdict.reasons))
+    if verdict.advice:
+        blocks.append(f"What may help: {verdict.advice}")
+    if verdict.warnings:
+        blocks.append(Listing("Warnings", verdict.warnings))
     if run.summary.criteria:
         blocks.append(_criteria(run.summary.criteria))
     blocks.append(key_figures(run))
@@ -124,7 +123,6 @@ def _verdict(run: RecordedRun) -> tuple[Block, ...]:
 
 
 def _criteria(results: Sequence[Result]) -> Table:
-    """Return every criterion with its figure, met or missed."""
     return table_of(
         "Criteria",
         results,
@@ -139,12 +137,14 @@ def _score(run: RecordedRun) -> tuple[Block, ...]:
     blocks: list[Block] = []
     if run.figures.throughput is not None:
         blocks.append(_throughput_table(run.figures.throughput))
-    for name, module in run.modules.items():
+    for name, module in run.figures.by_protocol.items():
         blocks.append(_task_table(run, name, module))
-        if not run.stress:
+        if not run.figures.stress:
             blocks.append(_covers(module.covers))
     blocks.append(
-        " ".join([FROM_BEGIN, *([] if run.stress else [FROM_DUE])]) if run.modules else "The logs hold no task."
+        " ".join([FROM_BEGIN, *([] if run.figures.stress else [FROM_DUE])])
+        if run.figures.by_protocol
+        else "The logs hold no task."
     )
     return tuple(blocks)
 
@@ -163,21 +163,21 @@ def _task_table(run: RecordedRun, name: str, module: ModuleFigures) -> Table:
     """Return LsLog's table with more times of each task."""
     tasks = module.tasks
     # In a closed loop nothing is due.
-    times = TIMES if run.stress else (*TIMES, ("response_p95_ms", "Due 95th"))
-    weights = () if run.stress else (Column("Weight", 0),)
+    times = TIMES if run.figures.stress else (*TIMES, ("response_p95_ms", "Due 95th"))
+    weights = () if run.figures.stress else (Column("Weight", 0),)
     certain = any(task.interval_ms for task in tasks)
     interval = (Column("95 % CI of the 95th", 1),) if certain else ()
     counted = (Column("Hits", 0), *(Column(title, 1) for _, title in times), Column("Failed", 0), *interval)
     rows: list[tuple[Cell, ...]] = []
     for task in tasks:
-        weight = () if run.stress else (f"{task.weight:g}" if task.weight else None,)
+        weight = () if run.figures.stress else (f"{task.weight:g}" if task.weight else None,)
         lies_in = (interval_words(task.interval_ms),) if certain else ()
         rows.append((task.task, *weight, task.hits, *(_time(task, key) for key, _ in times), task.failed, *lies_in))
-    if not run.stress:
+    if not run.figures.stress:
         lies_in = (interval_words(module.score_interval_ms),) if certain else ()
         rows.append((*_weighted(module, [key for key, _ in times]), *lies_in))
     users = f"{module.users} user{'' if module.users == 1 else 's'}"
-    caption = f"Service times of {users} through the client module {name}"
+    caption = f"Service times of {users} through the driver {name}"
     return Table(caption, (Column("Task"), *weights, *counted), tuple(rows))
 
 
@@ -232,7 +232,7 @@ def _over_time(run: RecordedRun, bins: Bins) -> tuple[Section, ...]:
             "Throughput",
             (
                 *_charts([run_charts.throughput(run, bins)], _planned(run), "The logs hold no task."),
-                *(() if run.stress else _planned_tables(run)),
+                *(() if run.figures.stress else _planned_tables(run)),
             ),
         ),
         Section("Protocol commands", _commands(run)),
@@ -248,7 +248,7 @@ def _charts(charts: Sequence[Chart], text: str, instead: str) -> tuple[Block, ..
 
 def _planned(run: RecordedRun) -> str:
     tasks = run.figures.totals
-    if run.stress:
+    if run.figures.stress:
         return f"{tasks.done} tasks were done in the window, {tasks.failed} of them failed.{_by_generator(tasks)}"
     return (
         f"Of {tasks.planned} tasks that were due in the window, {tasks.attempted} were begun: {tasks.failed} failed,"
@@ -262,8 +262,8 @@ def _by_generator(tasks: Totals) -> str:
 
 
 def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
-    """Return a table for each client module: the outcomes of all due tasks."""
-    own = any(task.generator_failed for module in run.modules.values() for task in module.tasks)
+    """Return a table of the outcomes of all due tasks for each driver."""
+    own = any(task.generator_failed for module in run.figures.by_protocol.values() for task in module.tasks)
     by_generator: ColumnOf[TaskFigures] = (
         "Failed by the generator",
         0,
@@ -285,12 +285,11 @@ def _planned_tables(run: RecordedRun) -> tuple[Table, ...]:
             ("Not begun", 0, lambda task: task.skipped),
             ("Hits per second", 2, lambda task: task.done_per_s),
         )
-        for name, module in run.modules.items()
+        for name, module in run.figures.by_protocol.items()
     )
 
 
 def _clients(clients: Sequence[ClientFigures]) -> tuple[Table, ...]:
-    """Return the table of the client machines, if there were several."""
     found = table_of(
         "Client machines, each with its worst engine",
         clients,
@@ -311,10 +310,9 @@ def _clients(clients: Sequence[ClientFigures]) -> tuple[Table, ...]:
 
 
 def _commands(run: RecordedRun) -> tuple[Block, ...]:
-    """Return the table of commands, named as in a server's log."""
     if not run.figures.commands:
         return ("The logs hold no commands.",)
-    begin_s, end_s = run.window_s
+    begin_s, end_s = run.figures.window_s
     times = (Column(title, 1) for _, title in TIMES)
     columns = (Column("Command"), Column("Hits", 0), Column("Per second", 1), *times, Column("Failed", 0))
     rows = tuple(
@@ -327,7 +325,7 @@ def _commands(run: RecordedRun) -> tuple[Block, ...]:
 def _generator(run: RecordedRun, charts: Sequence[Chart]) -> tuple[Block, ...]:
     figures, worst = run.figures, run.figures.generator
     blocks: list[Block] = [*_clients(figures.per_client)]
-    if not run.stress:
+    if not run.figures.stress:
         late = figures.lateness_p95_ms
         rows = (
             ("The user was still busy", late.busy, "server"),

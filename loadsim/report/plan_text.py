@@ -18,10 +18,10 @@ PER_USER = {
     "read": "read",
     "browsed": "browsed",
 }
-"""The rows of the first table: keys of `per_user`, and what they are called."""
+"""The rows of the first table: keys of `per_user`, with their labels."""
 
 PUBLISHED = {"recipients_per_message": "recipients"}
-"""Where the published calculated load has another key for the same."""
+"""Keys that differ in the published calculated load."""
 
 TRAFFIC_ROWS = (
     "messages sent",
@@ -34,11 +34,11 @@ TRAFFIC_ROWS = (
 )
 
 HOURS_ACROSS = 8
-"""As many hours stand side by side; those of further days follow below."""
+"""The most hours in a row of the table."""
 
 
 def plan_text(figures: Mapping[str, Any]) -> str:
-    """The text of what `loadsim plan --json` gives."""
+    """Return the output of `loadsim plan --json` as text."""
     totals, rates = figures["totals"], figures["rates_per_s"]
     lines = [
         _headline(figures),
@@ -74,7 +74,8 @@ def _length(seconds: float) -> str:
 
 def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
     """Return the planned and the published figures of each profile, and the planned figures of all."""
-    groups = [(name, share["users"], share["per_user"], share["calculated"]) for name, share in _profiles(figures)]
+    profiles = figures["by_profile"].items()
+    groups = [(name, profile["users"], profile["per_user"], profile["calculated"]) for name, profile in profiles]
     if len(groups) > 1:
         groups.append(("all", figures["users"], figures["per_user"], None))
     rows = [
@@ -91,17 +92,12 @@ def _per_user(figures: Mapping[str, Any]) -> Iterable[str]:
     return table(rows)
 
 
-def _profiles(figures: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    profiles: Mapping[str, Mapping[str, Any]] = figures["by_profile"]
-    return profiles.items()
-
-
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
 def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
-    """A row for each task and a column for each hour of the profiles' day; with what comes before and after them."""
+    """Return a row for each task and a column for each hour of the profiles' day, with the load before and after."""
     before, *inside, after = figures["by_hour"]
     whole = {
         **figures["totals"],
@@ -123,7 +119,7 @@ def _by_hour(figures: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _load(hour: Mapping[str, Any]) -> Iterable[str]:
-    """One column: every task, then the rows of TRAFFIC_ROWS."""
+    """Yield a column: every task, then the rows of `TRAFFIC_ROWS`."""
     yield from map(str, hour["tasks"].values())
     sent, received, per_s = hour["messages_sent"], hour["messages_received"], hour["imap_commands_per_s"]
     yield str(sent)

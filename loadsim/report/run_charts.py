@@ -22,20 +22,20 @@ from loadsim.analysis.time_series import (
 from loadsim.report.document import Axis, Chart, Column, Limit, Line, Panel, figures
 
 UNITS = ((10_800.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
-"""From how long a time on (s) it is counted in what, and in how many seconds."""
+"""Units of time: the least length of a run (s), the seconds of the unit, and its name."""
 
 MOST_LINES = 6
-"""Of more engines than this, the busiest and the median are shown."""
+"""With more engines, charts show the maximum and the median."""
 
 MOST_CURVES = 10
-"""Of more tasks than this, those without a weight have a panel of their own."""
+"""With more tasks, those without a weight have their own chart."""
 
 LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "generator late"}
 
 
 def window_is_part(run: RecordedRun, bins: Bins) -> bool:
     """Return True if the charts show more than the window."""
-    return run.window_s != (bins.begin_s, bins.end_s)
+    return run.figures.window_s != (bins.begin_s, bins.end_s)
 
 
 def _unit(bins: Bins) -> tuple[float, str]:
@@ -51,7 +51,7 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
         column=Column("From (s)", 0),
         cells=tuple(bins.starts_s.tolist()),
     )
-    begin_s, end_s = run.window_s
+    begin_s, end_s = run.figures.window_s
     shaded = (max(begin_s, bins.begin_s) / unit_s, min(end_s, bins.end_s) / unit_s)
     return Chart(
         caption, axis, tuple(panels), across, shaded if window_is_part(run, bins) and shaded[0] < shaded[1] else None
@@ -59,7 +59,7 @@ def _over(run: RecordedRun, bins: Bins, caption: str, panels: Sequence[Panel], a
 
 
 def times_over_time(run: RecordedRun, bins: Bins, tasks: Sequence[TaskSeries]) -> Chart:
-    """Median and 95th percentile of each task, a panel for each."""
+    """Return a panel for each task: median and 95th percentile."""
     panels = [
         Panel(
             _name(run, one),
@@ -73,7 +73,7 @@ def times_over_time(run: RecordedRun, bins: Bins, tasks: Sequence[TaskSeries]) -
 
 
 def percentile_curves(run: RecordedRun, tasks: Sequence[TaskSeries]) -> list[Chart]:
-    """Every task's times by percentile; tasks without a weight apart where there are many."""
+    """Return each task's times by percentile; tasks without a weight in their own chart if there are many."""
     weighing = [one for one in tasks if one.weight > 0]
     others = [one for one in tasks if not one.weight > 0]
     if len(tasks) <= MOST_CURVES or not weighing or not others:
@@ -98,20 +98,19 @@ def _curves(run: RecordedRun, tasks: Sequence[TaskSeries], caption: str) -> Char
 
 
 def tasks_of(run: RecordedRun, bins: Bins) -> tuple[TaskSeries, ...]:
-    """The tasks of a run with their times, for the two charts above."""
-    weights = {task.task: task.weight for module in run.modules.values() for task in module.tasks}
-    return task_series(run.log, bins, run.window_s, weights)
+    weights = {task.task: task.weight for module in run.figures.by_protocol.values() for task in module.tasks}
+    return task_series(run.log, bins, run.figures.window_s, weights)
 
 
 def _name(run: RecordedRun, one: TaskSeries) -> str:
-    return one.task if len(run.modules) < 2 else f"{one.task} ({one.protocol})"
+    return one.task if len(run.figures.by_protocol) < 2 else f"{one.task} ({one.protocol})"
 
 
 def throughput(run: RecordedRun, bins: Bins) -> Chart:
-    """Tasks per second: planned against done; in a closed loop nothing is planned."""
+    """Return planned and done tasks per second; in a closed loop nothing is planned."""
     found = throughput_series(run.log, bins)
     lines = [Line("done", figures(found.done_per_s)), Line("failed", figures(found.failed_per_s))]
-    if not run.stress:
+    if not run.figures.stress:
         lines.insert(0, Line("due by the plan", figures(found.planned_per_s)))
     has_tasks = bool(np.any(found.planned_per_s > 0) or np.any(found.done_per_s > 0))
     panel = Panel("", "tasks per second", tuple(lines) if has_tasks else (), digits=2)
@@ -121,7 +120,7 @@ def throughput(run: RecordedRun, bins: Bins) -> Chart:
 def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
     """Return charts of the lateness of tasks by cause, and of the health of engines and machines."""
     charts = []
-    if not run.stress:
+    if not run.figures.stress:
         late = lateness_series(run.log, bins)
         lines = tuple(Line(LATE_BECAUSE[cause], figures(late_ms)) for cause, late_ms in late.items())
         panel = Panel("", "ms late, 95th percentile", lines, "symlog")
@@ -152,7 +151,7 @@ def generator(run: RecordedRun, bins: Bins) -> list[Chart]:
 
 
 def _lines(series: Mapping[str, Floats]) -> tuple[Line, ...]:
-    """Each of a few; of many, the largest and the median at each time."""
+    """Return a line for each series; for many, the maximum and the median at each time."""
     if len(series) <= MOST_LINES:
         return tuple(Line(name, figures(values)) for name, values in series.items())
     each = list(series.values())
@@ -164,18 +163,18 @@ def _most(each: Sequence[Floats]) -> Floats:
 
 
 def _middle(each: Sequence[Floats]) -> Floats:
-    """The median at each time of those that have a figure: the lower of two."""
+    """Return the lower median of the known figures at each time."""
     ordered = np.sort(np.stack(each), axis=0)  # NaN stands last
     counts = np.count_nonzero(~np.isnan(ordered), axis=0)
     return np.asarray(ordered[np.maximum(counts - 1, 0) // 2, np.arange(ordered.shape[1])])
 
 
 def mail(run: RecordedRun, bins: Bins, found: MailSeries, planned: PlannedMail | None) -> list[Chart]:
-    """Messages against the plan, copies for recipients, what is under way, and delivery times; none without mail."""
+    """Return messages, copies, mail under way, and delivery times, with the plan; nothing without mail."""
     if not np.any(found.accepted_per_s > 0) and not np.any(found.due_per_s > 0):
         return []
     messages = [Line("sent", figures(found.sent_per_s))]
-    if not run.stress:
+    if not run.figures.stress:
         messages.insert(0, Line("due", figures(found.due_per_s)))
     copies = [Line("accepted", figures(found.accepted_per_s)), Line("delivered", figures(found.arrived_per_s))]
     if planned is not None:

@@ -43,7 +43,7 @@ def answer_text(summary: Summary) -> str:
     percentile = ordinal(figures.percentile)
     for name, module in figures.by_protocol.items():
         if len(figures.by_protocol) > 1:
-            lines.append(f"Client module {name}, {_count(module.users, 'user')} (not to be mixed with another's score)")
+            lines.append(f"Driver {name}, {_count(module.users, 'user')} (not to be mixed with another's score)")
         if figures.throughput:
             lines += [*text_table(_stress_table(module, figures.window_s, percentile)), ""]
         else:
@@ -88,7 +88,7 @@ def _head(figures: Figures) -> list[str]:
         )
     modules = figures.by_protocol
     lines.append(
-        f"Client module{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
+        f"Driver{'' if len(modules) == 1 else 's'}: {', '.join(modules)}"
         + (f"; submission by {figures.submission}" if figures.submission else "")
     )
     if figures.throughput:
@@ -103,7 +103,6 @@ def _head(figures: Figures) -> list[str]:
 
 
 def tasks_per_s(figures: Figures) -> str:
-    """Return the achieved and the offered rate of tasks; a closed loop offers none."""
     achieved, offered = figures.achieved_per_s, figures.offered_per_s
     return f"{achieved:.1f} tasks/s achieved" + ("" if offered is None else f" of {offered:.1f} offered")
 
@@ -192,7 +191,6 @@ def _score_rows(module: ModuleFigures, percentile: str) -> list[Sequence[str]]:
 
 
 def columns(percentile: str) -> tuple[str, ...]:
-    """Return the headings of the score table for this percentile."""
     return tuple(column.replace("95th", percentile) for column in COLUMNS)
 
 
@@ -231,7 +229,6 @@ def _beyond_legend(percentile: str) -> list[str]:
 
 
 def _certainty(module: ModuleFigures) -> list[str]:
-    """Return how certain the score is: few hits, its confidence interval, and the spread between runs."""
     lines = []
     if module.provisional:
         few = [f"{task.task} {task.hits}" for task in module.tasks if task.task in module.covers.few_hits]
@@ -257,11 +254,10 @@ def _certainty(module: ModuleFigures) -> list[str]:
 
 
 def breakdown_text(found: Breakdown, percentile: str) -> list[str]:
-    """Return a table for each part of the log, each followed by a blank line."""
     lines = []
     modules = {one.module for one in found.tables}
     for one in found.tables:
-        module = f", client module {one.module}" if len(modules) > 1 and found.what != "module" else ""
+        module = f", driver {one.module}" if len(modules) > 1 and found.what != "module" else ""
         lines.append(f"{found.what.capitalize()} {one.value}{module}")
         if isinstance(one, OutcomeTable):
             lines += [*text_table(_outcome_table(one.tasks, percentile)), ""]
@@ -362,7 +358,6 @@ def _clients(clients: Sequence[ClientFigures]) -> list[str]:
 
 
 def who_is_unwatched(figures: Figures) -> str:
-    """Return the words for users whose mail was not observed."""
     return "other slices" if figures.slice else "engines that were lost, or had ended"
 
 
@@ -393,12 +388,10 @@ def _tasks(figures: Figures) -> str:
 
 
 def _by_generator(figures: Figures) -> str:
-    """Return the count of tasks in which the generator itself failed; "" if there are none."""
     return f"; the generator itself failed {figures.totals.generator_failed}" if figures.totals.generator_failed else ""
 
 
 def _load_made(figures: Figures) -> list[str]:
-    """Return the share of the plan's load that was made, and the tasks far below their plan."""
     load = figures.load
     if figures.throughput or figures.slice:
         return []
@@ -415,7 +408,6 @@ def _load_made(figures: Figures) -> list[str]:
 
 
 def _failures(figures: Figures) -> list[str]:
-    """Return the most frequent kinds of failure, over all client modules."""
     found = [
         (failure.times, task.task, failure.outcome, failure.kind)
         for module in figures.by_protocol.values()
@@ -423,12 +415,12 @@ def _failures(figures: Figures) -> list[str]:
         for failure in task.failures
     ]
     found.sort(key=lambda failure: (-failure[0], failure[1:]))
-    said = [
+    shown = [
         f"{times} {task} {outcome}" + (f" ({kind})" if kind else "")
         for times, task, outcome, kind in found[:MOST_FAILURES]
     ]
-    more = [f"{_count(len(found) - len(said), 'more kind')}"] if len(found) > len(said) else []
-    return [f"Failures: {', '.join([*said, *more])}"] if found else []
+    more = [f"{_count(len(found) - len(shown), 'more kind')}"] if len(found) > len(shown) else []
+    return [f"Failures: {', '.join([*shown, *more])}"] if found else []
 
 
 def _lateness(figures: Figures) -> list[str]:
@@ -448,7 +440,6 @@ def _sessions(figures: Figures) -> list[str]:
 
 
 def _inbox(figures: Figures) -> list[str]:
-    """Return how long users took to work through their Inboxes."""
     several = len(figures.by_protocol) > 1
     return [
         f"Inbox{f' ({name})' if several else ''}: {inbox.done} of {inbox.processings} times worked through;"
@@ -487,10 +478,10 @@ def _criteria(results: Sequence[Result]) -> list[str]:
     """Return the criteria, met or missed, between blank lines. Those of single tasks are listed only if missed."""
     if not results:
         return []
-    told = [one for one in results if not (one.each and one.passed)]
-    rows = [(one.name, one.found, one.wanted, "met" if one.passed else "missed") for one in told]
+    listed = [one for one in results if not (one.each and one.passed)]
+    rows = [(one.name, one.found, one.wanted, "met" if one.passed else "missed") for one in listed]
     each = sum(one.each for one in results)
-    met = len(results) - len(told)
+    met = len(results) - len(listed)
     of_tasks = f"Criteria of single tasks: {'all' if met == each else f'{met} of'} {each} met."
     found = table([("Criterion", "Found", "Wanted", ""), *rows]) if rows else []
     return ["", *found, *([of_tasks] if each else []), ""]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the text of a plan needs no analysis
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column to the left, figures to the right, two spaces between; all rows have the same columns."""
+    """Align the first column left and the others right, with two spaces between; rows have equal lengths."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -38,16 +38,16 @@ def _server(run: RecordedRun) -> Iterator[tuple[str, str]]:
 
 def _load(run: RecordedRun) -> Iterator[tuple[str, str]]:
     figures, header = run.figures, run.log.header
-    begin_s, end_s = run.window_s
+    begin_s, end_s = run.figures.window_s
     yield "Users", f"{figures.users}, each with their own session"
     yield "Profiles", _words(_profiles(run) or header.get("profiles"))
     yield "Mode", str(figures.mode)
     yield "Day", _day(figures)
     yield "Duration", _length(header.get("duration_s"))
     yield "Window", f"{clock(begin_s)} to {clock(end_s)} from the common start ({length(end_s - begin_s)})"
-    yield "Client modules", ", ".join(run.modules)
+    yield "Drivers", ", ".join(run.figures.by_protocol)
     yield "Submission", _words(figures.submission)
-    if not run.stress:
+    if not run.figures.stress:
         yield "Weights", _pairs(header.get("weights") or {})
     yield "Criteria", ", ".join(_criteria(run.summary.criteria)) or "none"
     yield "Limits", _pairs({**Limits().in_header(), **(header.get("limits") or {})})
@@ -86,7 +86,6 @@ def _machine_facts(run: RecordedRun) -> Mapping[str, Any]:
 
 
 def _profiles(run: RecordedRun) -> list[str]:
-    """Return the groups of users, if the scenario is known."""
     groups = run.scenario.get("topology")
     if not isinstance(groups, list):
         return []

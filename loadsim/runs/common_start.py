@@ -24,8 +24,8 @@ def check_shareable(scenario: Scenario, option: str) -> None:
     """Check that several machines can share this scenario. Raises `ConfigError`, which names the option."""
     if not isinstance(scenario.server, Server):
         raise ConfigError(f"{option}: {scenario.name}: server: expected one that all machines reach, found embedded")
-    if alone := needs_one_engine(scenario):
-        raise ConfigError(f"{option}: {scenario.name}: expected mailboxes on a server, found protocol {alone}")
+    if driver := needs_one_engine(scenario):
+        raise ConfigError(f"{option}: {scenario.name}: expected mailboxes on a server, found protocol {driver}")
 
 
 def check_slice(part: Slice, scenario: Scenario) -> None:

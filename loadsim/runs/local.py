@@ -107,13 +107,13 @@ def engine_count(scenario: Scenario, users: int, wanted: int | None, pin: bool) 
 
     Raises `ConfigError` for fewer than one, more than users, or several with a driver that needs a single process.
     """
-    alone = needs_one_engine(scenario)
+    in_memory = needs_one_engine(scenario)
     if wanted is None:
         cores = os.cpu_count() or 1
-        return 1 if alone else engines_for(users, cores // 2 if pin else cores)
-    most = 1 if alone else users
+        return 1 if in_memory else engines_for(users, cores // 2 if pin else cores)
+    most = 1 if in_memory else users
     if not 1 <= wanted <= most:
-        why = f" with protocol {alone}, whose mail system is in the engine" if alone else ""
+        why = f" with protocol {in_memory}, whose mail system is in the engine" if in_memory else ""
         raise ConfigError(f"--engines: expected a number from 1 to {most}{why}, found {wanted}")
     return wanted
 

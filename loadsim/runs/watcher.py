@@ -15,7 +15,6 @@ class Watcher(Protocol):
     """Receives the progress of a run.
 
     The run calls its methods in its own thread, so they should return at once. An exception ends the run.
-
     Subclass it and override the methods of interest: the others do nothing.
     """
 

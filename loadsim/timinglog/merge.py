@@ -198,7 +198,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
     """Return one log of all records in time order (see `in_time_order`), with its names in alphabetical order.
 
     The common start of a run is t = 0 for all of its engines. The wall clock places the logs of several runs, and
-    t = 0 is the earliest start; with `rebase` it is each log's own start. An engine that never reached the common
+    t = 0 is the earliest start; with `rebase`, t = 0 is each log's own start. An engine that never reached the common
     start is placed by the wall clock.
 
     Raises `LogError` for no logs, two logs of one engine, logs of different modes, and slices that do not make up one

@@ -231,7 +231,7 @@ def test_a_table_for_each_value(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert tables == BY_HAND[by]
     text = answer_text(summarise([log], by=by))
     for value, module, tasks in BY_HAND[by]:
-        title = f"\n{by.capitalize()} {value}" + ("" if by == "module" else f", client module {module}") + "\n"
+        title = f"\n{by.capitalize()} {value}" + ("" if by == "module" else f", driver {module}") + "\n"
         table = text.partition(title)[2].partition("\n\n")[0].splitlines()
         rows = {line[: line.index("  ")]: line.split() for line in table[1:]}
         assert set(tasks) == rows.keys() - {"Weighted Avg"}

@@ -383,7 +383,7 @@ def test_another_client_module_is_refused(tmp_path: Path) -> None:
     tasks = [done("READ", 1000 * at, 100, protocol="other") for at in range(1, 6)]
     tasks += [done("SEND", 1000, 50, protocol="other")]
     new = [write_run(tmp_path, f"n{at}", tasks=tasks) for at in (1, 2)]
-    assert "client modules: expected the same in all runs, found imap in" in refused(base, new)
+    assert "drivers: expected the same in all runs, found imap in" in refused(base, new)
     assert by_name(compare_runs(base, new, force=True), "READ")["ratio"] == pytest.approx(1, rel=0.05)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from paths import ROOT
 from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, event, sample_log, skipped, write_two_clients
 
-from loadsim.analysis.criteria import Limits, Result, figure, header_criteria, hold
+from loadsim.analysis.criteria import Limits, Result, figure, header_criteria, judge_each
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.cli import main
 from loadsim.errors import ConfigError
@@ -390,7 +390,7 @@ def test_figures_are_numpys(
                 ({"below": math.nextafter(found, math.inf)}, True),
             ]
         for limit, passed in limits:
-            (result,) = hold({full: limit}, score)
+            (result,) = judge_each({full: limit}, score)
             assert result.passed == passed, (name, limit)
 
 
@@ -406,7 +406,7 @@ def test_a_share_in_percent_may_be_reached_exactly(failed: int) -> None:
         path.write_text(yaml.safe_dump(file))
         criteria = documents(load_scenario(str(path), [setting]).criteria)
     for share, passed in ((failed / 1000, True), ((failed + 1) / 1001, failed == 1000)):
-        results = {one.name: one for one in hold(criteria, score_of(failed_share=share))}
+        results = {one.name: one for one in judge_each(criteria, score_of(failed_share=share))}
         assert results["failed_share"].passed == passed
         assert f"at most {failed / 10:g} %" in results["failed_share"].text
 
@@ -419,8 +419,8 @@ def score_of(**found: Any) -> dict[str, Any]:
 def test_the_edge_of_the_score_is_missed_by_default() -> None:
     """LoadSim's limit is below 1000 ms; a max may be reached."""
     for score_ms, below, most in ((999.999, True, True), (1000.0, False, True), (1000.001, False, False)):
-        default = hold({"score_ms": documents(DEFAULT)["score_ms"]}, score_of(score_ms=score_ms))
-        own = hold({"score_ms": {"max": 1000}}, score_of(score_ms=score_ms))
+        default = judge_each({"score_ms": documents(DEFAULT)["score_ms"]}, score_of(score_ms=score_ms))
+        own = judge_each({"score_ms": {"max": 1000}}, score_of(score_ms=score_ms))
         assert ([one.passed for one in default], [one.passed for one in own]) == ([below], [most])
 
 
@@ -439,7 +439,7 @@ def test_what_was_not_measured_is_missed_and_says_so() -> None:
     score = score_of(failed_share=None, tasks=[{"task": "READ", "p95_ms": None}])
     for name in ("failed_share", "tasks.READ.p95_ms", "tasks.SEND.failed", "generator.lag_p99_ms", "score_ms"):
         for limits in ({"max": 1e9}, {"min": 0}):
-            (result,) = hold({name: limits}, score)
+            (result,) = judge_each({name: limits}, score)
             assert (result.figure, result.passed) == (None, False)
             assert result.text.startswith(f"{name} was not measured, at ")
 
@@ -460,16 +460,16 @@ def test_several_client_modules_are_each_asked() -> None:
     modules = {"a": {"score_ms": 5.0, "tasks": task}, "b": {"score_ms": 5000.0, "tasks": []}}
     score = {"throughput": None, "score_ms": None, "tasks": [], "by_protocol": modules, "failed_share": 0.0}
     criteria = {"score_ms": {"below": 1000}, "tasks.READ.p95_ms": {"max": 20}, "failed_share": {"max": 0.0}}
-    assert [(one.name, one.passed) for one in hold(criteria, score)] == [
+    assert [(one.name, one.passed) for one in judge_each(criteria, score)] == [
         ("by_protocol.a.score_ms", True),
         ("by_protocol.b.score_ms", False),
         ("by_protocol.a.tasks.READ.p95_ms", True),
         ("by_protocol.b.tasks.READ.p95_ms", False),
         ("failed_share", True),
     ]
-    assert [one.passed for one in hold({"by_protocol.a.score_ms": {"max": 5}}, score)] == [True]
+    assert [one.passed for one in judge_each({"by_protocol.a.score_ms": {"max": 5}}, score)] == [True]
     nobody = {**score, "by_protocol": {}}
-    assert [(one.name, one.passed) for one in hold({"score_ms": {"max": 5}}, nobody)] == [("score_ms", False)]
+    assert [(one.name, one.passed) for one in judge_each({"score_ms": {"max": 5}}, nobody)] == [("score_ms", False)]
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,7 @@ def test_client_modules_are_never_mixed(tmp_path: Path) -> None:
         "aioimaplib": 500,
     }
     assert answer_text(summary).count("Weighted Avg") == 2
-    assert "Client module aioimaplib, 1 user " in answer_text(summary)
+    assert "Driver aioimaplib, 1 user " in answer_text(summary)
 
 
 def test_the_embedded_server_is_no_measurement(tmp_path: Path) -> None:
