@@ -95,7 +95,6 @@ def _readings(samples: Sequence[Mapping[str, Any]]) -> Iterator[Reading]:
 
 
 def _machines_of_several(sources: Iterable[Source]) -> set[Machine]:
-    """Return the machines of runs on several machines."""
     machines = {_machine_of(source) for source in sources if source.simulates}
     runs = [run for run, _ in machines]
     return {machine for machine in machines if runs.count(machine[0]) > 1}

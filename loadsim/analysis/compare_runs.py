@@ -270,7 +270,6 @@ def _check_distinct(runs: Mapping[str, Sequence[Run]]) -> None:
 
 
 def _complaints(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Return the reasons against the comparison, each on one line."""
     return [
         *(
             f"{run.entry.path}: expected a valid run, found an invalid one: {'; '.join(run.summary.verdict.reasons)}"

@@ -42,7 +42,6 @@ class FailureRates:
 
     @property
     def new_share(self) -> float:
-        """The failure rate in all runs of new."""
         return _share(self.new)
 
     @property

@@ -52,7 +52,6 @@ def in_tenths(found: T) -> T:
 
 
 def _mapped(found: Any, change: Callable[[Any], Any], summed: bool = False) -> Any:
-    """Return the figures with each sum in them changed."""
     if is_dataclass(found) and not isinstance(found, type):
         return replace(found, **_mapped({one.name: getattr(found, one.name) for one in fields(found)}, change, summed))
     if isinstance(found, Mapping):

@@ -163,7 +163,6 @@ class TaskStatistics:
 
     @property
     def attempted(self) -> int:
-        """The tasks that began."""
         return self.planned - self.counts["skipped"]
 
     @property
@@ -201,7 +200,6 @@ class ProtocolStatistics:
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """The tasks that the score covers."""
         return tuple(task.task for task in self.tasks if task.weight > 0 and task.hits)
 
     @property

@@ -129,7 +129,6 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All reasons against the run."""
         return (*self.defects, *self.missed, *self.missed_runs)
 
     @property

@@ -264,7 +264,6 @@ def run_answer(args: argparse.Namespace) -> int:
 
 
 def run_export_csv(args: argparse.Namespace) -> int:
-    """Write comma-separated values to standard output."""
     export_csv(read_logs(args.logs, args.rebase, args.force), sys.stdout, args.kind)
     return 0
 

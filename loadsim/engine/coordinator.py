@@ -192,11 +192,19 @@ class Coordinator:
         self._distribute(messages)
 
     def snapshot(self) -> LiveSnapshot:
-        """Return the total of the members' snapshots, of which there must be one. Accepted messages that members have
-        not received yet count as undelivered."""
+        """Return the total of the members' snapshots, of which there must be one.
+
+        It includes the users of members that have not reported yet. Accepted messages that members have not received
+        count as undelivered.
+        """
         together = total([member.snapshot for member in self._members if member.snapshot])
+        unreported = sum(len(member.assigned.assignment) for member in self._members if member.snapshot is None)
         in_transit = sum(member.in_transit for member in self._members)
-        return replace(together, accepted_undelivered=together.accepted_undelivered + in_transit)
+        return replace(
+            together,
+            users=together.users + unreported,
+            accepted_undelivered=together.accepted_undelivered + in_transit,
+        )
 
     @property
     def snapshots(self) -> dict[str, LiveSnapshot]:

@@ -50,6 +50,7 @@ class LiveSnapshot:
 
     @property
     def done(self) -> int:
+        """The number of ok tasks; in `score.json` and the tables, `done` includes failed tasks."""
         return self.ended("ok")
 
     @property

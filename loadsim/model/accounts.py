@@ -108,7 +108,6 @@ class AccountTable:
         return self.rows[index - 1]
 
     def number(self, address: str, domain: str) -> int | None:
-        """Return the user with this address, or None."""
         return self._numbers.get(address.lower())
 
 

@@ -201,7 +201,6 @@ class Scenario:
 
     @property
     def users(self) -> int:
-        """Return the users of all groups."""
         return sum(group.users for group in self.topology)
 
     @property

@@ -133,7 +133,6 @@ class Workload:
         }
 
     def profile(self, user: int) -> Profile:
-        """Return the profile of a user."""
         return self.population.group(user).profile
 
     @cached_property

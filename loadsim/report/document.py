@@ -50,7 +50,6 @@ ColumnOf = tuple[str, int | None, Callable[[T], Cell]]
 
 
 def table_of(caption: str, things: Iterable[T], *columns: ColumnOf[T]) -> Table:
-    """Return a table with a row for each thing."""
     return Table(
         caption,
         tuple(Column(title, digits) for title, digits, _ in columns),

@@ -160,7 +160,6 @@ def _throughput_table(found: Throughput) -> Table:
 
 
 def _task_table(run: RecordedRun, name: str, module: ModuleFigures) -> Table:
-    """Return LsLog's table with more times of each task."""
     tasks = module.tasks
     # In a closed loop nothing is due.
     times = TIMES if run.figures.stress else (*TIMES, ("response_p95_ms", "Due 95th"))
@@ -182,7 +181,6 @@ def _task_table(run: RecordedRun, name: str, module: ModuleFigures) -> Table:
 
 
 def _time(task: TaskFigures, key: str) -> Cell:
-    """Return the time of a task with this key in `score.json`."""
     own = key.removeprefix("response_")
     return finite(getattr(task.service if own == key else task.response, own))
 

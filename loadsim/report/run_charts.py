@@ -34,7 +34,6 @@ LATE_BECAUSE = {"busy": "user busy", "down": "session down", "generator": "gener
 
 
 def window_is_part(run: RecordedRun, bins: Bins) -> bool:
-    """Return True if the charts show more than the window."""
     return run.figures.window_s != (bins.begin_s, bins.end_s)
 
 

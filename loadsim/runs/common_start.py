@@ -52,7 +52,6 @@ def planning_limit_s(start: datetime, ramp_up_s: float, now: datetime) -> float:
 
 
 def _length(span: timedelta) -> str:
-    """Format as h:mm:ss, in whole seconds."""
     return str(timedelta(seconds=round(span.total_seconds())))
 
 

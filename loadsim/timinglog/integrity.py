@@ -19,7 +19,6 @@ class LogCheck:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Return the number of records by kind."""
         return {kind: index.count for kind, index in self.file.indices.items()}
 
     @property

@@ -154,7 +154,6 @@ def of_run(log: TimingLog, run: str) -> TimingLog:
 
 
 def _kept(of: Stream, condition: Callable[[Columns], NDArray[np.bool_]]) -> Stream:
-    """Return the records of a stream that meet a condition."""
 
     def kept(columns: Columns) -> Columns:
         meets = condition(columns)
@@ -279,7 +278,6 @@ def _all_names(logs: Sequence[TimingLog]) -> tuple[str, ...]:
 
 
 def _names_in(logs: Sequence[TimingLog], fields: Sequence[str]) -> set[str]:
-    """Return the names in these fields of all records."""
     found = set[str]()
     for log in logs:
         for kind, record in KINDS.items():

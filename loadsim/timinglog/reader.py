@@ -146,7 +146,6 @@ class TimingLog:
 
     @property
     def runs(self) -> list[str]:
-        """Return the names of the runs in alphabetical order."""
         return sorted({source.run for source in self.sources})
 
     @property

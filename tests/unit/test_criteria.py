@@ -618,7 +618,7 @@ def test_a_tasks_own_criterion_replaces_that_of_all(tmp_path: Path) -> None:
 
 
 def test_a_scenario_says_it_of_all_tasks_of_one_or_of_none(tmp_path: Path) -> None:
-    """A task's own criterion stands beside the common one in the log, which `hold` then leaves out for it."""
+    """A task's own criterion stands beside the common one in the log, which `judge_each` then leaves out for it."""
     found = read(tmp_path, "{tasks.scored.response_p95_ms: {max: 9s}}".replace("9s", "9000"))
     assert found["tasks.scored.response_p95_ms"] == {"max": 9000}
     found = read(tmp_path, "{tasks.SEND: {failed_share: null}, tasks: {scored: {done_share: null}}}")

@@ -97,7 +97,6 @@ class Writer:
         return self.word(native)
 
     def amount(self) -> str:
-        """Return a sum of money."""
         whole = self.below(10 ** (2 + self.below(4)))
         return f"{'€' if self._foreign else 'EUR '}{whole:,}.{self.below(20) * 5:02}"
 
