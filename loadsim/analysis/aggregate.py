@@ -51,7 +51,7 @@ class TaskRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleRecords:
+class DriverRecords:
     """The records of one driver by task. `users` counts a user with any record once for each run.
 
     `inbox` has the processings of an Inbox, each of which spans several tasks; None without any.
@@ -64,7 +64,7 @@ class ModuleRecords:
 
 def gather(
     log: TimingLog, window_s: tuple[float, float], fields: Sequence[str] = (), *, all_ended: bool = False
-) -> dict[Part, dict[str, ModuleRecords]]:
+) -> dict[Part, dict[str, DriverRecords]]:
     """Return the records that count, by part of the log and driver.
 
     A record counts if its due time is in [begin, end). LOGON and LOGOFF always count, but are in no minute. With
@@ -173,11 +173,11 @@ class _Driver:
         self.tasks: defaultdict[int, _Task] = defaultdict(_Task)
         self.users = _Users()
 
-    def closed(self, strings: Sequence[str]) -> ModuleRecords:
+    def closed(self, strings: Sequence[str]) -> DriverRecords:
         """Return all records. Each task is freed in turn, so that memory holds none twice."""
         tasks = {strings[task]: self.tasks.pop(task).closed(strings) for task in [*self.tasks]}
         inbox = tasks.pop(PROCESS_INBOX, None)
-        return ModuleRecords(len(self.users.all()), tasks, inbox)
+        return DriverRecords(len(self.users.all()), tasks, inbox)
 
 
 class _Users:
@@ -261,7 +261,7 @@ class Growing:
         return numbers
 
 
-def windowed_hits(module: ModuleRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
+def windowed_hits(module: DriverRecords, weights: Mapping[str, float]) -> tuple[Hits, ...]:
     return tuple(
         Hits(task, float(weights.get(task, 0)), records.took_us, records.slot)
         for task, records in sorted(module.tasks.items())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from loadsim.analysis.aggregate import GROUP, MINUTE, ModuleRecords, Part, gather
+from loadsim.analysis.aggregate import GROUP, MINUTE, DriverRecords, Part, gather
 from loadsim.analysis.json_values import INLINE, copied
 from loadsim.analysis.score import Times, percentile, score_parts
 from loadsim.model.records import OUTCOMES
@@ -111,7 +111,7 @@ def breakdown(
     return Breakdown(by, tables)
 
 
-def _outcome_rows(module: ModuleRecords, percent: int | Fraction) -> list[OutcomeRow]:
+def _outcome_rows(module: DriverRecords, percent: int | Fraction) -> list[OutcomeRow]:
     return [
         OutcomeRow(
             task=task,

@@ -1,8 +1,8 @@
 """A model of another machine's clock, made of readings of both clocks, with the bound of its error.
 
 At the instant `at_ns` of our clock the other one shows `there_ns`, give or take `error_ns`. Between two readings the
-model is a straight line. Let e0 and e1 be the errors of two readings that lie L apart, and s the share of the way from
-the first to the second, from 0 to 1. There the error is at most the sum of two bounds:
+model is a straight line. Let e0 and e1 be the errors of two readings, L the time between them, and s the share of it
+that has passed, from 0 to 1. The error is at most the sum of two bounds:
 
   - (1 - s) e0 + s e1: the error of a chord through two points;
   - w s (1 - s) L, at most w L / 4: clocks wander, and w is the width of the range of the slope.

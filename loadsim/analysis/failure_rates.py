@@ -86,10 +86,8 @@ def _share(runs: Iterable[Counts]) -> float:
 def together(tasks: Iterable[FailureRates], looks: int = 1) -> tuple[Side | None, bool]:
     """Return the side with more failures of a task (new before base), and True if those of a task are significant."""
     tasks = list(tasks)
-    for side in _SIDES:
+    sides: tuple[Side, ...] = ("new", "base")
+    for side in sides:
         if of_side := [task for task in tasks if task.more == side]:
             return side, any(task.shown(looks) for task in of_side)
     return None, False
-
-
-_SIDES: Sequence[Side] = ("new", "base")

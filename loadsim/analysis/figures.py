@@ -112,7 +112,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleFigures:
+class DriverFigures:
     """One driver. `spell_s` is the correlation time of slow spells up to which the intervals hold."""
 
     score_ms: float | None
@@ -231,7 +231,7 @@ class Figures:
     inbox: InboxFigures | None
     covers: Coverage | None
     tasks: Sequence[TaskFigures]
-    by_protocol: Mapping[str, ModuleFigures]
+    by_protocol: Mapping[str, DriverFigures]
     percentile: float
     slice: str | None
     method: str

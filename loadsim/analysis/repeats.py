@@ -1,7 +1,7 @@
 """The spread between repeated runs of a scenario, and the confidence interval of the mean.
 
 The run is the unit of replication. Runs vary with the start of the server, the layout of the disk, and the load of a
-shared machine; the records of one run do not show this.
+shared machine. The records of one run do not show this.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadsim.analysis.aggregate import Growing, ModuleRecords, Part, TaskRecords, gather
+from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords, gather
 from loadsim.analysis.json_values import INLINE
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
 from loadsim.model.terms import WITHOUT_WINDOW
@@ -255,14 +255,14 @@ def score_parts(
 ) -> dict[Part, tuple[ProtocolStatistics, ...]]:
     """Return the statistics of each part of the log, by the values of fields (see `aggregate.gather`)."""
     by_client = ("client",) if method == MEAN_OF_CLIENTS else ()
-    groups: dict[Part, list[Mapping[str, ModuleRecords]]] = {}
+    groups: dict[Part, list[Mapping[str, DriverRecords]]] = {}
     for part, modules in gather(log, window_s, (*fields, *by_client)).items():
         groups.setdefault(part[: len(fields)], []).append(modules)
     return {part: statistics_of(each, weights, percent) for part, each in groups.items()}
 
 
 def statistics_of(
-    groups: Sequence[Mapping[str, ModuleRecords]], weights: Mapping[str, float], percent: int | Fraction
+    groups: Sequence[Mapping[str, DriverRecords]], weights: Mapping[str, float], percent: int | Fraction
 ) -> tuple[ProtocolStatistics, ...]:
     """Return the statistics of gathered records; percentiles of several groups are the means of the groups'."""
     protocols = []

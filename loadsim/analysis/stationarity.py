@@ -4,8 +4,8 @@ Two figures are computed for each slot: how many hits exceed each decile of thei
 percentile. Tasks count by their weight in the score. In a steady window, both figures vary by chance only.
 
 Two tests by Student's t: the figure rises or falls over the window (two-sided, by its slope), or is larger in the first
-quarter than later (one-sided, by the difference). Successive slots are correlated, so the variation by chance is that
-of blocks of a twelfth of the window, after a line and the best-fitting step are removed.
+quarter than later (one-sided, by the difference). Successive slots are correlated. So the variation by chance
+is that of blocks of a twelfth of the window, without a line and the best-fitting step.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from loadsim.analysis.criteria import Result, criteria_of, header_criteria, judg
 from loadsim.analysis.figures import (
     Bounds,
     Coverage,
+    DriverFigures,
     Figures,
     GeneratorFigures,
     InboxFigures,
     Lateness,
     LoadFigures,
-    ModuleFigures,
     TaskFigures,
 )
 from loadsim.analysis.generator_limits import lag_limit_ms
@@ -121,7 +121,7 @@ def summarise(
     the percentile `percent`, computed by `method` (see `score.METHODS`). `by`, one of `breakdown.BY`, adds tables of
     parts of the log. `criteria` is a scenario whose criteria replace those of the run.
     Raises `LogError` for logs that cannot be read or merged, an impossible window, or weights for a run without a
-    score; `ConfigError` for criteria whose figures the logs do not have.
+    score. Raises `ConfigError` for criteria whose figures the logs do not have.
     """
     # 1. One log.
     read = [log for log in logs if isinstance(log, TimingLog)]
@@ -295,10 +295,10 @@ def _figures(
 
 def _module(
     protocol: ProtocolStatistics, weighted: Sequence[str], length_s: float, certain: Intervals, repeated: Repeats | None
-) -> ModuleFigures:
+) -> DriverFigures:
     intervals = {task.task: certain.tasks.get(task.task, _OUTSIDE) for task in protocol.tasks}
     planned = {task.task for task in protocol.tasks if task.planned}
-    return ModuleFigures(
+    return DriverFigures(
         score_ms=protocol.score_ms,
         response_score_ms=protocol.response_score_ms,
         score_interval_ms=_bounds_ms(certain.score),

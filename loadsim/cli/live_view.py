@@ -216,7 +216,6 @@ def _tasks(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text
 
 
 def _late(snapshot: LiveSnapshot, lately: Stretch | None, narrow: bool) -> Text:
-    """Return the mean lateness of task starts, by cause."""
     most = f"generator {snapshot.generator_late_most_s * 1000:.1f} ms at most"
     if lately is None or not (ended := lately.ended("ok", *FAILURES)):
         return Text(most)
@@ -302,7 +301,7 @@ def _by_client(clients: Mapping[str, LiveSnapshot], columns: int, rows: int) -> 
 
 
 def _need(client: LiveSnapshot) -> tuple[float, ...]:
-    """Sort key of a client: users without session, failures, lag."""
+    """Return the sort key of a client: users without a session, failures, lag."""
     return client.users - client.users_on, client.failed, client.lag_p99_ms or 0.0
 
 

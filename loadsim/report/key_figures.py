@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from loadsim.analysis.figures import ModuleFigures
+from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import Cell, Column, Table
 from loadsim.report.summary_text import tasks_per_s
@@ -57,7 +57,7 @@ def _scores(run: RecordedRun) -> list[tuple[Cell, ...]]:
     ]
 
 
-def _score_found(module: ModuleFigures) -> str:
+def _score_found(module: DriverFigures) -> str:
     interval = interval_words(module.score_interval_ms)
     sure = f", 95 % CI {interval} ms" if interval else ""
     return f"{_ms(module.score_ms)}{sure}" + ("; provisional: few hits" if module.provisional else "")

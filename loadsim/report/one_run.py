@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.failures import failures
-from loadsim.analysis.figures import Coverage, Figures, ModuleFigures, TaskFigures
+from loadsim.analysis.figures import Coverage, DriverFigures, Figures, TaskFigures
 from loadsim.analysis.json_values import finite
 from loadsim.analysis.per_client import ClientFigures
 from loadsim.analysis.recorded_run import RecordedRun
@@ -159,7 +159,7 @@ def _throughput_table(found: Throughput) -> Table:
     return Table("Throughput of a closed loop", (Column("What"), Column("Per second", 1)), tuple(rows))
 
 
-def _task_table(run: RecordedRun, name: str, module: ModuleFigures) -> Table:
+def _task_table(run: RecordedRun, name: str, module: DriverFigures) -> Table:
     tasks = module.tasks
     # In a closed loop nothing is due.
     times = TIMES if run.figures.stress else (*TIMES, ("response_p95_ms", "Due 95th"))
@@ -185,7 +185,7 @@ def _time(task: TaskFigures, key: str) -> Cell:
     return finite(getattr(task.service if own == key else task.response, own))
 
 
-def _weighted(module: ModuleFigures, keys: Sequence[str]) -> tuple[Cell, ...]:
+def _weighted(module: DriverFigures, keys: Sequence[str]) -> tuple[Cell, ...]:
     scored = [task for task in module.tasks if task.weight and task.hits]
     averages: dict[str, Cell] = {"p95_ms": module.score_ms, "response_p95_ms": finite(module.response_score_ms)}
     times = (averages.get(key, "") for key in keys)

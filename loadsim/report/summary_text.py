@@ -9,9 +9,9 @@ from loadsim.analysis.breakdown import Breakdown, OutcomeRow, OutcomeTable, Task
 from loadsim.analysis.criteria import Result
 from loadsim.analysis.figures import (
     Coverage,
+    DriverFigures,
     Figures,
     GeneratorFigures,
-    ModuleFigures,
     TaskFigures,
 )
 from loadsim.analysis.generator import MachineHealth
@@ -133,7 +133,7 @@ def _throughput(found: Throughput) -> list[str]:
     ]
 
 
-def _stress_table(module: ModuleFigures, window_s: Sequence[float], percentile: str) -> Table:
+def _stress_table(module: DriverFigures, window_s: Sequence[float], percentile: str) -> Table:
     """Return a table without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
     length_s = window_s[1] - window_s[0]
     return table_of(
@@ -186,7 +186,7 @@ def _rows(
     return rows
 
 
-def _score_rows(module: ModuleFigures, percentile: str) -> list[Sequence[str]]:
+def _score_rows(module: DriverFigures, percentile: str) -> list[Sequence[str]]:
     return _rows(module.tasks, module.score_ms, module.response_score_ms, percentile, _decimals(module))
 
 
@@ -201,7 +201,7 @@ def ordinal(percent: float) -> str:
     return f"{percent:.12g}{ends.get(int(percent) % 10, 'th') if whole else 'th'}"
 
 
-def _beyond_table(module: ModuleFigures, percentile: str) -> Table:
+def _beyond_table(module: DriverFigures, percentile: str) -> Table:
     return table_of(
         "",
         module.tasks,
@@ -228,7 +228,7 @@ def _beyond_legend(percentile: str) -> list[str]:
     ]
 
 
-def _certainty(module: ModuleFigures) -> list[str]:
+def _certainty(module: DriverFigures) -> list[str]:
     lines = []
     if module.provisional:
         few = [f"{task.task} {task.hits}" for task in module.tasks if task.task in module.covers.few_hits]
@@ -511,7 +511,7 @@ def _ms(time_ms: float | None, decimals: int = MOST_DECIMALS) -> str:
     return INFINITE if time_ms == math.inf else rounded(time_ms, decimals)
 
 
-def _decimals(module: ModuleFigures) -> int:
+def _decimals(module: DriverFigures) -> int:
     """Return the number of decimals of the score that its interval supports."""
     interval_ms = module.score_interval_ms
     return known_decimals(module.score_ms, interval_ms) if module.score_ms and interval_ms else MOST_DECIMALS

@@ -21,7 +21,6 @@ from loadsim.version import __version__
 
 
 def random_run_id(began: datetime) -> str:
-    """Generate a random run ID, which begins with the time."""
     return f"{began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 

@@ -47,5 +47,5 @@ def test_what_is_not_needed_is_let_go() -> None:
         largest = Largest(np.array([len(numbers)]))
         for part in np.split(numbers, 1000):
             largest.add(np.zeros(len(part), np.int64), part)
-            assert len(largest._kept) + largest._many <= 2 * 50_001 + 20_000 + len(part)
+            assert len(largest._kept) + largest._added_count <= 2 * 50_001 + 20_000 + len(part)
         assert largest.percentiles().tolist() == [np.percentile(numbers, 95, method="inverted_cdf")]

@@ -126,7 +126,7 @@ class Pool:
         entity = self._texts.get((style, size_bytes, variant))
         if entity is None:
             foreign = variant % _FOREIGN_EVERY == _FOREIGN_EVERY - 1
-            body = prose.text(self._seed, style, variant, size_bytes, foreign)
+            body = self.prose(style, variant, size_bytes, foreign)
             charset, encoding = ("utf-8", "quoted-printable") if foreign else ("us-ascii", "7bit")
             entity = Entity(
                 f"Content-Type: text/plain; charset={charset}\r\nContent-Transfer-Encoding: {encoding}\r\n".encode(),
@@ -134,6 +134,10 @@ class Pool:
             )
             self._texts[style, size_bytes, variant] = entity
         return entity
+
+    def prose(self, style: str, variant: int, size_bytes: int, foreign: bool = False) -> bytes:
+        """Return a text by `prose.text`; planning overrides this."""
+        return prose.text(self._seed, style, variant, size_bytes, foreign)
 
     def file(self, kind: str, variant: int) -> Entity:
         """Return the attachment or object of a kind, in base64."""
@@ -143,7 +147,7 @@ class Pool:
             assert spec is not None
             name = spec.filename.format(variant + 1)
             made = spec.made_bytes
-            content = prose.text(self._seed, "notes", variant, made) if made else (_DATA / name).read_bytes()
+            content = self.prose("notes", variant, made) if made else (_DATA / name).read_bytes()
             lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
             lines += headers.disposition(spec.disposition, name)
             if spec.disposition == "inline":
