@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -300,8 +299,10 @@ def read_weights(value: object) -> dict[str, float]:
     for name, weight in value.items():
         if not isinstance(name, str):
             raise mismatch("the name of a task", show(name))
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= sys.float_info.max:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not weight >= 0:
             raise mismatch("a weight of at least 0", show(weight), at=(name,))
+        if weight and not 1e-9 <= weight <= 1e9:  # beyond these, sums of products lose digits or overflow
+            raise mismatch("a weight of 0, or from 1e-9 to 1e9", show(weight), at=(name,))
     return {name: float(weight) for name, weight in value.items()}
 
 

@@ -55,15 +55,15 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for argument in arguments:
         path = Path(argument)
-        if path.is_dir():
-            paths = list(path.glob("logs/*.tlog")) or list(path.glob("*.tlog"))
-        elif path.exists():
-            paths = [path]
-        else:
-            try:
+        try:
+            if path.is_dir():
+                paths = list(path.glob("logs/*.tlog")) or list(path.glob("*.tlog"))
+            elif path.exists():
+                paths = [path]
+            else:
                 paths = list(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
-            except ValueError:  # not a pattern either
-                paths = []
+        except (OSError, ValueError):  # a name that is too long, or no pattern
+            paths = []
         if not paths:
             raise LogError(f"{argument}: expected a timing log or a run directory with logs/*.tlog, found none")
         found |= {Path(os.path.realpath(path)): path for path in paths}  # `Path.resolve` raises for links in a circle
@@ -93,9 +93,11 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
     Rates over such a window would include time without load.
     """
     begin_s, end_s = window_s
+    if not (0 <= begin_s < math.inf and end_s < math.inf):
+        raise LogError(f"window: expected a begin and an end of at least 0 s, found {begin_s:g} s to {end_s:g} s")
     if not round(begin_s * 1_000_000) < round(end_s * 1_000_000):
         raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
-    if max(-begin_s, end_s) > LONGEST_S:
+    if end_s > LONGEST_S:
         raise LogError(f"window: expected one within {LONGEST_S} s of the start, found {begin_s:g} s to {end_s:g} s")
     kept = log.header.get("truncated_s")
     if kept and (begin_s < kept[0] or end_s > kept[1]):

@@ -25,7 +25,9 @@ def test_help_lists_every_target() -> None:
     phony = re.search(r"^\.PHONY:((?:.*\\\n)*.*)$", MAKEFILE, re.MULTILINE)
     assert phony
     targets = set(phony[1].replace("\\", " ").split())
-    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert {line.split()[0] for line in shown.splitlines()} == targets
     assert all(len(line.split()) > 1 and len(line) <= 120 for line in shown.splitlines())
 

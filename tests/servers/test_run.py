@@ -105,7 +105,7 @@ def test_server_and_load_can_be_kept_apart(tmp_path: Path) -> None:
     run = {"day_length": "5s", "ramp_up": "1s", "warm_up": "0s", "window": "5s"}
     told = loadsim("run", "--no-report", written(tmp_path / "small.yaml", run=run), "--pin", "--out", tmp_path / "out")
     assert "Pinned: the generator to core" in told.stderr, told.stderr + told.stdout
-    facts = read_logs([*(tmp_path / "out" / "logs").glob("*.machine.tlog")]).facts
+    facts = read_logs([*(tmp_path / "out" / "logs").glob("*.machine.tlog")]).sources[0].facts
     assert facts["pinned"] and not facts["shares_cpus"]
     assert not set(facts["generator_cpus"]) & set(facts["server_cpus"])
     assert facts["generator_cpus"] and facts["server_cpus"]
@@ -135,7 +135,7 @@ def test_hits_are_those_of_the_exported_records(small_run: tuple[Path, subproces
 def test_the_log_tells_what_the_server_said(small_run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     """Greetings and capabilities of the embedded server are in the machine's log, and in the report."""
     out, _ = small_run
-    facts = read_logs([*(out / "logs").glob("*.machine.tlog")]).facts
+    facts = read_logs([*(out / "logs").glob("*.machine.tlog")]).sources[0].facts
     assert facts["imap_greeting"].startswith("OK ")
     assert "IMAP4rev1" in facts["imap_capabilities"]
     assert facts["smtp_greeting"] and facts["smtp_extensions"]

@@ -350,3 +350,9 @@ def test_a_window_of_less_than_a_microsecond_is_none(tmp_path: Path) -> None:
     log = write_sample(tmp_path / "a.tlog", [done("READ", 1000, 10)])
     with pytest.raises(LogError, match="window: expected a begin before its end"):
         summarise([log], begin_s=1.0, end_s=1.0000001)
+
+
+def test_a_name_that_is_too_long_is_one_line() -> None:
+    """No file can have it: it is a log that is missing."""
+    with pytest.raises(LogError, match=r"^x{300}: expected a timing log or a run directory"):
+        run_answer("x" * 300)

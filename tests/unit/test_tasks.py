@@ -435,7 +435,7 @@ def test_mail_that_no_answer_can_quote_is_refused_and_not_our_bug(tmp_path: Path
 
     async def spoil(_: Any, module: Any) -> None:
         for mailbox in module.mailboxes.values():
-            message = mailbox.header("INBOX", 1).ref
+            message = mailbox.header(mailbox.folder("INBOX"), 1).ref
             message.mail = message.mail._replace(message_id="secret nonsense")
 
     lived = live(scenario_of(tmp_path, (profile, 2), day="8h"), tmp_path, during=spoil)
