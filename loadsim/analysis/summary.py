@@ -144,10 +144,10 @@ def summarise(
     limits = log.header.get("limits") or {}
 
     # 3. Judge each of several runs by itself: an invalid run would not be noticed among the others.
-    runs = log.runs
-    judged_by_run = {
-        run: _judged(of_run(log, run), weights, window_s, criteria) for run in (runs if len(runs) > 1 else ())
-    }
+    logs_by_run = {run: of_run(log, run) for run in log.runs} if len(log.runs) > 1 else {}
+    for own in logs_by_run.values():
+        check_window(own, window_s)
+    judged_by_run = {run: _judged(own, weights, window_s, criteria) for run, own in logs_by_run.items()}
 
     # 4. The verdict on all runs together, always by the standard percentiles.
     figures_by_run = [one.figures for one in judged_by_run.values()]
@@ -160,10 +160,10 @@ def summarise(
     if (percent, method) != (SCORED_PERCENT, MERGED):
         figures = per_run(_figures(log, weights, window_s, percent, method, part)[1], figures_by_run)
     if commands:
-        figures = replace(figures, commands=mean(command_statistics(log, window_s), len(runs)))
+        figures = replace(figures, commands=mean(command_statistics(log, window_s), len(log.runs)))
     if by is not None:
         tables = breakdown(log, weights, window_s, by, percent, method)
-        figures = replace(figures, by=mean(tables, len(runs)))
+        figures = replace(figures, by=mean(tables, len(log.runs)))
     return Summary(verdict, judged.results, figures)
 
 

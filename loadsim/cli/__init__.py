@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -27,6 +28,9 @@ OUR_FAULT = 70
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C before anything was measured (128 + SIGINT)."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""The errors of a write to a full or failing disk: no bug in loadsim."""
 
 VERBS = {
     "run": "run a scenario, and print its score and verdict",
@@ -125,7 +129,10 @@ def _run(given: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("loadsim: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except Exception:  # noqa: BLE001  a bug must not look like a verdict
+    except Exception as error:  # noqa: BLE001  a bug must not look like a verdict
+        if isinstance(error, OSError) and error.errno in FULL:
+            print(f"loadsim: output not written: {error.strerror}", file=sys.stderr)
+            return BAD_INPUT
         traceback.print_exc()
         print("loadsim: this is a bug in loadsim, not a fault of the server", file=sys.stderr)
         return OUR_FAULT
@@ -135,11 +142,11 @@ def _run(given: Sequence[str]) -> int:
 
 
 def flush_standard_streams() -> None:
-    """Flush the standard streams, and discard output without a reader: it would change Python's exit status."""
+    """Flush the standard streams, and discard output that nothing takes: it would change Python's exit status."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:  # no reader, or a full disk
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

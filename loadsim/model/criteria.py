@@ -122,7 +122,7 @@ def figures(planned: Mapping[str, Iterable[str]], stress: bool) -> Tree:
 
     inbox = {} if stress else {"inbox": _INBOX}
     by_protocol = {
-        driver: {**dict.fromkeys(SCORES, _MS), **inbox, "tasks": {task: of_task(task) for task in tasks}}
+        driver: {**dict.fromkeys(SCORES, _MS), **inbox, "tasks": {task: of_task(task) for task in sorted(tasks)}}
         for driver, tasks in planned.items()
     }
     tasks = sorted({task for tasks in planned.values() for task in tasks})

@@ -92,18 +92,19 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def whole(least: int, most: int | None = None) -> PlainValidator:
-    """Accept a whole number of at least `least`, and at most `most` if given."""
-    words = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+MOST_WHOLE = 2**53
+"""Whole numbers above it have no exact floating-point number."""
+
+
+def whole(least: int, most: int = MOST_WHOLE) -> PlainValidator:
+    """Accept a whole number from `least` to `most`."""
+    words = f"a whole number from {least} to {most}"
+    at_least = f"a whole number of at least {least}"
 
     def read(value: object) -> int:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or value < least
-            or (most is not None and value > most)
-        ):
-            raise mismatch(words)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            open_ended = most == MOST_WHOLE and not (isinstance(value, int) and value > most)
+            raise mismatch(at_least if open_ended else words)
         return value
 
     return PlainValidator(read)
@@ -113,6 +114,8 @@ def _amount(value: object) -> float:
     number = _number(value)
     if number is None or number < 0:
         raise mismatch("a number of at least 0")
+    if number > 1e15:  # beyond, microseconds and sums lose digits
+        raise mismatch("a number of at most 1e15")
     return number
 
 

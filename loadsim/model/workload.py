@@ -28,6 +28,12 @@ PROCESS_INBOX = "process inbox"
 BROWSE = "browse"
 SCHEDULE = "schedule"
 
+MOST_ACTIVITIES = 100_000
+"""The most activities of a user in a run, on average by the rates. Planning these takes seconds."""
+
+NEVER_S = 1e300
+"""A due time beyond the end of every run, and finite in microseconds: for rates next to 0."""
+
 _OWN_FOLDER = re.compile(r"Folder (?:0[1-9]|[1-9][0-9]{1,8})")
 """Matches the names of `_numbered`."""
 
@@ -85,7 +91,7 @@ class Plan:
 
     def _following(self, kind: str, number: int, at_s: float) -> tuple[int, str, int, float]:
         """Return the `number`th of a kind, after one at `at_s`: the values of the activity, and its exact time."""
-        at_s += gap_s(self._rates_per_s[kind], self._seed, self._user, kind, number)
+        at_s = min(at_s + gap_s(self._rates_per_s[kind], self._seed, self._user, kind, number), NEVER_S)
         due_us = round(at_s * 1e6)
         day_us, night_us = self._cycle_us
         if night_us:  # `at_s` counts the time of days only
@@ -123,6 +129,18 @@ class Workload:
         run = scenario.run
         self._day_and_night_us = max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
         self._edges: dict[int, tuple[tuple[str, float], ...]] = {}  # by the identity of a profile's outcomes
+        self._check_activities()
+
+    def _check_activities(self) -> None:
+        """Check that the plans of all users come to an end. Raises `ConfigError`."""
+        run = self.scenario.run
+        active_s = self.scenario.duration_s * run.day_length_s / (run.day_length_s + run.night_length_s)
+        for group in self.scenario.topology:
+            expected = sum(self._rates_per_s[id(group.profile)].values()) * active_s
+            if not expected <= MOST_ACTIVITIES:
+                where = f"{self.scenario.name}: profile {group.profile.name}"
+                wanted = f"at most {MOST_ACTIVITIES:,} activities of a user in the run"
+                raise ConfigError(f"{where}: expected {wanted}, found {expected:.3g}")
 
     @cached_property
     def _kinds(self) -> dict[int, tuple[tuple[str, ...], tuple[float, ...]]]:
@@ -148,7 +166,7 @@ class Workload:
                 BROWSE: profile.browse.per_day,
                 SCHEDULE: profile.schedule.per_day,
             }
-            rates[id(profile)] = {kind: times / day_s for kind, times in per_day.items() if times > 0}
+            rates[id(profile)] = {kind: times / day_s for kind, times in per_day.items() if times / day_s > 0}
         return rates
 
     def activities(self, user: int, *, endless: bool = False) -> Plan:

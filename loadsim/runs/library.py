@@ -136,6 +136,8 @@ def analyse(
     """
     if not 0 < percentile <= 100:
         raise ConfigError(f"percentile: expected a number above 0 and at most 100, found {percentile}")
+    if begin_s is not None and begin_s < 0:
+        raise ConfigError(f"begin_s: expected a number of at least 0, found {begin_s}")
     for name, value, known in (("method", method, METHODS), ("by", by, (None, *BY))):
         if value not in known:
             raise ConfigError(f"{name}: expected one of {', '.join(filter(None, known))}, found {value!r}")

@@ -15,22 +15,27 @@ from loadsim.model.scenario_sections import Server
 from loadsim.monitor.cpu_affinity import describe, kept_apart
 from loadsim.monitor.server_banner import environment_facts
 from loadsim.monitor.server_discovery import find_server
+from loadsim.protocols.registry import IN_THE_ENGINE
 from loadsim.provisioning.sessions import services_of
 from loadsim.runs.watcher import Watcher
 from loadsim.servers.embedded import start_embedded
+
+IN_MEMORY = "none, mail systems in memory"
+"""The name of the server of a run whose users all have the in-memory driver, and contact no server."""
 
 
 @contextmanager
 def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Services, str]]:
     """Yield the services and the name of the server. The embedded server runs as long as the block."""
+    in_memory = all(group.protocol == IN_THE_ENGINE for group in scenario.topology)
     if isinstance(scenario.server, Server):
         services = services_of(scenario)
-        yield services, f"{services.imap.host}:{services.imap.port}"
+        yield services, IN_MEMORY if in_memory else f"{services.imap.host}:{services.imap.port}"
         return
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     with start_embedded(accounts, distribution_lists(scenario), directory) as server:
         services = replace(server.services, command_limit_s=scenario.limits.command_s)
-        yield scenario.client.using(services), server.describe()
+        yield scenario.client.using(services), IN_MEMORY if in_memory else server.describe()
 
 
 @contextmanager

@@ -93,11 +93,11 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
     Rates over such a window would include time without load.
     """
     begin_s, end_s = window_s
-    if not (0 <= begin_s < math.inf and end_s < math.inf):
-        raise LogError(f"window: expected a begin and an end of at least 0 s, found {begin_s:g} s to {end_s:g} s")
+    if not (math.isfinite(begin_s) and math.isfinite(end_s)):
+        raise LogError(f"window: expected finite instants, found {begin_s:g} s to {end_s:g} s")
     if not round(begin_s * 1_000_000) < round(end_s * 1_000_000):
         raise LogError(f"window: expected a begin before its end, found {begin_s:g} s to {end_s:g} s")
-    if end_s > LONGEST_S:
+    if max(-begin_s, end_s) > LONGEST_S:
         raise LogError(f"window: expected one within {LONGEST_S} s of the start, found {begin_s:g} s to {end_s:g} s")
     kept = log.header.get("truncated_s")
     if kept and (begin_s < kept[0] or end_s > kept[1]):

@@ -801,3 +801,17 @@ def test_letters_that_a_terminal_does_not_have_end_no_command(encoding: str) -> 
         said = subprocess.run([*LOADSIM, *verb], env=environment, capture_output=True, timeout=PATIENCE_S, check=False)
         assert b"Traceback" not in said.stderr
         assert said.returncode == (BAD_INPUT if verb[0] == "compare" else 0)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_at_standard_output_is_no_bug(unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "loadsim", "plan", written()],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (BAD_INPUT, "loadsim: output not written: No space left on device\n")

@@ -743,3 +743,9 @@ def test_older_headers_are_read_once(tmp_path: Path) -> None:
     read_as = header_criteria({"criteria": {"score_ms_max": 5, "failed_max": None, "undelivered_max": 2}})
     assert read_as == {"score_ms": {"below": 5}, "failed_share": None, "delivery.undelivered_at_end": {"max": 2}}
     assert "score_ms_max" not in yaml.safe_dump(summarise([write_two_clients(tmp_path)]).score)
+
+
+def test_the_names_of_tasks_are_sorted() -> None:
+    tree = figures({"imap": {"READ", "SEND", "BROWSE", "MOVE", "DELETE", "COPY"}}, stress=False)
+    tasks = list(tree["by_protocol"]["imap"]["tasks"])
+    assert tasks == sorted(tasks)

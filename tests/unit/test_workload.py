@@ -520,3 +520,18 @@ def test_a_run_of_a_part_of_the_day_is_its_beginning() -> None:
     for user in range(1, 16):
         first = [activity for activity in day.activities(user) if activity.due_us < 30 * 60 * 1_000_000]
         assert list(half_hour.activities(user)) == first
+
+
+@pytest.mark.parametrize("per_day", ["1.0e-320", "5.0e-324"])
+def test_a_rate_next_to_0_is_due_after_the_run(tmp_path: Path, per_day: str) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(f"from: loadsim-5.5/light\nname: own\nbrowse: {{per_day: {per_day}}}\n", encoding="utf-8")
+    load = workload({str(own): 2})
+    assert BROWSE not in {activity.kind for activity in load.activities(1)}
+
+
+def test_a_plan_without_an_end_is_refused(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("from: loadsim-5.5/light\nname: own\nbrowse: {per_day: 1.0e+12}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"profile own: expected at most 100,000 activities .*, found 1e\+12$"):
+        workload({str(own): 2})
