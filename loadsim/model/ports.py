@@ -276,7 +276,7 @@ class Driver(Protocol):
 
     name: str
     supported_tasks: frozenset[str]
-    """The tasks that its sessions can do, of `ALL_TASKS`; a driver without this attribute supports all."""
+    """The tasks that its sessions can do, of `ALL_TASKS`."""
 
     def session(self, account: Account, observer: Observer) -> Session:
         """Return a new session of one user; nothing is connected yet."""

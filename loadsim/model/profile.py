@@ -14,6 +14,7 @@ from pydantic import PlainValidator, TypeAdapter
 
 from loadsim.errors import ConfigError
 from loadsim.model.distribution import CountDistribution, DurationDistribution, SizeDistribution
+from loadsim.model.ports import ALL_TASKS
 from loadsim.model.schema import (
     Amount,
     Count,
@@ -314,6 +315,9 @@ def weights_of(document: object, name: str) -> dict[str, float]:
 def _some_weights(value: object) -> dict[str, float]:
     if not isinstance(value, dict) or not value:
         raise mismatch("a mapping of tasks to weights", "an empty one" if value == {} else None)
+    for task in value:
+        if isinstance(task, str) and task not in ALL_TASKS:
+            raise mismatch(f"one of the tasks {', '.join(sorted(ALL_TASKS))}", show(task), at=(task,))
     return read_weights(value)
 
 

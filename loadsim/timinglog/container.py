@@ -96,7 +96,7 @@ def read_head(name: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
         raise LogError(f"{name}: expected a timing log of format {VERSION}, found format {version}")
     end, size = len(head) + length, os.fstat(file.fileno()).st_size
     if length > MOST_JSON_BYTES:
-        raise LogError(f"{name}: expected a header of at most {MOST_JSON_BYTES >> 20} MiB, found a longer one")
+        raise LogError(f"{name}: expected a timing log, found a header of more than {MOST_JSON_BYTES >> 20} MiB")
     if end > size:
         raise LogError(f"{name}: expected a timing log, found one that is cut off in its header, at {size} bytes")
     text = file.read(length)

@@ -125,6 +125,7 @@ def test_answer_as_json_with_weights_and_a_window(tmp_path: Path, capsys: pytest
         ("READ: 1.0e+308", "READ: expected a weight of 0, or from 1e-9 to 1e9, found 1e+308"),
         ("READ: 5.0e-324", "READ: expected a weight of 0, or from 1e-9 to 1e9, found 5e-324"),
         ("READ: .nan", "READ: expected a weight of at least 0, found '.nan'"),
+        ("REED: 1", "REED: expected one of the tasks BROWSE, COPY, "),
         ("3: 1", "expected the name of a task, found 3"),
         ("[READ]", "expected a mapping of tasks to weights, found a list"),
         ("", "expected a mapping of tasks to weights, found nothing"),
