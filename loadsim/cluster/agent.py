@@ -136,12 +136,10 @@ class Agent(WorkerPlugin):
 
     async def list_files(self, run: str) -> dict[str, Any] | None:
         """Return the files of a run with their lengths, and if a process still works on it. None: no directory."""
-        return await asyncio.to_thread(self._list_files, self._directory(run))
-
-    def _list_files(self, directory: Path) -> dict[str, Any] | None:
+        directory = self._directory(run)
         if not directory.exists():
             return None
-        return {"files": left_files(directory), "in_use": in_use(directory)}
+        return await asyncio.to_thread(lambda: {"files": left_files(directory), "in_use": in_use(directory)})
 
     async def read_file(self, run: str, file: str, offset: int, length: int) -> dict[str, Any]:
         """Return a piece of a file, with its SHA-256."""

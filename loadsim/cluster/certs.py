@@ -101,7 +101,6 @@ def make(directory: Path, members: Sequence[Member], days: int, authority_days: 
     """Make an authority and its members' bundles in a new directory: complete, or not at all.
 
     Certificates are valid for `days` from now, the authority for `authority_days`, so that more can be added.
-
     Raises `ConfigError` if the directory exists, or cannot be made.
     """
     _check_unique(members)

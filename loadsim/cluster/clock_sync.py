@@ -1,10 +1,8 @@
 """Reading the clock of another machine: many round trips, of which the shortest counts.
 
-The controller asks at t0 of its own clock, the other machine reads its clock, t1, and the answer arrives at t2. The
-other machine read its clock at some instant between t0 and t2, but the two ways may take different times. So the
-middle of t0 and t2 is taken. It is wrong by at most half of the round trip: if all of the delay was on one way.
-Therefore the shortest of many round trips is the most exact. On an idle network both ways take the same time, and the
-reading is much better than its error bound.
+The controller asks at t0 of its own clock, and the answer arrives at t2. The other machine read its clock between them;
+the middle is taken, which is wrong by at most half of the round trip. So the shortest round trip is the most exact. On
+an idle network both ways take the same time, and the reading is much better than this bound.
 
 Monotonic clocks are compared, not the time of day: engines measure by them, and no clock service sets them.
 """

@@ -22,7 +22,7 @@ class ControllerLink:
         self.lines: asyncio.Queue[bytes] = asyncio.Queue()
         self.link = ReliableChannel(self.lines.put_nowait)
         self._agent: asyncio.StreamWriter | None = None
-        self._stirred = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve the connection of an agent. It is attached from its first line until it ends, or a newer one sends."""
@@ -42,7 +42,7 @@ class ControllerLink:
                 if self._agent is not writer:
                     break
                 self.link.feed(line)
-                self._stirred.set()
+                self._changed.set()
         except ConnectionError:
             pass  # the next agent will connect
         except ValueError as problem:
@@ -63,13 +63,13 @@ class ControllerLink:
         while True:
             await asyncio.sleep(BEAT_S)
             self.link.beat()
-            self._stirred.set()
+            self._changed.set()
 
     async def until_acknowledged(self, beats: int) -> None:
         """Wait until the controller has acknowledged everything, or was silent for more than this many beats."""
         while not self.link.all_acknowledged and self.link.silent_beats <= beats:
-            self._stirred.clear()
-            await self._stirred.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
 
 def most_silent_beats(assigned: WorkerAssignment) -> int:

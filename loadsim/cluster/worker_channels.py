@@ -29,7 +29,7 @@ CLOCK_EVERY_S = 10.0
 MOST_BEATS = 3
 """Beats without a line after which a connection is cut, and another one is tried."""
 
-FAREWELL_S = 10.0
+CLOSE_LIMIT_S = 10.0
 """Time limit for a worker to receive the acknowledgement of its last message."""
 
 
@@ -40,7 +40,7 @@ async def worker_channels(
     """Yield a function that opens channels to the workers of a run (`Coordinator`'s `open_channel`), by client name.
 
     A second call for a client returns the same channel, and reads the client's clock again. At the end of the block,
-    workers get `FAREWELL_S` to receive all acknowledgements. If the block fails, they are killed.
+    workers get `CLOSE_LIMIT_S` to receive all acknowledgements. If the block fails, they are killed.
     """
     channels: dict[str, WorkerChannel] = {}
     attended: list[asyncio.Task[None]] = []
@@ -64,7 +64,7 @@ async def worker_channels(
             raise
         finally:
             if attended:
-                _, late = await asyncio.wait(attended, timeout=FAREWELL_S)
+                _, late = await asyncio.wait(attended, timeout=CLOSE_LIMIT_S)
                 for task in late:
                     task.cancel()
 

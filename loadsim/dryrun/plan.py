@@ -72,9 +72,9 @@ def join(workload: Workload, planned: Sequence[Planned]) -> Plan:
     """Return the plan from the results of its engines."""
     scenario = workload.scenario
     tally = empty_tally(workload)
-    for part in planned:
-        tally.add(part.tally)
-    digests = {user: digest for part in planned for user, digest in part.digests.items()}
+    for engine in planned:
+        tally.add(engine.tally)
+    digests = {user: digest for engine in planned for user, digest in engine.digests.items()}
     digest = combine_digests([digests[user] for user in sorted(digests)])
     loads = _user_loads(scenario, workload, tally)
     return Plan(scenario, tally, digest, loads.pop(""), loads)

@@ -206,7 +206,7 @@ class OtherEngines:
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a process is stopped and was not continued."""
+    """Return True while a process is stopped (SIGSTOP)."""
     try:
         return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:  # it has exited, and its status was collected

@@ -32,11 +32,9 @@ class Peers(Protocol):
 
     def send(self, message: bytes) -> None:
         """Send a message to each of them, without waiting until they receive it."""
-        ...
 
     def receive(self) -> Sequence[bytes]:
         """Wait for the next message of each of them, and return all."""
-        ...
 
 
 class Mail(Protocol):
@@ -45,7 +43,6 @@ class Mail(Protocol):
     @property
     def evidence(self) -> MessageTag | None:
         """Its evidence; all mail of a plan has one."""
-        ...
 
 
 class InTransit(NamedTuple):

@@ -12,10 +12,7 @@ from loadsim.engine.control import LONGEST_LINE_BYTES, LONGEST_LINE_OF_A_MEMBER_
 
 
 class Channel(Protocol):
-    """A line channel to one member.
-
-    No call hangs when the member is gone: `receive` and `wait` end with it.
-    """
+    """A line channel to one member. When the member is gone, `receive` and `wait` return."""
 
     @property
     def ended(self) -> str | None:
@@ -106,14 +103,13 @@ def own_pipes() -> tuple[int, int]:
     return from_coordinator, to_coordinator
 
 
-class _Out(asyncio.BaseProtocol):
+class _StdoutProtocol(asyncio.BaseProtocol):
     """The protocol of our standard output; `closed` is done at its end."""
 
     def __init__(self) -> None:
         self.closed = asyncio.get_running_loop().create_future()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Note that all lines are written, or that the reader is gone."""
         self.closed.set_result(None)
 
 
@@ -128,7 +124,7 @@ async def coordinator_lines(
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LONGEST_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_coordinator, "rb", 0))
-    transport, out = await loop.connect_write_pipe(_Out, os.fdopen(to_coordinator, "wb", 0))
+    transport, out = await loop.connect_write_pipe(_StdoutProtocol, os.fdopen(to_coordinator, "wb", 0))
 
     def send(line: bytes) -> None:
         if not transport.is_closing():  # otherwise the reader is gone; the measurements are in the log

@@ -224,7 +224,9 @@ class Coordinator:
             async with task_group() as group:
                 listening = []
                 for assigned in self._assignments:
-                    member = await self._begin(assigned)
+                    member = _Member(assigned, await self._open_channel(assigned))
+                    self._members.append(member)
+                    member.channel.send(assigned.encode())
                     listening.append(group.create_task(self._listen(member)))
                 watching = group.create_task(self._supervise())
                 await self._conduct()
@@ -235,12 +237,6 @@ class Coordinator:
             for member in self._members:
                 member.channel.kill()
                 await member.channel.wait()
-
-    async def _begin(self, assigned: MemberAssignment) -> _Member:
-        member = _Member(assigned, await self._open_channel(assigned))
-        self._members.append(member)
-        member.channel.send(assigned.encode())
-        return member
 
     async def _conduct(self) -> None:
         """Take the members through the steps of a run, in step with those of `control`."""

@@ -36,7 +36,6 @@ UNDISTURBED_NS = 100_000
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-
 TICK_NS = 10_000_000
 """The interval of ticks: enough for a 99th percentile in each second, at less than 1 % of a core."""
 
@@ -58,10 +57,6 @@ class Lateness:
             self.generator_most_s = generator_s
 
 
-_ABSOLUTE = 1
-"""TFD_TIMER_ABSTIME."""
-
-
 class _TimeSpec(ctypes.Structure):
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
@@ -77,7 +72,8 @@ def open_timer(first_ns: int, every_ns: int) -> int:
     """Return a file, readable at `first_ns` of the monotonic clock and each `every_ns` later. Raises `OSError`."""
     timer = _libc.timerfd_create(1, os.O_NONBLOCK | os.O_CLOEXEC)  # CLOCK_MONOTONIC
     spec = _TimerSpec(_TimeSpec(*divmod(every_ns, 10**9)), _TimeSpec(*divmod(first_ns, 10**9)))
-    if timer < 0 or _libc.timerfd_settime(timer, _ABSOLUTE, ctypes.byref(spec), None) != 0:
+    # TFD_TIMER_ABSTIME
+    if timer < 0 or _libc.timerfd_settime(timer, 1, ctypes.byref(spec), None) != 0:
         raise OSError(ctypes.get_errno(), "no timer")
     return int(timer)
 

@@ -141,7 +141,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
     except OSError as failure:
         raise ConfigError(f"{begin.log}: expected to write a timing log, found: {failure}") from None
     # Run.
-    part = slice_of(begin.header)
+    run_slice = slice_of(begin.header)
     events = Events(None, send=partial(coordinator.send_event, engine=begin.name))
     try:
         async with asyncio.TaskGroup() as group:
@@ -160,7 +160,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
                 run_id=begin.header["run"],
                 wall_clock_us=time.time_ns() // 1000,
                 writes_aside=True,
-                here=part.assignment(scenario.users) if part else None,
+                here=run_slice.assignment(scenario.users) if run_slice else None,
             )
             coordinator.controlled = engine
             listening = group.create_task(_listen(coordinator, reader))

@@ -70,7 +70,6 @@ def kept_apart(place: ServerPlace, engines: int) -> Iterator[Cores]:
 
 
 def describe(cores: Cores, place: ServerPlace) -> str:
-    """Return one line for users."""
     return (
         f"Pinned: the generator to {_named(cores.generator)}{', with real-time priority' if cores.real_time else ''};"
         f" {place.names} ({len(place.processes)} processes) to {_named(cores.server)}"

@@ -179,7 +179,6 @@ class InMemoryDriver:
     _samples: dict[str, Mail] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read the lists of the population."""
         lists = self.workload.population.lists
         self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
 
@@ -214,7 +213,6 @@ class InMemoryDriver:
         return sample
 
     def session(self, account: Account, observer: Observer) -> Session:
-        """Return a new session of one user."""
         mailbox = self.mailboxes[account.number] = InMemoryMailbox(self, account, observer)
         return Session(mailbox, InMemorySubmission(self, mailbox), MailboxCalendar(mailbox))
 
@@ -340,7 +338,6 @@ class InMemoryMailbox:
         observer.command(name, since, "ok", sent_bytes, received_bytes)
 
     async def log_on(self) -> None:
-        """AUTHENTICATE and CAPABILITY."""
         self.abandon()
         self._on = True
         self._sessions += 1
@@ -352,7 +349,6 @@ class InMemoryMailbox:
             raise
 
     async def folders(self) -> Sequence[str]:
-        """LIST."""
         await self._command("IMAP LIST", 40, 40 * len(self._names))
         return self._names
 
@@ -369,7 +365,6 @@ class InMemoryMailbox:
         self._open = folder
 
     async def headers(self, folder: str, newest: int | None) -> Sequence[Header]:
-        """FETCH of the newest messages."""
         if self._open != folder:
             await self._select(folder)
         found = self.folder(folder)
@@ -397,7 +392,6 @@ class InMemoryMailbox:
         return [self.header(inbox, uid) for uid in new]
 
     async def watch(self) -> None:
-        """IDLE."""
         if self._open != INBOX:
             await self.open(INBOX)
         if not self._on:
@@ -405,7 +399,6 @@ class InMemoryMailbox:
         self._observer.command("IMAP IDLE", self._observer.now(), "ok", 12, 10)
 
     async def structure(self, ref: MessageRef) -> Structure:
-        """BODYSTRUCTURE."""
         (message,) = await self._about("IMAP UID FETCH", (ref,), 50, 200)
         return message.mail.structure
 
@@ -415,16 +408,13 @@ class InMemoryMailbox:
         return _blank(part.size_bytes)
 
     async def flag(self, refs: Sequence[MessageRef], flag: Flag, on: bool = True) -> None:
-        """UID STORE."""
         for message in await self._about("IMAP UID STORE", refs):
             message.flags = message.flags | {flag} if on else message.flags - {flag}
 
     async def move(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """UID MOVE."""
         _remove(await self._copy("IMAP UID MOVE", refs, folder))
 
     async def copy(self, refs: Sequence[MessageRef], folder: str) -> None:
-        """UID COPY."""
         await self._copy("IMAP UID COPY", refs, folder)
 
     async def _copy(self, command: str, refs: Sequence[MessageRef], folder: str) -> Sequence[_Message]:
@@ -435,19 +425,16 @@ class InMemoryMailbox:
         return messages
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> MessageRef | None:
-        """APPEND of a message that loadsim made."""
         target = self.folder(folder)
         await self._command("IMAP APPEND", len(message) + 60, 60)
         return target.add(parse_mail(message), frozenset(flags))
 
     async def expunge(self, refs: Sequence[MessageRef]) -> None:
-        """UID STORE and UID EXPUNGE."""
         if messages := await self._about("IMAP UID STORE", refs):
             await self._command("IMAP UID EXPUNGE")
             _remove(messages)
 
     async def log_off(self) -> None:
-        """LOGOUT."""
         await self._command("IMAP LOGOUT")
         self.abandon()
 

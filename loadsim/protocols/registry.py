@@ -15,7 +15,7 @@ from loadsim.model.workload import Workload
 GROUP = "loadsim.protocols"
 
 IN_THE_ENGINE = "fake"
-"""The driver whose mail system lives in the engine: users in other engines cannot reach it."""
+"""The driver whose mail system is in the engine: users in other engines cannot reach it."""
 
 
 def open_driver(name: str, services: Services, **options: Any) -> Driver:

@@ -69,9 +69,9 @@ async def clean_mailbox(
     if dry_run:
         return Cleaned(account, messages, _deletable(state), state.foreign, state.kept)
     for name, folder in state.folders.items():
-        doomed = [message.ref for message in folder.own if name != manifest.FOLDER]
-        if doomed:
-            await mailbox.expunge(doomed)
+        own = [message.ref for message in folder.own if name != manifest.FOLDER]
+        if own:
+            await mailbox.expunge(own)
     deleted = [name for name in _deletable(state) if name != manifest.FOLDER and await delete_empty(mailbox, name)]
     if await _remove_manifest(mailbox, state):
         deleted.append(manifest.FOLDER)

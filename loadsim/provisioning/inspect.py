@@ -145,14 +145,14 @@ async def _fields(mailbox: Provisioning, ref: MessageRef, part: Part) -> Mapping
 
 def refuse_foreign(foreign: Sequence[tuple[Account, dict[str, int]]]) -> None:
     """Raise `ConfigError` if any of these accounts holds others' mail (numbers of messages by folder)."""
-    strangers = [(account, folders) for account, folders in foreign if folders]
-    if not strangers:
+    rejected = [(account, folders) for account, folders in foreign if folders]
+    if not rejected:
         return
-    account, folders = strangers[0]
+    account, folders = rejected[0]
     folder, count = next(iter(folders.items()))
     messages = f"{count} message{'s' * (count > 1)} that loadsim did not put there"
     more = len(folders) - 1
     elsewhere = f", and {more} more folder{'s' * (more > 1)}" if more else ""
-    more = len(strangers) - 1
+    more = len(rejected) - 1
     elsewhere += f" (as do {more} more accounts)" if more > 1 else " (as does 1 more account)" if more else ""
     raise ConfigError(f"{name_of(account)}: folder {folder} holds {messages}{elsewhere}; use empty test accounts")

@@ -145,7 +145,10 @@ async def _visit(
         mailbox = cast(Provisioning, driver.session(account, NullObserver()).mailbox)
         try:
             async with limit:
-                await _log_on(account, mailbox, services.imap)
+                try:
+                    await mailbox.log_on()
+                except TaskFailed as failure:
+                    raise no_access("imap", services.imap, account, "log on", failure) from None
                 result = await work(account, mailbox)
                 await mailbox.log_off()
                 return result
@@ -160,13 +163,6 @@ async def _visit(
             expected = f"expected a visit of at most {services.visit_limit_s:g} s ({VISIT_COMMANDS} x limits.command)"
             return ConfigError(f"{name_of(account)}: {expected}, found a longer one")
         return ConfigError(f"{name_of(account)}: {internal(error)}")
-
-
-async def _log_on(account: Account, mailbox: Provisioning, endpoint: Endpoint) -> None:
-    try:
-        await mailbox.log_on()
-    except TaskFailed as failure:
-        raise no_access("imap", endpoint, account, "log on", failure) from None
 
 
 _ABOUT_TLS = ("TLS handshake", "STARTTLS not offered", "no STARTTLS", "PREAUTH before STARTTLS")

@@ -72,7 +72,6 @@ class DovecotPostfix(RunningServer):
         self._masters = tuple(masters)
 
     def describe(self) -> str:
-        """Return names and versions of both servers."""
         dovecot = run("dovecot", ("--version",)).split()[0]
         postfix = run("postconf", ("-c", str(self.layout.postfix_conf), "-h", "mail_version")).strip()
         return f"Dovecot {dovecot} + Postfix {postfix} (private instance on this machine)"
@@ -86,7 +85,6 @@ class DovecotPostfix(RunningServer):
         return [json.loads(line) for line in run("postqueue", ("-c", str(self.layout.postfix_conf), "-j")).splitlines()]
 
     def pids(self) -> frozenset[int]:
-        """Return the running processes of this instance."""
         return frozenset().union(*(master.pids() for master in self._masters))
 
     def stop(self) -> None:
@@ -249,7 +247,6 @@ def prepare_directory(layout: Layout) -> None:
 
 
 def start_dovecot(layout: Layout) -> Master:
-    """Start Dovecot's master."""
     return Master(
         "dovecot", [PROGRAMS["dovecot"], "-F", "-c", str(layout.dovecot_conf)], layout.dovecot_log, "starting up for"
     )

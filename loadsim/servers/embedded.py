@@ -37,7 +37,6 @@ class EmbeddedServer(RunningServer):
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
         return self._process.pid
 
     def describe(self) -> str:

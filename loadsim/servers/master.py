@@ -75,9 +75,9 @@ class Master:
         deadline_s = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline_s:
             if self._process.poll() is not None:
-                complaint = self.first_complaint()
-                kind = PortTaken if "Address already in use" in complaint else ConfigError
-                raise kind(f"server: {self.name}: expected to start, it exited with: {complaint}")
+                error = self.first_error()
+                kind = PortTaken if "Address already in use" in error else ConfigError
+                raise kind(f"server: {self.name}: expected to start, it exited with: {error}")
             if self._log.exists() and self._started in self._log.read_text(errors="replace"):
                 with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:
                     if not greeting or connection.recv(512).startswith(greeting):
@@ -85,10 +85,10 @@ class Master:
             time.sleep(POLL_S)
         raise ConfigError(
             f"server: {self.name}: expected to answer on port {port} within {START_LIMIT_S:.0f} s,"
-            f" its log has: {self.first_complaint()}"
+            f" its log has: {self.first_error()}"
         )
 
-    def first_complaint(self) -> str:
+    def first_error(self) -> str:
         """Return the first error on its standard error or in its log; later ones follow from it."""
         lines = [
             line
@@ -97,8 +97,8 @@ class Master:
             for line in file.read_text(errors="replace").splitlines()
             if line.strip()
         ]
-        complaints = [line for line in lines if re.search(r"\b(fatal|error)\b", line, re.IGNORECASE)]
-        return (complaints or lines[-1:] or ["nothing"])[0].strip()
+        errors = [line for line in lines if re.search(r"\b(fatal|error)\b", line, re.IGNORECASE)]
+        return (errors or lines[-1:] or ["nothing"])[0].strip()
 
     def stop(self) -> None:
         """Terminate the master, then terminate and kill the processes that it leaves. A second call does nothing.

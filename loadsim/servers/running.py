@@ -17,11 +17,9 @@ class RunningServer(Protocol):
 
     def describe(self) -> str:
         """Return name and versions on one line, for people and for the log."""
-        ...
 
     def stop(self) -> None:
         """Stop it and wait until none of its processes is left. A second call does nothing."""
-        ...
 
     def __enter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ from loadsim.users.tasks import Read, Task
 class Step(NamedTuple):
     """A task to do, its subject, and the delay after the last step, in ms of the profile's day.
 
-    `since_ns` is the instant of the run's clock before which it was impossible; 0 if it never was.
+    `since_ns` is the earliest instant at which the task was possible, by the run's clock; 0 if it always was.
     """
 
     task: Task

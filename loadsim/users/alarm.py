@@ -1,4 +1,4 @@
-"""A user's sleep until an instant, which anything may end before."""
+"""A user's sleep until an instant, which a call of `wake` may end earlier."""
 
 from __future__ import annotations
 

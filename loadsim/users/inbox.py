@@ -80,9 +80,8 @@ class Inbox:
         `announced` is the number of announced messages when the list was requested. It is None after a log-on, when
         the instants of arrival are unknown.
 
-        Messages announced before the request must be in the list. If the list is shorter, the earliest announcements
-        are dropped, so that no delivery looks earlier than it was. Announcements that came after the request may be
-        of messages outside the list: those that are left over stay for the next list.
+        The list holds all messages announced before the request. If it is shorter, the earliest announcements are
+        dropped, so that no delivery looks earlier than it was. Those left over stay for the next list.
         """
         if announced is None:
             return [now_ns] * listed

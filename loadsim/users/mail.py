@@ -120,17 +120,14 @@ class UserMail:
             self.host.mail_seen(evidence.id, self.number, evidence.sender)
 
     def record_received(self, event: str, header: Header, folder: str) -> None:
-        """Record an event of a message that this user received."""
         evidence = header.evidence
         if evidence is not None:
             self._record(event, evidence.id, self.number, evidence.sender, folder, self.now())
 
     def record_sent(self, event: str, message_id: str, folder: str) -> None:
-        """Record an event of a message that this user made."""
         self._record(event, message_id, self.number, self.number, folder, self.now())
 
     def record_accepted(self, message_id: str, reached: Iterable[int]) -> None:
-        """Record that the server accepted a message for these users."""
         at_ns = self.now()
         for user in reached:
             self._record("accepted", message_id, user, self.number, INBOX, at_ns)

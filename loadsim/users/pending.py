@@ -24,9 +24,8 @@ PAUSE_AFTER = 16
 PAUSE_NS = 100_000_000
 """In a closed loop, a user pauses after this many activities in a row without a command to the server.
 
-New mail ends the pause. Without it, the loop would spin.
+New mail ends the pause. Without a pause, the loop would spin.
 """
-
 
 UNPLANNED: Iterator[Activity] = iter(())
 """The plan before it is made."""

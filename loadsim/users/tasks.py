@@ -111,7 +111,6 @@ async def _part(user: UserMail, header: Header, part: Part) -> bytes | bytearray
 
 
 async def load_attachment(user: UserMail, wanted: tuple[Header, Part]) -> None:
-    """Fetch the attachment of a message that the user has read."""
     header, part = wanted
     await _part(user, header, part)
     await _back(user)

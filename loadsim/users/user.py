@@ -324,7 +324,7 @@ class User:
         It was due at `due_ns` and could begin at `ready_ns` (None: at `due_ns`). In between it waited for the steps
         before it, by the causes in `inherited_ns`.
         """
-        # How late is it, and why?
+        # Compute its lateness, by cause.
         task, about = step.task, step.about
         began_ns = started_ns = self.now()
         busy_ns, down_ns, generator_ns = inherited_ns

@@ -174,12 +174,10 @@ class Connection:
 
     @property
     def capabilities(self) -> set[str]:
-        """The server's capabilities."""
         return self.protocol.capabilities
 
     @property
     def has_idle(self) -> bool:
-        """True if the server offers IDLE."""
         return "IDLE" in self.capabilities
 
     def check(self) -> None:

@@ -23,6 +23,7 @@ from loadsim.protocols.imap.mailbox import Ref, canonical
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.reading import structure_of
 from loadsim.protocols.imap.responses import Code, Condition, Expunged, Fetched, ListEntry, Response, Search, Tagged
+from loadsim.protocols.imap.session import IDLE_AGAIN_S, POLL_S
 from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.sasl import without_password
 from loadsim.protocols.tls import remember
@@ -32,12 +33,6 @@ MESSAGES_PER_COMMAND = 25
 
 PIECE_BYTES = 128 * 1024
 """The most bytes of a part that one FETCH requests: the library holds and copies a reply as a whole."""
-
-POLL_S = 30.0
-"""The interval of NOOP on servers without IDLE."""
-
-IDLE_AGAIN_S = 28 * 60.0
-"""The interval of IDLE: "at least every 29 minutes" (RFC 2177 section 3)."""
 
 LARGEST_PART_BYTES = 64 * 1024 * 1024
 """The largest part of a message that is fetched."""
@@ -240,7 +235,7 @@ class AioimaplibMailbox:
     # --- the open folder ---
 
     async def _select(self, folder: str, announce: bool = True) -> bool:
-        """Open the folder unless it is open. Return whether a SELECT was sent."""
+        """Open the folder unless it is open. Return True if a SELECT was sent."""
         connection = await self._ready()
         if self._folder == folder:
             return False

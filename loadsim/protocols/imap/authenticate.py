@@ -10,7 +10,7 @@ from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.commands import astring
 from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.grammar import capabilities_of
-from loadsim.protocols.imap.responses import Capability, Code
+from loadsim.protocols.imap.responses import Capability
 from loadsim.protocols.sasl import plain
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
@@ -25,7 +25,8 @@ async def log_on(connection: Connection, endpoint: Endpoint, context: ssl.SSLCon
     """
     greeting = await connection.connect(endpoint, context)
     try:
-        offered = _named_in(greeting.code)
+        code = greeting.code
+        offered = capabilities_of(code.arguments.encode()) if code and code.name == "CAPABILITY" else None
         if endpoint.tls == "starttls":
             assert context is not None
             if greeting.status == "PREAUTH":
@@ -51,10 +52,6 @@ async def _capabilities(connection: Connection) -> frozenset[str]:
         offered |= _IN_REV2
     connection.free_literal_bytes = sys.maxsize if "LITERAL+" in offered else 4096 if "LITERAL-" in offered else -1
     return offered
-
-
-def _named_in(code: Code | None) -> frozenset[str] | None:
-    return capabilities_of(code.arguments.encode()) if code is not None and code.name == "CAPABILITY" else None
 
 
 async def _authenticate(connection: Connection, account: Account, offered: frozenset[str]) -> None:

@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio; switches Nagle's algorithm off, for small packets."""
+        """Switch Nagle's algorithm off, for small packets."""
         self._transport = cast(asyncio.Transport, transport)
         if self.failure is not None:  # aborted before it was made
             self._transport.abort()
@@ -283,7 +283,6 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio; a protocol error ends this connection and no other."""
         if self.failure is not None:
             return
         with self._guard:
@@ -362,7 +361,6 @@ class Connection(asyncio.Protocol):
         self._sealed = False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by asyncio; commands under way fail at once."""
         self._gone = True
         self._take_rest()
         if self._closed is not None and not self._closed.done():

@@ -140,22 +140,13 @@ def _untagged(raw: bytes) -> Response | None:
             return Exists(number)
         return Expunged(_within(number, 1, LARGEST_NUMBER, "EXPUNGE")) if name == b"EXPUNGE" else None
     if name in _CONDITIONS:
-        code, text = _response_text(raw, at)
-        return Condition(decoded(name), code, text)
+        text = _RESPONSE_TEXT.match(raw, at)
+        assert text is not None, "it matches any text"
+        code, arguments, shown = text.groups(b"")
+        named = Code(decoded(code).upper(), decoded(arguments)) if code else None
+        return Condition(decoded(name), named, decoded(shown))
     reader = _DATA.get(name)
     return reader(raw, at) if reader else None
-
-
-def _response_text(raw: bytes, at: int) -> tuple[Code | None, str]:
-    """Return the code of a resp-text, None if absent, and the text for people (RFC 9051 section 9, resp-text)."""
-    match = _RESPONSE_TEXT.match(raw, at)
-    assert match is not None, "it matches any text"
-    name, arguments, text = match.groups(b"")
-    return Code(decoded(name).upper(), decoded(arguments)) if name else None, decoded(text)
-
-
-def _capability(raw: bytes, at: int) -> Capability:
-    return Capability(capabilities_of(raw[at:]))
 
 
 def capabilities_of(raw: bytes) -> frozenset[str]:
@@ -302,7 +293,8 @@ def _string(raw: bytes, at: int) -> tuple[bytes | bytearray | None, int]:
         raise malformed("FETCH", "a string or NIL", at)
     kind = match.lastindex
     if kind == _ON_QUOTED:
-        return _unescaped(match[1]), match.end()
+        quoted = match[1]
+        return _ESCAPED.sub(rb"\1", quoted) if b"\\" in quoted else quoted, match.end()
     if kind == _ON_LITERAL:
         return _literal(raw, match)
     return None, match.end()
@@ -316,10 +308,6 @@ def _literal(raw: bytes, match: re.Match[bytes]) -> tuple[bytes | bytearray, int
     if end > len(raw):
         raise malformed("a literal", "all of its bytes", begin)
     return raw[begin:end], end
-
-
-def _unescaped(quoted: bytes) -> bytes:
-    return _ESCAPED.sub(rb"\1", quoted) if b"\\" in quoted else quoted
 
 
 def _value(raw: bytes, at: int) -> tuple[Value, int]:
@@ -382,7 +370,7 @@ def _plain_envelope(match: re.Match[bytes]) -> Envelope:
 
 _CONDITIONS = frozenset({b"OK", b"NO", b"BAD", b"BYE", b"PREAUTH"})
 _DATA: Mapping[bytes, Callable[[bytes, int], Response]] = {
-    b"CAPABILITY": _capability,
+    b"CAPABILITY": lambda raw, at: Capability(capabilities_of(raw[at:])),
     b"LIST": _list,
     b"STATUS": _status,
     b"SEARCH": _search,

@@ -285,7 +285,7 @@ class ImapMailbox:
     async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
         """Fetch headers. Return them by their UIDs, in ascending order."""
         answer = await connection.send(command, numbers, HEADER_ITEMS)
-        validity, domain = self.session.validity[folder], self.session.domain
+        validity, domain = self.session.validity[folder], self.session.account.domain
         found: dict[int, Header] = {}
         last_uid, ascending = 0, True
         for portion in _portions(answer.data):
@@ -387,7 +387,7 @@ class ImapMailbox:
 def _portions(data: list[Response]) -> Iterator[list[Response]]:
     """Yield an answer's responses in their order, in portions for one turn of the loop each.
 
-    The list is used up by it: to let go of a hundred thousand responses at once would take long, too.
+    It empties the list: to free a hundred thousand responses at once would take long, too.
     """
     data.reverse()
     while data:

@@ -72,7 +72,7 @@ def evidence_of(fetched: Fetched) -> MessageTag | None:
 
 
 def has_evidence_section(fetched: Fetched) -> bool:
-    """Return whether this answers a FETCH of the X-LoadSim header, even if the message has none."""
+    """Return True if this answers a FETCH of the X-LoadSim header, even if the message has none."""
     return any(name.startswith("HEADER.FIELDS") for name in fetched.sections)
 
 
@@ -167,7 +167,8 @@ def _parameter(parameters: Mapping[str, bytes], name: str) -> str | None:
     if name in parameters:
         return text_of(parameters[name])
     if f"{name}*" in parameters:
-        return _extended(parameters[f"{name}*"])
+        charset, _, value = parameters[f"{name}*"][:LONGEST_TEXT_BYTES].rpartition(b"'")
+        return _decoded(unquote_to_bytes(value), charset)
     pieces: list[bytes] = []
     encoded = False
     length = 0
@@ -188,11 +189,6 @@ def _parameter(parameters: Mapping[str, bytes], name: str) -> str | None:
         charset, _, first = pieces[0][:LONGEST_TEXT_BYTES].rpartition(b"'")
         return _decoded(unquote_to_bytes(first) + b"".join(pieces[1:]), charset)
     return _decoded(b"".join(pieces), b"utf-8")
-
-
-def _extended(value: bytes) -> str:
-    charset, _, encoded = value[:LONGEST_TEXT_BYTES].rpartition(b"'")
-    return _decoded(unquote_to_bytes(encoded), charset)
 
 
 def _decoded(raw: bytes, charset: bytes) -> str:

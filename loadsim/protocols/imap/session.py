@@ -52,11 +52,6 @@ class ImapSession:
     _selects: int = field(default=0, init=False)  # sent so far
     _renumbered: str | None = field(default=None, init=False)  # a folder whose UIDs have just become invalid
 
-    @property
-    def domain(self) -> str:
-        """The domain of the account's address, in lower case."""
-        return self.account.domain
-
     async def log_on(self) -> None:
         """Make a session; see `authenticate.log_on`."""
         self.abandon()

@@ -318,7 +318,6 @@ class _Client(aiosmtplib.SMTP):
         self.guard = _Protocol()
 
     def close(self) -> None:
-        """Abort the connection, if there is one."""
         if self.guard.transport is not None:
             self.guard.transport.abort()
         super().close()

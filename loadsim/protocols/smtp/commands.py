@@ -79,7 +79,6 @@ def mail(sender: str, message: bytes, offered: Mapping[str, str]) -> Command:
 
 
 def rcpt(recipient: str) -> Command:
-    """Return RCPT TO."""
     return Command("RCPT", b"RCPT TO:<%b>\r\n" % recipient.encode())
 
 

@@ -142,7 +142,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def own_address(self) -> str:
-        """The client's address."""
         assert self._transport is not None
         return str(self._transport.get_extra_info("sockname")[0])
 
@@ -264,14 +263,13 @@ class Connection(asyncio.Protocol):
     # --- in ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio, which has switched Nagle's algorithm off."""
+        """Keep the transport, for which asyncio has switched Nagle's algorithm off."""
         self._transport = cast(asyncio.Transport, transport)
         self.open_connections.append(self)
         if self.failure is not None:  # aborted before it was made
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio; a protocol error ends this connection and no other."""
         if self.failure is not None or self._leaving:
             return
         try:
@@ -292,7 +290,6 @@ class Connection(asyncio.Protocol):
             self._fail(internal(error))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by asyncio; commands under way fail at once."""
         if not self._leaving:
             why = error.strerror if isinstance(error, OSError) and error.strerror else ""
             self._fail(own_failure(error) or ServerLost(f"lost at {self._at}", why))
