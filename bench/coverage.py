@@ -23,6 +23,7 @@ from bench.table import table
 from loadsim.analysis.intervals import intervals
 from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
+from loadsim.model.terms import Window
 from loadsim.report.summary_text import length
 
 Floats = NDArray[np.float64]
@@ -158,7 +159,7 @@ def simulate(cell: Cell) -> dict[str, Any]:
         if number == WITHOUT and not any(shown.values()):
             break
         hits = list(window(random, cell))
-        found = intervals(hits, (0, cell.window_s))
+        found = intervals(hits, Window(0, cell.window_s))
         read_ms = {task.task: percentile(task.took_us, 95) / 1000 for task in hits}
         figures["READ"].append(read_ms["READ"])
         figures["score"].append(_score(read_ms))
@@ -197,7 +198,7 @@ def window(random: np.random.Generator, cell: Cell) -> Iterator[Hits]:
         else:
             own = np.exp(task.deviation * random.standard_normal(len(due)))
         took_us = (math.exp(task.log_us) * factor * own).astype(np.int64)
-        slot = bin_of((due * 1e6).astype(np.int64), (0, cell.window_s))
+        slot = bin_of((due * 1e6).astype(np.int64), Window(0, cell.window_s))
         yield Hits(task.name, task.weight, *in_order(took_us, slot))
 
 

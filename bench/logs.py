@@ -27,6 +27,7 @@ from loadsim.analysis.score import score_protocols
 from loadsim.analysis.summary import summarise
 from loadsim.errors import ConfigError
 from loadsim.model.profile import load_weights
+from loadsim.model.terms import Window
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs, truncate
 from loadsim.timinglog.reader import TimingLog, read_log, write_log
@@ -35,7 +36,7 @@ from loadsim.timinglog.records import INSTANTS, NEVER, OUTCOME, TASK, Records
 SIZES = (10**6, 10**7, 10**8)
 FILES = 8
 DAY_S = 28_800
-WINDOW_S = (3600.0, 25_200.0)
+WINDOW_S = Window(3600.0, 25_200.0)
 USERS_EACH = 2000
 CHUNKS = 96
 """In so many pieces a log is made, so that making it takes little memory itself."""

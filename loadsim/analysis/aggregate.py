@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
 from loadsim.errors import LogError
 from loadsim.model.records import NO_SESSION, OUTCOMES, PROCESS_INBOX, WITH_KIND
-from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.merge import in_window
@@ -63,7 +63,7 @@ class DriverRecords:
 
 
 def gather(
-    log: TimingLog, window_s: tuple[float, float], fields: Sequence[str] = (), *, all_ended: bool = False
+    log: TimingLog, window_s: Window, fields: Sequence[str] = (), *, all_ended: bool = False
 ) -> dict[Part, dict[str, DriverRecords]]:
     """Return the records that count, by part of the log and driver.
 
@@ -134,9 +134,7 @@ class _Batch:
     slot: NDArray[np.uint16]
 
 
-def _batches(
-    records: Columns, grouped: _Grouped, window_s: tuple[float, float], all_ended: bool
-) -> Iterator[tuple[Part, _Batch]]:
+def _batches(records: Columns, grouped: _Grouped, window_s: Window, all_ended: bool) -> Iterator[tuple[Part, _Batch]]:
     order, parts = grouped
     users = (records["run"].astype(np.int64) << 32 | records["user"])[order]
     outcome, error = records["outcome"][order], records["error"]

@@ -30,7 +30,7 @@ from loadsim.analysis.score import MERGED, ProtocolStatistics, score_protocols, 
 from loadsim.analysis.stationarity import trends
 from loadsim.analysis.verdict import Facts
 from loadsim.model.partition import Slice
-from loadsim.model.terms import STRESS
+from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import MIXED
 from loadsim.timinglog.merge import PLANNED_LOAD, mode_of
 from loadsim.timinglog.reader import Source, TimingLog
@@ -49,7 +49,7 @@ class Analysis:
 def analyse(
     log: TimingLog,
     weights: Mapping[str, float],
-    window_s: tuple[float, float],
+    window_s: Window,
     percent: int | Fraction,
     method: str,
     part: Slice | None = None,
@@ -97,7 +97,7 @@ def analyse(
 
 
 def _statistics(
-    log: TimingLog, weights: Mapping[str, float], window_s: tuple[float, float], percent: int | Fraction, method: str
+    log: TimingLog, weights: Mapping[str, float], window_s: Window, percent: int | Fraction, method: str
 ) -> tuple[tuple[ProtocolStatistics, ...], Mapping[str, Intervals], Mapping[str, Repeats], Sequence[str]]:
     """Return the statistics, their intervals, their spread between runs, and the trends of an unsteady window.
 
@@ -149,7 +149,7 @@ def _why(source: Source) -> str:
     return f"{where}{source.facts['ended_why']}"
 
 
-def _incomplete(log: TimingLog, window_s: tuple[float, float], part: Slice | None) -> list[str]:
+def _incomplete(log: TimingLog, window_s: Window, part: Slice | None) -> list[str]:
     """Return the defects of logs, the missing logs, and the runs without tasks in the window."""
     present, had = users_present(log), users_had(log, part)
     several = len(had) > 1

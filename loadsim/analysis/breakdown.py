@@ -10,6 +10,7 @@ from loadsim.analysis.aggregate import GROUP, MINUTE, DriverRecords, Part, gathe
 from loadsim.analysis.json_values import INLINE, copied
 from loadsim.analysis.score import Times, percentile, score_parts
 from loadsim.model.records import OUTCOMES
+from loadsim.model.terms import Window
 from loadsim.timinglog.groups import Groups
 from loadsim.timinglog.reader import TimingLog
 
@@ -81,7 +82,7 @@ class Breakdown:
 def breakdown(
     log: TimingLog,
     weights: Mapping[str, float],
-    window_s: tuple[float, float],
+    window_s: Window,
     by: str,
     percent: int | Fraction,
     method: str,

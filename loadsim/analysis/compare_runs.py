@@ -22,11 +22,11 @@ from loadsim.analysis.compare import (
     repeats_needed,
 )
 from loadsim.analysis.failure_rates import Counts, FailureRates, Side, together
-from loadsim.analysis.figures import Bounds, Figures, TaskFigures
+from loadsim.analysis.figures import Figures, TaskFigures
 from loadsim.analysis.json_values import INLINE, OPTIONAL, to_json
 from loadsim.analysis.summary import Summary, summarise
 from loadsim.errors import ConfigError
-from loadsim.model.terms import STRESS
+from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.merge import find_logs, mode_of
 from loadsim.timinglog.reader import read_log
 
@@ -94,7 +94,7 @@ class ComparisonFigures:
     new: Sequence[RunFigures]
     name: str | None
     users: float
-    window_s: Bounds
+    window_s: Window
     tasks: Sequence[ComparedFigure]
     scores: Sequence[ComparedFigure]
     not_compared: Sequence[str]

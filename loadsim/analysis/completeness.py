@@ -10,7 +10,7 @@ import numpy as np
 from loadsim.analysis.generator_failures import USERS_GIVEN_UP
 from loadsim.model.partition import Slice
 from loadsim.model.records import NO_SESSION, SPANS
-from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import Source, TimingLog
 from loadsim.timinglog.records import MAKERS, NEVER, OUTCOME, Records
@@ -39,7 +39,7 @@ def users_present(log: TimingLog) -> Mapping[str, int]:
     return present
 
 
-def runs_outside(log: TimingLog, window_s: tuple[float, float]) -> list[str]:
+def runs_outside(log: TimingLog, window_s: Window) -> list[str]:
     """Return the runs without a task in the window: of several runs, one may begin long after another."""
     without_window = np.isin(np.array(log.strings), (*WITHOUT_WINDOW, *SPANS))
     inside = np.zeros(len(log.strings), np.bool_)
@@ -121,7 +121,7 @@ def _never_on(log: TimingLog, logons: Records, source: Source) -> int:
     return len(np.setdiff1d(own["user"], got_on))
 
 
-def down_share(log: TimingLog, window_s: tuple[float, float], users: int) -> float | None:
+def down_share(log: TimingLog, window_s: Window, users: int) -> float | None:
     """Return the share of the window's user-seconds in which a user had no session; None without users.
 
     A server that is down gets little load, and answers it fast: other figures do not show the outage.

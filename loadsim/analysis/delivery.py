@@ -15,6 +15,7 @@ from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment
 from loadsim.model.records import EVENTS
+from loadsim.model.terms import Window
 from loadsim.timinglog.columns import concatenate
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import WHOLE_RECORDS, TimingLog
@@ -62,7 +63,7 @@ class Delivery:
     took: Times = field(metadata=INLINE)
 
 
-def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
+def delivery(log: TimingLog, window_s: Window) -> Delivery:
     """Join acceptances and arrivals by run, message and recipient, over all engines of the log.
 
     The instant of acceptance places a message in the window. A server may show a message to its recipient before
@@ -97,7 +98,7 @@ def delivery(log: TimingLog, window_s: tuple[float, float]) -> Delivery:
     )
 
 
-def _whole_seconds_us(window_s: tuple[float, float]) -> NDArray[np.int64]:
+def _whole_seconds_us(window_s: Window) -> NDArray[np.int64]:
     """Return the window's begin, each second after it, and its end; in a long window, about a million instants."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     step_us = 1_000_000 * max(1, (end_us - begin_us) // _MOST_SECONDS_US)
@@ -138,7 +139,7 @@ def _join(
     log: TimingLog,
     clock: ControllerClock,
     mails: Records,
-    window_s: tuple[float, float],
+    window_s: Window,
     instants_us: NDArray[np.int64],
 ) -> _Joined:
     mail = _journeys(log, clock, mails)

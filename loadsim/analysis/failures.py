@@ -11,6 +11,7 @@ import numpy as np
 
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.model.records import OUTCOMES, WITH_KIND
+from loadsim.model.terms import Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
@@ -56,7 +57,7 @@ def failures(run: RecordedRun) -> list[Failures]:
     return sorted(found, key=lambda one: -one.times)
 
 
-def _of_log(log: TimingLog, window_s: tuple[float, float]) -> dict[Kind, tuple[int, int, float | None]]:
+def _of_log(log: TimingLog, window_s: Window) -> dict[Kind, tuple[int, int, float | None]]:
     """Return by kind its count, its count in the window, and the end of the first failure (s)."""
     times, inside = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     first_us: dict[tuple[int, ...], int] = {}

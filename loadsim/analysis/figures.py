@@ -21,6 +21,7 @@ from loadsim.analysis.score import CommandFigures, Percentiles, TaskStatistics, 
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Totals
 from loadsim.model.records import GENERATOR
+from loadsim.model.terms import Window
 
 Bounds = tuple[float, float]
 """The lower and the upper end of an interval."""
@@ -204,7 +205,7 @@ class Figures:
     users: float
     clients: int
     engines: float
-    window_s: Bounds
+    window_s: Window
     plan_digest: str | None
     server: str | None
     embedded: bool

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.score import percentile
+from loadsim.model.terms import Window
 from loadsim.timinglog.reader import Source, TimingLog
 from loadsim.timinglog.records import MAKERS
 
@@ -83,7 +84,7 @@ class MachineHealth:
     unobserved_s: tuple[tuple[float, float], ...] = ()
 
 
-def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[EngineHealth, ...]:
+def engines_health(log: TimingLog, window_s: Window) -> tuple[EngineHealth, ...]:
     """Return the health of every engine of every run, in the order of names."""
     samples = _samples(log, window_s)
     stolen = {
@@ -104,7 +105,7 @@ def engines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[Engin
     )
 
 
-def machines_health(log: TimingLog, window_s: tuple[float, float]) -> tuple[MachineHealth, ...]:
+def machines_health(log: TimingLog, window_s: Window) -> tuple[MachineHealth, ...]:
     """Return the health of every observed machine, in the order of names."""
     samples = _samples(log, window_s)
     return tuple(
@@ -125,7 +126,7 @@ def _on(engine: Source, machine: Source) -> bool:
 
 
 def _gaps(
-    samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: tuple[float, float]
+    samples: Sequence[_Sample], of_engines: Sequence[_Sample], window_s: Window
 ) -> tuple[tuple[float, float], ...]:
     """Return the times in the window without a sample of a machine, while its engines took theirs.
 
@@ -133,8 +134,8 @@ def _gaps(
     """
     if not samples or not of_engines:
         return ()
-    begin_s = max(window_s[0], min(one.begin_s for one in of_engines))
-    end_s = min(window_s[1], max(one.end_s for one in of_engines))
+    begin_s = max(window_s.begin_s, min(one.begin_s for one in of_engines))
+    end_s = min(window_s.end_s, max(one.end_s for one in of_engines))
     instants = [begin_s, *(one.end_s for one in samples if begin_s < one.end_s < end_s), end_s]
     return tuple(between for between in pairwise(instants) if between[1] - between[0] > UNOBSERVED_S)
 
@@ -156,12 +157,12 @@ class _Sample:
     end_s: float
     found: Mapping[str, Any]
 
-    def ended_in(self, window_s: tuple[float, float]) -> bool:
+    def ended_in(self, window_s: Window) -> bool:
         """Return True if the sample was taken in [begin, end)."""
-        return window_s[0] <= self.end_s < window_s[1]
+        return window_s.begin_s <= self.end_s < window_s.end_s
 
 
-def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple[str, ...], list[_Sample]]:
+def _samples(log: TimingLog, window_s: Window) -> defaultdict[tuple[str, ...], list[_Sample]]:
     """Return by maker the samples of the window and the next one, whose first ticks may be due in the window."""
     samples = defaultdict(list)
     last_s: dict[tuple[str, ...], float] = {}
@@ -173,13 +174,13 @@ def _samples(log: TimingLog, window_s: tuple[float, float]) -> defaultdict[tuple
         maker = tuple(found.get(key, own) for key, own in zip(MAKERS, whose, strict=True))
         sample = _Sample(last_s.get(maker, at_s - 1), at_s, found)
         last_s[maker] = at_s
-        if sample.end_s >= window_s[0] and sample.begin_s < window_s[1]:
+        if sample.end_s >= window_s.begin_s and sample.begin_s < window_s.end_s:
             samples[maker].append(sample)
     return samples
 
 
 def _engine_health(
-    name: str, source: Source, samples: Sequence[_Sample], stolen: Sequence[Second], window_s: tuple[float, float]
+    name: str, source: Source, samples: Sequence[_Sample], stolen: Sequence[Second], window_s: Window
 ) -> EngineHealth:
     lags, gathered = [], [np.zeros(0, np.int64)]
     for sample in samples:
@@ -213,7 +214,7 @@ def _machine_health(
     source: Source,
     all_samples: Sequence[_Sample],
     of_engines: Sequence[_Sample],
-    window_s: tuple[float, float],
+    window_s: Window,
 ) -> MachineHealth:
     samples = [one.found for one in all_samples if one.ended_in(window_s) and "core_shares" in one.found]
 
@@ -235,7 +236,7 @@ def _machine_health(
     )
 
 
-def _seconds(samples: Sequence[_Sample], name: str, window_s: tuple[float, float]) -> tuple[Second, ...]:
+def _seconds(samples: Sequence[_Sample], name: str, window_s: Window) -> tuple[Second, ...]:
     return tuple(
         Second(sample.begin_s, sample.end_s, sample.found[name])
         for sample in samples
@@ -243,7 +244,7 @@ def _seconds(samples: Sequence[_Sample], name: str, window_s: tuple[float, float
     )
 
 
-def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, NDArray[np.int64]]:
+def _ticks_in(sample: _Sample, window_s: Window) -> tuple[float, NDArray[np.int64]]:
     """Return the due time of the first tick in the window, and the lags of all ticks due in it.
 
     In a log without the due times of ticks, they are in the window if their sample was taken in it.
@@ -253,7 +254,7 @@ def _ticks_in(sample: _Sample, window_s: tuple[float, float]) -> tuple[float, ND
         return sample.begin_s, lags_us if sample.ended_in(window_s) else lags_us[:0]
     first_s = sample.end_s - (sample.found["at_ns"] - sample.found["lags_from_ns"]) * 1e-9
     due_s = first_s + np.arange(len(lags_us)) * TICK_S
-    counted = (due_s >= window_s[0]) & (due_s < window_s[1])
+    counted = (due_s >= window_s.begin_s) & (due_s < window_s.end_s)
     if not counted.any():
         return first_s, lags_us[:0]
     return first_s + float(np.argmax(counted)) * TICK_S, lags_us[counted]

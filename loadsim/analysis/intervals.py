@@ -26,6 +26,7 @@ from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.repeats import LEVEL
 from loadsim.analysis.score import SCORED_PERCENT, percentile
 from loadsim.analysis.time_bins import Hits, bins_in, excess, slow_and_all
+from loadsim.model.terms import Window
 
 BLOCKS = 10
 """Equal blocks of a window, which has a multiple of as many slots. More make intervals shorter and miss slow spells
@@ -85,14 +86,14 @@ class _Found:
 
 def intervals(
     hits: Sequence[Hits],
-    window_s: tuple[float, float],
+    window_s: Window,
     percent: int | Fraction = SCORED_PERCENT,
 ) -> Intervals:
     """Return the intervals of each task's percentile, and of the weighted average of those with a weight: the score.
 
     The score has one only if all its tasks have.
     """
-    length_s = window_s[1] - window_s[0]
+    length_s = window_s.length_s
     if length_s < SPELLS * LONGEST_SPELL_S:
         none = Interval(why_not=f"the window is shorter than {SPELLS * LONGEST_SPELL_S / 3600:g} h")
         return Intervals(none, {task.task: none for task in hits})

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.generator import Second
+from loadsim.model.terms import Window
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.planned_load import LEFT_OUT
@@ -33,7 +34,7 @@ def timed_names(log: TimingLog) -> NDArray[np.bool_]:
     return np.asarray(~np.isin(np.array(log.strings), LEFT_OUT))
 
 
-def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, float | None]:
+def lateness_p95_ms(log: TimingLog, window_s: Window) -> dict[str, float | None]:
     """Return the 95th percentile of each cause of lateness, over the tasks of the window that started."""
     timed = timed_names(log)
     largest = Largest(np.full(len(LATENESS), log.streams["tasks"].count))
@@ -46,9 +47,7 @@ def lateness_p95_ms(log: TimingLog, window_s: tuple[float, float]) -> dict[str, 
     return _in_ms(LATENESS, largest)
 
 
-def lateness_of_clients_ms(
-    log: TimingLog, window_s: tuple[float, float], clients: Sequence[str]
-) -> dict[str, float | None]:
+def lateness_of_clients_ms(log: TimingLog, window_s: Window, clients: Sequence[str]) -> dict[str, float | None]:
     """Return by client the 95th percentile of the generator's lateness, over the tasks of the window that started."""
     by_plan = timed_names(log)
     numbers = {name: number for number, name in enumerate(log.strings)}
@@ -69,7 +68,7 @@ def _in_ms(names: Sequence[str], late_s: Largest) -> dict[str, float | None]:
     return {name: None if np.isnan(one_s) else round(one_s * 1000, 3) for name, one_s in found}
 
 
-def late_seconds(log: TimingLog, window_s: tuple[float, float]) -> tuple[Second, ...]:
+def late_seconds(log: TimingLog, window_s: Window) -> tuple[Second, ...]:
     """Return the 95th percentile of the generator's lateness (ms) for each second with a due task that started.
 
     The log is read twice, first to count these tasks.

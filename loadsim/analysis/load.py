@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from loadsim.analysis.score import ProtocolStatistics
 from loadsim.model.records import GENERATOR
+from loadsim.model.terms import Window
 from loadsim.timinglog.merge import PLANNED_LOAD
 from loadsim.timinglog.planned_load import BINS, LEFT_OUT, read_planned_load
 from loadsim.timinglog.reader import TimingLog
@@ -60,7 +61,7 @@ class Load:
         return TaskLoad(self.planned, self.made).share
 
 
-def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: tuple[float, float]) -> Load | None:
+def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s: Window) -> Load | None:
     """Return the load of a whole run, or of several, by its statistics in the window.
 
     None without the planned load, for a window shorter than `LEAST_PARTS`, and for runs that do not share a window.
@@ -71,7 +72,7 @@ def load_made(log: TimingLog, protocols: Iterable[ProtocolStatistics], window_s:
     if document is None or (runs > 1 and not log.header.get("rebased")):
         return None
     plan = read_planned_load(document)
-    if window_s[1] - window_s[0] < LEAST_PARTS * plan.duration_s / BINS:
+    if window_s.length_s < LEAST_PARTS * plan.duration_s / BINS:
         return None
     planned = plan.in_window(window_s)
     made = Counter[str]()

@@ -13,7 +13,7 @@ from loadsim.analysis.delivery import journeys
 from loadsim.analysis.exact_percentiles import selected
 from loadsim.analysis.time_series import Bins, Floats, by_group, each_of, named, windowed
 from loadsim.model.message_tag import NEW_MAIL
-from loadsim.model.terms import SENDING
+from loadsim.model.terms import SENDING, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import NEVER, OUTCOME
@@ -48,7 +48,7 @@ class MailSeries:
     answers: Copies
 
 
-def mail_series(log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> MailSeries:
+def mail_series(log: TimingLog, bins: Bins, window_s: Window) -> MailSeries:
     """Return the flow of mail over time. Memory holds five bytes of each copy."""
     due, sent, accepted, arrived = (np.zeros(len(bins), np.int64) for _ in range(4))
     makes_mail = named(log, [*SENDING])

@@ -16,6 +16,7 @@ from loadsim.analysis.generator import EngineHealth
 from loadsim.analysis.generator_failures import failing_clients
 from loadsim.analysis.generator_limits import Generator, exceeded
 from loadsim.analysis.lateness import lateness_of_clients_ms
+from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 
 
@@ -51,7 +52,7 @@ class ClientFigures:
 
 def client_figures(
     log: TimingLog,
-    window_s: tuple[float, float],
+    window_s: Window,
     engines: Sequence[EngineHealth],
     limits: Mapping[str, Any],
     fastest_p95_ms: float | None,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from loadsim.analysis.recorded_run import SCENARIO, RecordedRun
 from loadsim.errors import ConfigError
 from loadsim.model.scenario import load_scenario
+from loadsim.model.terms import Window
 from loadsim.model.workload import Workload, combine_digests, digest_of
 from loadsim.timinglog.merge import in_window
 
@@ -27,7 +28,7 @@ class PlannedMail:
     due_us: NDArray[np.int64]
     copies: NDArray[np.int64]
 
-    def within(self, window_s: tuple[float, float]) -> tuple[int, int]:
+    def within(self, window_s: Window) -> tuple[int, int]:
         """Return the number of messages due in [begin, end), and of their copies."""
         inside = in_window(self.due_us, window_s)
         return int(np.count_nonzero(inside)), int(self.copies[inside].sum())

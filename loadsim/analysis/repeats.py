@@ -15,6 +15,7 @@ from statistics import fmean, median_low, stdev
 
 from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import MERGED, SCORED_PERCENT, ProtocolStatistics, score_parts
+from loadsim.model.terms import Window
 from loadsim.timinglog.reader import TimingLog
 
 LEVEL = 0.95
@@ -65,7 +66,7 @@ def spread(figures: Sequence[float | None]) -> Spread:
 def repeats(
     log: TimingLog,
     weights: Mapping[str, float],
-    window_s: tuple[float, float],
+    window_s: Window,
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
 ) -> dict[str, Repeats]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from loadsim.analysis.aggregate import DriverRecords, Growing, Part, TaskRecords, gather
 from loadsim.analysis.json_values import INLINE
 from loadsim.model.records import FAILURES, GENERATOR, OUTCOMES, PROCESS_INBOX
-from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import OUTCOME
@@ -234,7 +234,7 @@ def weighted_score(tasks: Iterable[TaskStatistics]) -> float | None:
 def score_protocols(
     log: TimingLog,
     weights: Mapping[str, float],
-    window_s: tuple[float, float],
+    window_s: Window,
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
 ) -> tuple[ProtocolStatistics, ...]:
@@ -248,7 +248,7 @@ def score_protocols(
 def score_parts(
     log: TimingLog,
     weights: Mapping[str, float],
-    window_s: tuple[float, float],
+    window_s: Window,
     fields: Sequence[str],
     percent: int | Fraction = SCORED_PERCENT,
     method: str = MERGED,
@@ -331,7 +331,7 @@ def _times(groups: Sequence[tuple[NDArray[Any], int]], percent: int | Fraction) 
     return replace(times, **means), mean_ms(percent)
 
 
-def command_statistics(log: TimingLog, window_s: tuple[float, float]) -> Sequence[CommandFigures]:
+def command_statistics(log: TimingLog, window_s: Window) -> Sequence[CommandFigures]:
     """Return the figures of each protocol command that started in the window, by name."""
     took_us: defaultdict[int, Growing] = defaultdict(lambda: Growing(np.uint32))
     failed = Counter[int]()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, Series, bins_in, excess, slow_and_all
+from loadsim.model.terms import Window
 
 FALSE_ALARMS = 0.01
 """About this share of steady windows is called unsteady, a quarter by each of the four tests. It doubles for times
@@ -69,7 +70,7 @@ class Trend:
         )
 
 
-def trends(hits: Sequence[Hits], window_s: tuple[float, float]) -> tuple[Trend, ...]:
+def trends(hits: Sequence[Hits], window_s: Window) -> tuple[Trend, ...]:
     """Return the trends in the times of a driver: at most one of the median and one of the 95th percentile.
 
     Tasks with a weight count, or all if none has one. Windows of fewer than 40 slots are not tested, nor the median of

@@ -40,7 +40,7 @@ from loadsim.analysis.verdict import Facts, Totals, Verdict, judge, limits_of
 from loadsim.errors import LogError
 from loadsim.model.partition import Slice
 from loadsim.model.profile import load_weights
-from loadsim.model.terms import STRESS
+from loadsim.model.terms import STRESS, Window
 from loadsim.timinglog.compatibility import part_of
 from loadsim.timinglog.merge import check_window, find_logs, merge, mode_of, of_run, window_of
 from loadsim.timinglog.reader import TimingLog, read_each
@@ -133,7 +133,7 @@ def summarise(
 
     # 2. The window, the weights and the limits.
     window = window_of(log)
-    window_s = (window[0] if begin_s is None else begin_s, window[1] if end_s is None else end_s)
+    window_s = Window(window.begin_s if begin_s is None else begin_s, window.end_s if end_s is None else end_s)
     check_window(log, window_s)
     stress = mode_of(log) == STRESS
     if stress:
@@ -179,7 +179,7 @@ class _Judged:
 def _judged(
     log: TimingLog,
     weights: Mapping[str, float],
-    window_s: tuple[float, float],
+    window_s: Window,
     criteria: Path | None,
     part: Slice | None = None,
     figures_by_run: Sequence[Figures] = (),
@@ -210,7 +210,7 @@ def _with_runs(facts: Facts, judged_by_run: Mapping[str, _Judged], limits: Mappi
 def _figures(
     log: TimingLog,
     weights: Mapping[str, float],
-    window_s: tuple[float, float],
+    window_s: Window,
     percent: int | Fraction,
     method: str,
     part: Slice | None,
@@ -218,7 +218,7 @@ def _figures(
     """Return the facts for the verdict, and the figures of all runs together."""
     # 1. The statistics of each driver. If there is only one, its figures are also those of the whole run.
     measured = analyse(log, weights, window_s, percent, method, part)
-    facts, header, length_s = measured.facts, log.header, window_s[1] - window_s[0]
+    facts, header, length_s = measured.facts, log.header, window_s.length_s
     weighted = [task for task, weight in weights.items() if weight > 0]
     modules = {
         one.protocol: _module(

@@ -9,6 +9,7 @@ import numpy as np
 
 from loadsim.analysis.delivery import Delivery, mails_by
 from loadsim.analysis.score import ProtocolStatistics
+from loadsim.model.terms import Window
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
 from loadsim.timinglog.records import EVENT, OUTCOME
@@ -34,10 +35,10 @@ class Throughput:
 
 
 def throughput(
-    log: TimingLog, window_s: tuple[float, float], protocols: Sequence[ProtocolStatistics], delivered: Delivery
+    log: TimingLog, window_s: Window, protocols: Sequence[ProtocolStatistics], delivered: Delivery
 ) -> Throughput:
     """Return the throughput of tasks due in the window, and of messages accepted and commands begun in it."""
-    length_s = window_s[1] - window_s[0]
+    length_s = window_s.length_s
     hits: dict[str, int] = {}
     for protocol in protocols:
         for task in protocol.tasks:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loadsim.model.terms import Window
+
 MOST_SLOTS = 500
 LEAST_SLOT_S = 1.0
 """A window has as many slots as it has seconds, at most 500."""
@@ -31,12 +33,12 @@ class Hits:
     slot: NDArray[np.uint16]
 
 
-def bins_in(window_s: tuple[float, float]) -> int:
+def bins_in(window_s: Window) -> int:
     """Return the number of bins of a window; 0 if it is shorter than a bin."""
-    return min(MOST_SLOTS, int((window_s[1] - window_s[0]) / LEAST_SLOT_S))
+    return min(MOST_SLOTS, int(window_s.length_s / LEAST_SLOT_S))
 
 
-def bin_of(due_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.uint16]:
+def bin_of(due_us: NDArray[np.int64], window_s: Window) -> NDArray[np.uint16]:
     """Return the slot of the window, from 0, of each instant; the nearest for instants outside."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     slots = bins_in(window_s)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loadsim.analysis.exact_percentiles import Pass, selected
 from loadsim.analysis.lateness import LATENESS, timed_names
 from loadsim.model.records import FAILURES, SPANS
-from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns
 from loadsim.timinglog.merge import in_window
 from loadsim.timinglog.reader import TimingLog
@@ -61,7 +61,7 @@ class Bins:
     def of(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of the bin of each instant; -1 outside of all."""
         bins = (instants_us - round(self.begin_s * 1e6)) // round(self.width_s * 1e6)
-        return np.where(in_window(instants_us, (self.begin_s, self.end_s)), bins, -1)
+        return np.where(in_window(instants_us, Window(self.begin_s, self.end_s)), bins, -1)
 
     def count(self, instants_us: NDArray[np.int64]) -> NDArray[np.int64]:
         found = self.of(instants_us)
@@ -131,9 +131,7 @@ class TaskSeries:
     tail_ms: Floats
 
 
-def task_series(
-    log: TimingLog, bins: Bins, window_s: tuple[float, float], weights: Mapping[str, float]
-) -> tuple[TaskSeries, ...]:
+def task_series(log: TimingLog, bins: Bins, window_s: Window, weights: Mapping[str, float]) -> tuple[TaskSeries, ...]:
     """Return the tasks with hits, by descending weight, then by name; without LOGON and LOGOFF."""
     hits = _Hits(log, bins, window_s)
     many = len(hits.names)
@@ -164,7 +162,7 @@ class _Hits:
     window, whose groups are `windows`.
     """
 
-    def __init__(self, log: TimingLog, bins: Bins, window_s: tuple[float, float]) -> None:
+    def __init__(self, log: TimingLog, bins: Bins, window_s: Window) -> None:
         self._log, self._bins, self._window_s = log, bins, window_s
         occurring = {name: np.zeros(len(log.strings), np.bool_) for name in ("protocol", "task")}
         for tasks in self._records():

@@ -16,7 +16,7 @@ from loadsim.analysis.load import Load
 from loadsim.analysis.score import ProtocolStatistics
 from loadsim.model.records import GENERATOR
 from loadsim.model.scenario_sections import Limits
-from loadsim.model.terms import LOGOFF, LOGON
+from loadsim.model.terms import LOGOFF, LOGON, Window
 
 FULL_SHARE = 0.995
 """With at least this share of the planned tasks begun, the load counts as complete: at the end of a run some tasks
@@ -64,7 +64,7 @@ class Facts:
 
     protocols: Sequence[ProtocolStatistics]
     delivery: Delivery
-    window_s: tuple[float, float]
+    window_s: Window
     users: int
     lost_users: int
     ended_early: bool
@@ -241,7 +241,7 @@ def _too_little(facts: Facts, limits: Mapping[str, Any]) -> list[str]:
     reasons += [f"{found}, at least {_percent(limits['load'])} needed" for found in _load_below(facts, limits["load"])]
     if facts.mixed:
         reasons.append(f"the logs were merged by force, and differ in {', '.join(facts.mixed)}")
-    length_s = facts.window_s[1] - facts.window_s[0]
+    length_s = facts.window_s.length_s
     if length_s < limits["window_s"]:
         reasons.append(f"the window is {length_s:g} s long, at least {limits['window_s']:g} s needed")
     return reasons

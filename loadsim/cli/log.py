@@ -21,6 +21,7 @@ from loadsim.cli.options import whole
 from loadsim.errors import ConfigError, LogError, printable
 from loadsim.files import read_text
 from loadsim.model.profile import weights_of
+from loadsim.model.terms import Window
 from loadsim.model.yaml_reader import read_yaml
 from loadsim.report.junit import verdict_junit
 from loadsim.report.summary_text import answer_text
@@ -222,10 +223,8 @@ def run_show(args: argparse.Namespace) -> int:
 def run_truncate(args: argparse.Namespace) -> int:
     log = _one_log(args.log)
     begin_s, end_s = window_of(log)
-    write_log(
-        truncate(log, (begin_s if args.begin is None else args.begin, end_s if args.end is None else args.end)),
-        args.out,
-    )
+    window_s = Window(begin_s if args.begin is None else args.begin, end_s if args.end is None else args.end)
+    write_log(truncate(log, window_s), args.out)
     return 0
 
 

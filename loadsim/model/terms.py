@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+
+class Window(NamedTuple):
+    """The part of a run that counts: from `begin_s` to before `end_s`, in seconds from the common start."""
+
+    begin_s: float
+    end_s: float
+
+    @property
+    def length_s(self) -> float:
+        return self.end_s - self.begin_s
+
+
 CANONICAL, STRESS = "canonical", "stress"
 """The modes of a run: a score, with each task when the plan has it due; or throughput, in a closed loop.
 

@@ -22,7 +22,7 @@ from loadsim.analysis.score import FEW_HITS, MERGED, CommandFigures
 from loadsim.analysis.summary import Summary
 from loadsim.analysis.throughput import Throughput
 from loadsim.analysis.verdict import Verdict
-from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.report.digits import MOST_DECIMALS, known_decimals, rounded
 from loadsim.report.document import Table, table_of
 from loadsim.report.table import table, text_table
@@ -133,9 +133,9 @@ def _throughput(found: Throughput) -> list[str]:
     ]
 
 
-def _stress_table(module: DriverFigures, window_s: Sequence[float], percentile: str) -> Table:
+def _stress_table(module: DriverFigures, window_s: Window, percentile: str) -> Table:
     """Return a table without weights and score; LOGON and LOGOFF have no window, and hence no rate."""
-    length_s = window_s[1] - window_s[0]
+    length_s = window_s.length_s
     return table_of(
         "",
         module.tasks,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from loadsim.errors import LogError
 from loadsim.model.records import GENERATOR, NO_SESSION
-from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW
+from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns, concatenate
 from loadsim.timinglog.compatibility import MIXED, check_compatible, check_slices, mixed_terms
 from loadsim.timinglog.health_samples import Sample
@@ -30,7 +30,7 @@ from loadsim.timinglog.records import KINDS, MAKERS, NAMES, OUTCOME, Kind, Recor
 from loadsim.timinglog.streams import EVER, Span, Stream
 from loadsim.timinglog.writer import MOST_NAMES, OTHER
 
-LSLOG_WINDOW_S = (3600.0, 14400.0)
+LSLOG_WINDOW_S = Window(3600.0, 14400.0)
 """LsLog's default window in seconds: from 1:00 to 4:00 after the start."""
 
 START_STATE = "start_state_digest"
@@ -70,10 +70,10 @@ def find_logs(arguments: Sequence[str | Path]) -> list[Path]:
     return [found[path] for path in sorted(found)]
 
 
-def window_of(log: TimingLog) -> tuple[float, float]:
+def window_of(log: TimingLog) -> Window:
     """Return the window [begin, end) of the log's header in seconds, or else LsLog's."""
     window = log.header.get("window_s")
-    return (float(window[0]), float(window[1])) if window else LSLOG_WINDOW_S
+    return Window(float(window[0]), float(window[1])) if window else LSLOG_WINDOW_S
 
 
 def mode_of(log: TimingLog) -> str:
@@ -81,13 +81,13 @@ def mode_of(log: TimingLog) -> str:
     return str(log.header.get("mode", CANONICAL))
 
 
-def in_window(instants_us: NDArray[np.int64], window_s: tuple[float, float]) -> NDArray[np.bool_]:
+def in_window(instants_us: NDArray[np.int64], window_s: Window) -> NDArray[np.bool_]:
     """Return a mask of the instants in [begin, end)."""
     begin_us, end_us = (round(at_s * 1_000_000) for at_s in window_s)
     return np.asarray((instants_us >= begin_us) & (instants_us < end_us))
 
 
-def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
+def check_window(log: TimingLog, window_s: Window) -> None:
     """Raise `LogError` for a window that is empty, or exceeds the run or an earlier truncation.
 
     Rates over such a window would include time without load.
@@ -111,7 +111,7 @@ def check_window(log: TimingLog, window_s: tuple[float, float]) -> None:
         raise LogError(f"window: expected an end within the run's {lasted_s:g} s, found {end_s:g} s")
 
 
-def truncate(log: TimingLog, window_s: tuple[float, float]) -> TimingLog:
+def truncate(log: TimingLog, window_s: Window) -> TimingLog:
     """Return the tasks that were due and the commands that started in the window.
 
     The truncated log has the same summary as this window of the whole log. So it keeps four kinds of records of the

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from loadsim.model.records import SPANS
-from loadsim.model.terms import WITHOUT_WINDOW
+from loadsim.model.terms import WITHOUT_WINDOW, Window
 from loadsim.timinglog.json_checks import each_in, each_of, having, having_only, number, refuse, whole
 
 BINS = 400
@@ -25,13 +25,13 @@ class PlannedLoad:
     duration_s: float
     tasks: Mapping[str, tuple[int, ...]]
 
-    def in_window(self, window_s: tuple[float, float]) -> dict[str, int]:
+    def in_window(self, window_s: Window) -> dict[str, int]:
         """Return the number of each task that is due in [begin, end).
 
         A part that an edge of the window cuts counts in proportion; otherwise the number is exact.
         """
         return {
-            task: round(self._before(counts, window_s[1]) - self._before(counts, window_s[0]))
+            task: round(self._before(counts, window_s.end_s) - self._before(counts, window_s.begin_s))
             for task, counts in self.tasks.items()
         }
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadsim.analysis.time_bins import Hits, bin_of, in_order
+from loadsim.model.terms import Window
 
 
 def hits_of(
@@ -15,7 +16,7 @@ def hits_of(
     weight: float,
     due_us: NDArray[np.int64],
     took_us: NDArray[np.int64],
-    window_s: tuple[float, float],
+    window_s: Window,
 ) -> Hits:
     """The hits of a task, as the records of a window would give them."""
     return Hits(task, weight, *in_order(took_us, bin_of(due_us, window_s)))

@@ -20,6 +20,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.engine.engine import Engine
 from loadsim.errors import ServerLost, TaskFailed
+from loadsim.model.terms import Window
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.document import to_json
 from loadsim.report.summary_text import answer_text
@@ -85,7 +86,7 @@ def test_times_are_those_of_every_message_that_was_watched(
         header={"engine": "2", "engine_users": 2, "first_user": 3},
         facts={"start_ns": START_NS} if dies else ENDED,
     )
-    found = delivery(merge([one, two]), (WINDOW_MS[0] / 1000, WINDOW_MS[1] / 1000))
+    found = delivery(merge([one, two]), Window(WINDOW_MS[0] / 1000, WINDOW_MS[1] / 1000))
 
     assert {name: getattr(found, name) for name in counts} == counts
     told = {name: getattr(found.took, name) for name in PERCENTS}
@@ -129,7 +130,7 @@ def test_mail_of_an_outage_counts_with_when_it_was_seen(tmp_path: Path) -> None:
         for mail in lived.mails("accepted")
         if 0 <= mail["at_ns"] - begin_ns < 120e9
     ]
-    found = delivery(lived.log, (0, 120))
+    found = delivery(lived.log, Window(0, 120))
     assert (found.accepted, found.timed, found.undelivered) == (len(times_ms), len(times_ms), 0)
     assert found.found >= 50
     assert found.took.p95_ms == pytest.approx(nearest_rank(times_ms, Fraction(95)), abs=0.002)

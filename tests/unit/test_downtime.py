@@ -12,6 +12,7 @@ from timing_samples import DELIVERED, ENDED, LOGGED_ON, done, ms, sample_log, wr
 
 from loadsim.analysis.completeness import down_share
 from loadsim.analysis.summary import Summary, summarise
+from loadsim.model.terms import Window
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import merge, truncate
 from loadsim.timinglog.reader import read_log
@@ -52,14 +53,14 @@ def asked(path: Path, tasks: list[dict[str, Any]], **header: Any) -> Summary:
 def test_the_share_of_user_seconds(tmp_path: Path, spans: list[dict[str, Any]], down_s: float) -> None:
     """Of 4 users and a window of 10 s; a log that was cut to the window has the same."""
     log = sample_log(tmp_path / "a.tlog", [done("READ", 15_000, 10), *spans], header={"users": 4})
-    for one in (log, truncate(log, (10, 20)), truncate(truncate(log, (8, 22)), (10, 20))):
-        assert down_share(one, (10, 20), 4) == pytest.approx(down_s / 40, abs=1e-9)
+    for one in (log, truncate(log, Window(10, 20)), truncate(truncate(log, Window(8, 22)), Window(10, 20))):
+        assert down_share(one, Window(10, 20), 4) == pytest.approx(down_s / 40, abs=1e-9)
         assert summarise([one], begin_s=10, end_s=20).score["down_share"] == pytest.approx(down_s / 40, abs=1e-9)
 
 
 def test_nobody_has_no_share(tmp_path: Path) -> None:
     """Nothing was measured, which is not nought."""
-    assert down_share(sample_log(tmp_path / "a.tlog"), (10, 20), 0) is None
+    assert down_share(sample_log(tmp_path / "a.tlog"), Window(10, 20), 0) is None
 
 
 @settings(deadline=None, max_examples=50)
@@ -79,7 +80,7 @@ def test_the_share_is_what_counting_seconds_gives(
         for since, took in spans
         for at_s in range(begin_s, begin_s + length_s)
     )
-    assert down_share(log, (begin_s, begin_s + length_s), 8) == pytest.approx(counted / (8 * length_s), abs=1e-12)
+    assert down_share(log, Window(begin_s, begin_s + length_s), 8) == pytest.approx(counted / (8 * length_s), abs=1e-12)
 
 
 def test_runs_are_taken_together(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from loadsim.engine.event_log import Events
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.draws import draw
 from loadsim.model.ports import ALL_TASKS, Session
+from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import InMemoryDriver, InMemorySubmission
 from loadsim.timinglog.records import NEVER
@@ -453,7 +454,7 @@ def test_mail_without_a_word_from_the_server_is_found_at_the_end(tmp_path: Path)
     assert not lived.mails("seen", user=1)
     assert not lived.mails("found", user=2)
     waited_ns = lived.mails("found", user=1)[-1]["at_ns"] - lived.mails("accepted", user=1)[0]["at_ns"]
-    assert delivery(lived.log, (0, 600)).took.max_ms == pytest.approx(waited_ns / 1e6, abs=0.002)
+    assert delivery(lived.log, Window(0, 600)).took.max_ms == pytest.approx(waited_ns / 1e6, abs=0.002)
 
 
 def test_draining_ends_when_all_mail_has_arrived(tmp_path: Path) -> None:

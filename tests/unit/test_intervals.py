@@ -18,6 +18,7 @@ from loadsim.analysis.compare import one_critical_t
 from loadsim.analysis.intervals import BLOCKS, WIDENING, Interval, Intervals, intervals
 from loadsim.analysis.score import percentile
 from loadsim.analysis.time_bins import Hits, bin_of, bins_in, excess, in_order, slow_and_all
+from loadsim.model.terms import Window
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def simulated(random: np.random.Generator, length_s: int, hits: int, moods: NDAr
     """Log-normal times around 8 ms, of Poisson arrivals; the server's mood, in each second, is in all of them."""
     due_us = random.integers(0, length_s * 1_000_000, hits)
     took_us = np.exp(9 + moods[due_us // 1_000_000] + own * random.normal(size=hits)).astype(np.int64)
-    return hits_of("READ", 10, due_us, took_us, (0, length_s))
+    return hits_of("READ", 10, due_us, took_us, Window(0, length_s))
 
 
 # --- against a known truth ---
@@ -64,7 +65,7 @@ def test_intervals_are_no_longer_than_they_must_be() -> None:
     widths = []
     for _ in range(SIMULATED):
         read = simulated(random, WINDOW_S, 9000, np.zeros(WINDOW_S), 0.8)
-        found = intervals([read], (0, WINDOW_S)).tasks["READ"]
+        found = intervals([read], Window(0, WINDOW_S)).tasks["READ"]
         if found.why_not is None:
             assert found.low_ms is not None and found.high_ms is not None
             assert found.low_ms <= percentile(read.took_us, 95) / 1000 <= found.high_ms
@@ -80,7 +81,7 @@ def test_records_taken_for_independent_would_promise_too_much() -> None:
     random = np.random.default_rng(9)
     read = simulated(random, WINDOW_S, 18_000, 0.5 * autoregressive(random, WINDOW_S, 0.974), 0.8)
     shuffled = Hits("READ", 10, read.took_us, random.permutation(read.slot))
-    blocks, records = (intervals([hits], (0, WINDOW_S)).score for hits in (read, shuffled))
+    blocks, records = (intervals([hits], Window(0, WINDOW_S)).score for hits in (read, shuffled))
     assert 2 * width(records) < width(blocks)
 
 
@@ -101,11 +102,13 @@ def test_ends_are_times_that_were_measured(seed: int, percent: int | Fraction) -
     took_us, due_us = random.permutation(2000) + 1, random.integers(0, WINDOW_S * 1_000_000, 2000)
 
     def found(times_us: NDArray[np.int64], at: int | Fraction) -> tuple[float, float] | str:
-        one = intervals([hits_of("READ", 1, due_us, times_us, (0, WINDOW_S))], (0, WINDOW_S), at).score
+        one = intervals([hits_of("READ", 1, due_us, times_us, Window(0, WINDOW_S))], Window(0, WINDOW_S), at).score
         assert one.low_ms is not None and one.high_ms is not None
         return round(1000 * one.low_ms), round(1000 * one.high_ms)
 
-    if intervals([hits_of("READ", 1, due_us, took_us, (0, WINDOW_S))], (0, WINDOW_S), percent).score.why_not:
+    if intervals(
+        [hits_of("READ", 1, due_us, took_us, Window(0, WINDOW_S))], Window(0, WINDOW_S), percent
+    ).score.why_not:
         return
     low_us, high_us = found(took_us, percent)
     assert low_us < np.percentile(took_us, float(percent), method="inverted_cdf") < high_us
@@ -121,18 +124,18 @@ def test_tasks_that_are_slow_together_have_an_uncertain_score() -> None:
         return Hits(name, 10, found.took_us, found.slot)
 
     read, other = task("READ"), task("SEND")
-    twin = intervals([read, Hits("SEND", 10, read.took_us, read.slot)], (0, WINDOW_S))
+    twin = intervals([read, Hits("SEND", 10, read.took_us, read.slot)], Window(0, WINDOW_S))
     assert twin.score.low_ms == pytest.approx(twin.tasks["READ"].low_ms)
     assert twin.score.high_ms == pytest.approx(twin.tasks["SEND"].high_ms)
-    stranger = intervals([read, other], (0, WINDOW_S))
+    stranger = intervals([read, other], Window(0, WINDOW_S))
     assert width(stranger.score) < 0.9 * (width(stranger.tasks["READ"]) + width(stranger.tasks["SEND"])) / 2
-    assert intervals([other, read], (0, WINDOW_S)).score == stranger.score
+    assert intervals([other, read], Window(0, WINDOW_S)).score == stranger.score
 
 
 def test_equal_times_have_an_interval_of_that_time() -> None:
     """No block deviates."""
-    same = hits_of("READ", 1, np.arange(900) * 4_000_000, np.full(900, 5000), (0, WINDOW_S))
-    assert intervals([same], (0, WINDOW_S)).score == Interval(5.0, 5.0)
+    same = hits_of("READ", 1, np.arange(900) * 4_000_000, np.full(900, 5000), Window(0, WINDOW_S))
+    assert intervals([same], Window(0, WINDOW_S)).score == Interval(5.0, 5.0)
 
 
 # --- when there is none ---
@@ -141,12 +144,12 @@ def test_equal_times_have_an_interval_of_that_time() -> None:
 def evenly(task: str, hits: int, weight: float = 1) -> Hits:
     """Hits all over a window, in an order by chance."""
     due_us = np.linspace(0, WINDOW_S * 1_000_000 - 1, hits).astype(np.int64)
-    return hits_of(task, weight, due_us, np.random.default_rng(1).permutation(hits) + 1000, (0, WINDOW_S))
+    return hits_of(task, weight, due_us, np.random.default_rng(1).permutation(hits) + 1000, Window(0, WINDOW_S))
 
 
 def of(*hits: Hits, percent: int | Fraction = 95) -> Intervals:
     """Their intervals."""
-    return intervals(hits, (0, WINDOW_S), percent)
+    return intervals(hits, Window(0, WINDOW_S), percent)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +187,12 @@ def test_a_score_has_an_interval_when_all_its_tasks_have() -> None:
 def test_short_windows_have_no_interval() -> None:
     """Not even with many hits; a window of an hour has one, for spells of up to 12 s."""
     hits = evenly("READ", 1000)
-    found = intervals([hits], (100, 3699.9))
+    found = intervals([hits], Window(100, 3699.9))
     assert found.score.why_not == found.tasks["READ"].why_not == "the window is shorter than 1 h"
     assert found.spell_s is None
-    longer = intervals([hits], (100, 3700))
+    longer = intervals([hits], Window(100, 3700))
     assert (longer.score.why_not, longer.spell_s) == (None, 12)
-    assert intervals([hits], (0, 14_400)).spell_s == 48
+    assert intervals([hits], Window(0, 14_400)).spell_s == 48
 
 
 @pytest.mark.parametrize("moods", [np.repeat([0.0, 2.0], WINDOW_S // 2), np.linspace(0, 3, WINDOW_S)])
@@ -202,7 +205,7 @@ def test_what_is_correlated_over_the_window_has_no_interval(moods: NDArray[np.fl
 
 def test_hits_in_a_part_of_the_window_have_no_interval() -> None:
     """Of the tenth without any, nothing is known."""
-    part = hits_of("READ", 1, np.arange(800) * 4_000_000, np.arange(800), (0, WINDOW_S))
+    part = hits_of("READ", 1, np.arange(800) * 4_000_000, np.arange(800), Window(0, WINDOW_S))
     assert of(part).tasks["READ"].why_not == "a tenth of the window has none of its 800 hits"
 
 
@@ -210,7 +213,7 @@ def test_an_end_beyond_all_hits_is_no_end() -> None:
     """All the slow ones at one moment of the window: there might have been many more such moments."""
     due_us = np.concatenate([np.linspace(0, 3_599_000_000, 285).astype(np.int64), np.full(15, 200_000_000)])
     took_us = np.concatenate([np.full(285, 1000), np.arange(2000, 2015)])
-    moment = hits_of("READ", 1, due_us, took_us, (0, WINDOW_S))
+    moment = hits_of("READ", 1, due_us, took_us, Window(0, WINDOW_S))
     assert of(moment).tasks["READ"].why_not == "an end of it lies beyond all of its hits"
 
 
@@ -218,9 +221,16 @@ def test_an_end_beyond_all_hits_is_no_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("window_s", "slots"), [((0, 0.9), 0), ((0, 1), 1), ((60, 210.5), 150), ((0, 500), 500), ((3600, 14_400), 500)]
+    ("window_s", "slots"),
+    [
+        (Window(0, 0.9), 0),
+        (Window(0, 1), 1),
+        (Window(60, 210.5), 150),
+        (Window(0, 500), 500),
+        (Window(3600, 14_400), 500),
+    ],
 )
-def test_a_window_has_a_slot_for_each_second(window_s: tuple[float, float], slots: int) -> None:
+def test_a_window_has_a_slot_for_each_second(window_s: Window, slots: int) -> None:
     """At most 500; the first and the last instant lie in the first and the last of them."""
     assert bins_in(window_s) == slots
     ends_us = np.array([window_s[0] * 1e6, window_s[1] * 1e6 - 1]).astype(np.int64)

@@ -16,6 +16,7 @@ from timing_samples import START_NS, decoded, done, event, ms, skipped, write_sa
 from loadsim.analysis.summary import summarise
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
+from loadsim.model.terms import Window
 from loadsim.report.document import to_json
 from loadsim.timinglog import container, file, merge, reader, streams
 from loadsim.timinglog.merge import in_time_order, read_logs, truncate
@@ -162,7 +163,7 @@ def test_truncate_and_merge_commute_in_parts(
     """Whichever comes first, over files or not, and however little memory there is."""
     directory = tmp_path_factory.mktemp("commute")
     paths = write_engines(directory, engines)
-    window_s = (begin / 10, (begin + length) / 10)
+    window_s = Window(begin / 10, (begin + length) / 10)
     expected = decoded(truncate(read_logs(paths), window_s))
     with little_memory(records):
         assert decoded(merge.merge([truncate(read_log(path), window_s) for path in paths])) == expected

@@ -19,6 +19,7 @@ from loadsim.analysis.summary import summarise
 from loadsim.analysis.time_series import bins_of
 from loadsim.cli.report import document_of
 from loadsim.model.partition import divide
+from loadsim.model.terms import Window
 from loadsim.model.workload import Workload, plan_digest
 from loadsim.report.document import Table
 from loadsim.report.mail_flow import mail_blocks
@@ -62,9 +63,9 @@ def test_the_plan_has_what_a_whole_run_sends(lived: Lived) -> None:
     accepted = new_mail(lived)
     assert len(accepted) > 500
     assert lived.outcomes("SEND").count("ok") == len(lived.tasks("SEND"))
-    assert found.within((0.0, 600.0)) == (len(lived.tasks("SEND")), len(accepted))
+    assert found.within(Window(0.0, 600.0)) == (len(lived.tasks("SEND")), len(accepted))
     half = [task for task in lived.tasks("SEND") if task["scheduled_ns"] - lived.tape.told["start_ns"] < 300e9]
-    assert found.within((0.0, 300.0))[0] == len(half)
+    assert found.within(Window(0.0, 300.0))[0] == len(half)
 
 
 def test_only_the_users_whose_logs_there_are_count(lived: Lived) -> None:
@@ -73,7 +74,7 @@ def test_only_the_users_whose_logs_there_are_count(lived: Lived) -> None:
     run = recorded(lived, sources=(replace(lived.log.sources[0], assignment=hand),))
     found = planned_mail(run)
     assert found is not None
-    assert found.within((0.0, 600.0))[1] == sum(mail["sender"] in hand for mail in new_mail(lived))
+    assert found.within(Window(0.0, 600.0))[1] == sum(mail["sender"] in hand for mail in new_mail(lived))
 
 
 @pytest.mark.parametrize("header", [{"scenario_digest": "s1"}, {"plan_digest": "p1"}, {"mode": "stress"}])
@@ -130,7 +131,7 @@ def test_copies_are_parted_by_what_they_are_of(tmp_path: Path) -> None:
         header={"window_s": [0.0, 1.0], "duration_s": 2.0},
     )
     log = read_run(str(tmp_path / "run")).log
-    found = mail_series(log, bins_of(log), (0.0, 1.0))
+    found = mail_series(log, bins_of(log), Window(0.0, 1.0))
     assert (found.new, found.answers) == (Copies(2, 2, 1), Copies(1, 0, 0))
 
 

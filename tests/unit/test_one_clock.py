@@ -12,6 +12,7 @@ from timing_samples import event, write_sample
 from loadsim.analysis.clock_correction import controller_clock
 from loadsim.analysis.delivery import delivery, journeys
 from loadsim.analysis.summary import summarise
+from loadsim.model.terms import Window
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog import container
 from loadsim.timinglog.merge import read_logs, truncate
@@ -31,7 +32,7 @@ def test_delivery_times_between_machines_are_as_exact_as_is_said(tmp_path: Path,
     assert np.count_nonzero(found.clock_error_us == 0) == 200  # sent and seen on one machine
     at_most_us = 2 * (error_ns / 1000 + 100e-6 * 10e6 / 4) + 3
     assert max(1, 2 * error_ns / 1000) <= found.clock_error_us.max() <= at_most_us  # those of both
-    assert delivery(log, (0, LENGTH_S)).clock_error_ms == found.clock_error_us.max() / 1000
+    assert delivery(log, Window(0, LENGTH_S)).clock_error_ms == found.clock_error_us.max() / 1000
 
 
 def test_every_message_is_placed_by_the_stations_clock(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_without_readings_nobody_can_say(tmp_path: Path) -> None:
     told = np.sort(found.arrived_us - found.accepted_us)
     wanted = np.sort([(seen_s - sent_s) * 1e6 for sent_s, seen_s, _, _ in truth])
     assert np.abs(told - wanted).max() > 1000
-    assert delivery(log, (0, LENGTH_S)).clock_error_ms is None
+    assert delivery(log, Window(0, LENGTH_S)).clock_error_ms is None
 
 
 def test_one_machine_without_readings_is_enough_not_to_know(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_one_machine_has_one_clock(tmp_path: Path) -> None:
         path = tmp_path / directory / "c1.0.tlog"
         write_sample(path, mails=[event("accepted", "m", 1, 10), event("seen", "m", 1, 30)], header={"run": run})
     for logs in (["one"], ["one", "other"]):
-        found = delivery(read_logs([tmp_path / each for each in logs], rebase=True), (0, 100))
+        found = delivery(read_logs([tmp_path / each for each in logs], rebase=True), Window(0, 100))
         assert found.clock_error_ms == 0
         assert found.took.max_ms == 20
 
@@ -91,8 +92,8 @@ def test_merged_and_truncated_logs_know_the_clocks(tmp_path: Path) -> None:
     log = read_logs([tmp_path / "logs"])
     write_log(log, tmp_path / "merged.tlog")
     again = read_log(tmp_path / "merged.tlog")
-    window_s = (10.0, 50.0)
-    assert delivery(again, (0, LENGTH_S)).took == delivery(log, (0, LENGTH_S)).took
+    window_s = Window(10.0, 50.0)
+    assert delivery(again, Window(0, LENGTH_S)).took == delivery(log, Window(0, LENGTH_S)).took
     assert delivery(again, window_s).clock_error_ms == delivery(log, window_s).clock_error_ms
     assert delivery(truncate(again, window_s), window_s).took == delivery(log, window_s).took
 

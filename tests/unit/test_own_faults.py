@@ -25,6 +25,7 @@ from loadsim.engine.internal_errors import EVENTS_A_PLACE
 from loadsim.engine.snapshot import LiveSnapshot
 from loadsim.errors import GeneratorFailed, ServerRefused, TaskFailed
 from loadsim.model.records import MailRecord, TaskRecord
+from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
 from loadsim.protocols.in_memory import Fault, InMemoryDriver, InMemoryMailbox, InMemorySubmission
 from loadsim.report.document import Table
@@ -360,7 +361,7 @@ def test_a_truncated_log_keeps_those_outside_of_its_window(tmp_path: Path) -> No
     log = sample_log(tmp_path / "a.tlog", tasks, DELIVERED)
     whole = summarise([log], begin_s=0, end_s=50).score
     assert "the generator itself failed in 1 task: a" in whole["verdict"]["reasons"]
-    write_log(truncate(log, (0, 50)), tmp_path / "cut.tlog")
+    write_log(truncate(log, Window(0, 50)), tmp_path / "cut.tlog")
     assert summarise([tmp_path / "cut.tlog"]).score == whole
 
 

@@ -29,6 +29,7 @@ from loadsim.dryrun.tally import Tally
 from loadsim.errors import LogError
 from loadsim.model.records import TaskRecord
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.terms import Window
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.summary_text import answer_text
 from loadsim.timinglog.merge import merge
@@ -82,7 +83,7 @@ def test_a_window_between_parts_has_what_is_due_in_it(bin_us: int, at: list[floa
     begin_us, end_us = (edge * bin_us for edge in edges)
     load = tallied(bin_us * BINS, {"READ": due_us})
     expected = sum(begin_us <= each < end_us for each in due_us)
-    assert load.in_window((begin_us / 1e6, end_us / 1e6)).get("READ", 0) == expected
+    assert load.in_window(Window(begin_us / 1e6, end_us / 1e6)).get("READ", 0) == expected
 
 
 @given(
@@ -96,7 +97,7 @@ def test_a_part_that_an_edge_cuts_counts_by_its_share(
     """As numpy interpolates the cumulative counts; nothing is due outside the run."""
     load = PlannedLoad(duration_s, {"READ": tuple(counts)})
     begin, end = np.interp(window, np.linspace(0, 1, len(counts) + 1), np.append(0, np.cumsum(counts)))
-    found = load.in_window((window[0] * duration_s, window[1] * duration_s))["READ"]
+    found = load.in_window(Window(window[0] * duration_s, window[1] * duration_s))["READ"]
     assert found == pytest.approx(end - begin, abs=0.6)
 
 
@@ -104,7 +105,7 @@ def test_spans_and_what_is_no_task_of_a_plan_are_left_out() -> None:
     """So are tasks before the common start and after the end."""
     kinds = ("READ", "SYNC", "LOGON", "LOGOFF", "PROCESS INBOX", "NO SESSION")
     load = tallied(400_000_000, {**{kind: [0, 399_999_999] for kind in kinds}, "SEND": [-1, 400_000_000, 7]})
-    assert load.in_window((0, 400)) == {"READ": 2, "SEND": 1}
+    assert load.in_window(Window(0, 400)) == {"READ": 2, "SEND": 1}
 
 
 def test_engines_count_together(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_engines_count_together(tmp_path: Path) -> None:
     alone, together = (make_plan(scenario, engines).tally for engines in (1, 2))
     assert together.load() == alone.load()
     counts = {task: sum(hour.tasks[task] for hour in list(alone.hours.values())[1:-1]) for task in ("READ", "SEND")}
-    in_all = alone.load().in_window((0, scenario.duration_s))
+    in_all = alone.load().in_window(Window(0, scenario.duration_s))
     assert {task: in_all[task] for task in counts} == counts
 
 

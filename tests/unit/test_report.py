@@ -45,6 +45,7 @@ from loadsim.analysis.time_series import TAILS, Bins, bins_of, lateness_series, 
 from loadsim.cli import BAD_INPUT, main
 from loadsim.cli.report import document_of
 from loadsim.errors import LogError
+from loadsim.model.terms import Window
 from loadsim.report.charts import COLOURS, DASHES, MARKERS, svg
 from loadsim.report.document import Axis, Chart, Column, Document, Line, Panel, Section, Table, tables, to_json
 from loadsim.report.html import to_html
@@ -569,7 +570,7 @@ def test_times_of_tasks(tmp_path: Path) -> None:
     log = sample_log(tmp_path / "a.tlog", [*tasks, *others], header={"duration_s": 40.0})
     bins = bins_of(log)
     assert (bins.begin_s, bins.end_s, bins.width_s) == (0.0, 40.0, 1.0)
-    send, read = task_series(log, bins, (10.0, 30.0), {"SEND": 2})
+    send, read = task_series(log, bins, Window(10.0, 30.0), {"SEND": 2})
     assert (send.task, read.task) == ("SEND", "READ")
     own = took_ms[(due_ms >= 7000) & (due_ms < 8000)]
     assert read.p50_ms[7] == pytest.approx(nearest_rank(own, Fraction(50, 100)))
@@ -633,7 +634,7 @@ def test_mail_over_time(tmp_path: Path) -> None:
         ],
         header={"duration_s": 4.0},
     )
-    found = mail_series(log, bins_of(log), (0.0, 3.0))
+    found = mail_series(log, bins_of(log), Window(0.0, 3.0))
     assert found.due_per_s.tolist() == [2, 0, 1, 0]
     assert found.sent_per_s.tolist() == [1, 1, 0, 0]
     assert found.accepted_per_s.tolist() == [2, 1, 1, 0]

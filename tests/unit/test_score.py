@@ -35,6 +35,7 @@ from loadsim.analysis.score import percentile, standard_deviation
 from loadsim.analysis.summary import summarise
 from loadsim.errors import LogError
 from loadsim.model.scenario import load_scenario
+from loadsim.model.terms import Window
 from loadsim.model.workload import Workload
 from loadsim.report.summary_text import answer_text
 from loadsim.runs.log_header import run_header
@@ -520,7 +521,7 @@ def test_delivery_joins_message_and_recipient(
 ) -> None:
     """Accepted, delivered, and how long it took."""
     log = sample_log(tmp_path / "a.tlog", mails=[event(*mail) for mail in mails])
-    found = delivery(log, (0, 100))
+    found = delivery(log, Window(0, 100))
     assert (found.accepted, found.delivered, found.took.p95_ms) == expected
 
 
@@ -572,7 +573,7 @@ def test_what_is_under_way_is_counted_each_second(
             events.append(event("seen" if announced else "found", f"n1.{number}", 2, arrived_ms))
     window_ms = (2500, 2500 + length_ms)
     log = sample_log(tmp_path_factory.mktemp("log") / "a.tlog", mails=events)
-    found = delivery(log, (window_ms[0] / 1000, window_ms[1] / 1000))
+    found = delivery(log, Window(window_ms[0] / 1000, window_ms[1] / 1000))
     queue = [
         sum(
             accepted_ms < at_ms and (took_ms is None or max(accepted_ms, accepted_ms + took_ms) >= at_ms)
@@ -616,7 +617,7 @@ def test_nobody_says_that_mail_to_users_of_a_lost_engine_was_not_delivered(
     merged = merge([read_log(ended), read_log(lost)])
     write_log(merged, tmp_path / "merged.tlog")
     for log in (merged, read_log(tmp_path / "merged.tlog")):
-        found = delivery(log, (0, 100))
+        found = delivery(log, Window(0, 100))
         assert (found.accepted, found.delivered, found.unwatched) == (5, 2, 2)
         assert found.undelivered == found.undelivered_at_end == 1  # to the second
 
@@ -635,7 +636,7 @@ def test_mail_is_missing_only_if_it_was_waited_for(tmp_path: Path) -> None:
         header={"engine_users": 2, "first_user": 1},
         facts=ENDED | {"watched_until_ns": ms(10_000), "drain_s": 4.0},
     )
-    found = delivery(log, (0, 100))
+    found = delivery(log, Window(0, 100))
     assert (found.accepted, found.delivered, found.unwatched) == (4, 1, 2)
     assert found.undelivered == found.undelivered_at_end == 1
 
@@ -702,7 +703,7 @@ def test_truncate_and_merge_commute(
 ) -> None:
     """Whichever comes first, the records are the same, and so is the answer, also that of the whole log."""
     logs = logs_of(tmp_path_factory.mktemp("commute"), engines)
-    window_s = (begin / 10, (begin + length) / 10)
+    window_s = Window(begin / 10, (begin + length) / 10)
     one, another = merge([truncate(log, window_s) for log in logs]), truncate(merge(logs), window_s)
     assert decoded(one) == decoded(another)
     answers = [summarise([log]).score for log in (one, another)]
@@ -712,7 +713,7 @@ def test_truncate_and_merge_commute(
 
 def test_a_truncated_log_has_no_answer_beyond_its_window(tmp_path: Path) -> None:
     """A window that reaches outside would silently miss records."""
-    log = truncate(sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)]), (1, 2))
+    log = truncate(sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)]), Window(1, 2))
     assert summarise([log]).score["window_s"] == [1, 2]
     for beyond in ({"begin_s": 0.5}, {"end_s": 2.5}):
         with pytest.raises(LogError, match="expected one within 1 s to 2 s"):
@@ -726,7 +727,7 @@ def test_there_is_no_answer_beyond_the_end_of_the_run(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"window: expected an end within the run's 100 s, found 14400 s"):
         summarise([log], end_s=14_400)
     with pytest.raises(LogError, match="within the run's 100 s"):
-        truncate(log, (0, 100.5))
+        truncate(log, Window(0, 100.5))
 
 
 def test_sessions_that_broke_are_counted_and_shown(tmp_path: Path) -> None:
@@ -745,8 +746,8 @@ def test_logs_that_were_truncated_differently_are_not_merged(tmp_path: Path) -> 
     one = sample_log(tmp_path / "a.tlog", [done("READ", 1500, 1)])
     another = sample_log(tmp_path / "b.tlog", [done("READ", 1500, 1)], header={"engine": "1"})
     with pytest.raises(LogError, match="truncated alike"):
-        merge([truncate(one, (1, 2)), another])
-    assert len(merge([truncate(one, (1, 2)), truncate(another, (1, 2))]).tasks) == 2
+        merge([truncate(one, Window(1, 2)), another])
+    assert len(merge([truncate(one, Window(1, 2)), truncate(another, Window(1, 2))]).tasks) == 2
 
 
 def test_truncating_keeps_the_delivery_of_all_mail(tmp_path: Path) -> None:
@@ -756,7 +757,7 @@ def test_truncating_keeps_the_delivery_of_all_mail(tmp_path: Path) -> None:
         event("accepted", "n1.1", 2, 1900),
         event("seen", "n1.1", 2, 2300),
     ]
-    found = delivery(truncate(sample_log(tmp_path / "a.tlog", mails=mails), (1, 2)), (1, 2))
+    found = delivery(truncate(sample_log(tmp_path / "a.tlog", mails=mails), Window(1, 2)), Window(1, 2))
     assert (found.accepted, found.delivered, found.took.p95_ms) == (1, 1, 400)
     assert (found.undelivered, found.undelivered_at_end) == (0, 1)
 

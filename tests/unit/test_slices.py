@@ -34,6 +34,7 @@ from loadsim.engine.scheduled_start import ScheduledStart
 from loadsim.errors import ConfigError, LogError
 from loadsim.model.partition import Slice, all_users
 from loadsim.model.scenario import Scenario, load_scenario
+from loadsim.model.terms import Window
 from loadsim.model.workload import BROWSE, NEW_MAIL, SCHEDULE, Workload, plan_digest
 from loadsim.protocols.in_memory import InMemoryDriver
 from loadsim.report.summary_text import answer_text
@@ -360,7 +361,7 @@ def test_a_slice_by_itself_judges_its_machine_only(tmp_path: Path) -> None:
     assert (delivery["accepted"], delivery["delivered"], delivery["unwatched"]) == (2, 1, 1)
     assert (delivery["undelivered"], delivery["undelivered_at_end"]) == (0, 0)
     log = read_logs([tmp_path / "1of3-host1"])
-    assert mail_series(log, bins_of(log), (0, 100)).under_way.tolist()[-1] == 0
+    assert mail_series(log, bins_of(log), Window(0, 100)).under_way.tolist()[-1] == 0
     assert "Slice 1/3: a part of the run" in answer_text(summary)
     assert "1 to users of other slices" in answer_text(summary)
     assert "Verdict: valid, criteria not judged by a slice" in answer_text(summary)

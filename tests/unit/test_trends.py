@@ -14,6 +14,7 @@ from timing_samples import done, sample_log
 from loadsim.analysis.stationarity import FALSE_ALARMS, trends
 from loadsim.analysis.summary import summarise
 from loadsim.analysis.time_bins import Hits
+from loadsim.model.terms import Window
 from loadsim.report.summary_text import answer_text
 
 LENGTH_S = 150
@@ -23,7 +24,7 @@ def task(random: np.random.Generator, course: NDArray[np.float64], hits: int = 2
     """Log-normal times of Poisson arrivals; their logarithm follows a course, second by second."""
     due_us = random.integers(0, LENGTH_S * 1_000_000, hits)
     took_us = np.exp(9 + course[due_us // 1_000_000] + 0.8 * random.normal(size=hits)).astype(np.int64)
-    return hits_of(name, 1, due_us, took_us, (0, LENGTH_S))
+    return hits_of(name, 1, due_us, took_us, Window(0, LENGTH_S))
 
 
 STEADY = np.zeros(LENGTH_S)
@@ -38,7 +39,7 @@ def test_steady_windows_are_hardly_ever_called_unsteady(correlation: float, wind
     alarms = 0
     for _ in range(windows):
         moods = 0.5 * autoregressive(random, LENGTH_S, correlation) if correlation else STEADY
-        alarms += bool(trends([task(random, moods), task(random, moods, 500, "SEND")], (0, LENGTH_S)))
+        alarms += bool(trends([task(random, moods), task(random, moods, 500, "SEND")], Window(0, LENGTH_S)))
     nominal = FALSE_ALARMS * windows * (2 if correlation else 1)
     assert alarms <= nominal + 3 * math.sqrt(nominal)
 
@@ -49,7 +50,7 @@ def test_steady_windows_are_hardly_ever_called_unsteady(correlation: float, wind
 def test_trends_are_found(course: NDArray[np.float64], went: str) -> None:
     """In at least nine of ten windows something is, and never its contrary. What is fast at first is rising."""
     random = np.random.default_rng(12)
-    found = [{trend.went for trend in trends([task(random, course)], (0, LENGTH_S))} for _ in range(40)]
+    found = [{trend.went for trend in trends([task(random, course)], Window(0, LENGTH_S))} for _ in range(40)]
     alike = {"falling", "early"} if went in ("falling", "early") else {"rising"}
     assert sum(went in each for each in found) > len(found) / 2
     assert sum(bool(each & alike) for each in found) >= 36
@@ -61,7 +62,7 @@ def test_the_shares_are_those_of_the_hits() -> None:
     random = np.random.default_rng(13)
     due_us = random.integers(0, LENGTH_S * 1_000_000, 3000)
     took_us = np.exp(9 + EARLY[due_us // 1_000_000] + 0.5 * random.normal(size=3000)).astype(np.int64)
-    (trend, *_) = trends([hits_of("READ", 10, due_us, took_us, (0, LENGTH_S))], (0, LENGTH_S))
+    (trend, *_) = trends([hits_of("READ", 10, due_us, took_us, Window(0, LENGTH_S))], Window(0, LENGTH_S))
     slow = took_us > np.percentile(took_us, 50, method="inverted_cdf")
     second = due_us // 1_000_000
     first = second < LENGTH_S / 4
@@ -79,18 +80,18 @@ def test_only_tasks_with_a_weight_are_looked_at() -> None:
     random = np.random.default_rng(14)
     read, sync = task(random, STEADY), task(random, RISING)
     unscored = Hits("SYNC", 0, sync.took_us, sync.slot)
-    assert not trends([read, unscored], (0, LENGTH_S))
-    assert trends([unscored], (0, LENGTH_S))
+    assert not trends([read, unscored], Window(0, LENGTH_S))
+    assert trends([unscored], Window(0, LENGTH_S))
 
 
 def test_too_little_shows_no_trend() -> None:
     """Fewer than 40 slots, or than 200 hits, whatever they are like."""
     due_us = np.linspace(0, 40_000_000 - 1, 400).astype(np.int64)
-    assert trends([hits_of("READ", 1, due_us, due_us + 1000, (0, 40))], (0, 40))
-    assert not trends([hits_of("READ", 1, due_us, due_us + 1000, (0, 39.9))], (0, 39.9))
-    assert trends([hits_of("READ", 1, due_us[::2], due_us[::2] + 1000, (0, 40))], (0, 40))
-    assert not trends([hits_of("READ", 1, due_us[::2][:199], due_us[::2][:199] + 1000, (0, 40))], (0, 40))
-    assert not trends([], (0, 40))
+    assert trends([hits_of("READ", 1, due_us, due_us + 1000, Window(0, 40))], Window(0, 40))
+    assert not trends([hits_of("READ", 1, due_us, due_us + 1000, Window(0, 39.9))], Window(0, 39.9))
+    assert trends([hits_of("READ", 1, due_us[::2], due_us[::2] + 1000, Window(0, 40))], Window(0, 40))
+    assert not trends([hits_of("READ", 1, due_us[::2][:199], due_us[::2][:199] + 1000, Window(0, 40))], Window(0, 40))
+    assert not trends([], Window(0, 40))
 
 
 def test_an_unsteady_window_is_warned_of_and_stays_valid(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from loadsim.analysis.load import Load, TaskLoad
 from loadsim.analysis.score import ProtocolStatistics, TaskStatistics, Times, weighted_score
 from loadsim.analysis.verdict import Facts, Totals, judge
 from loadsim.model.records import OUTCOMES
+from loadsim.model.terms import Window
 
 LIMITS = {"lost_users": 0.02, "done": 0.98, "hits": 20, "window_s": 60, "generator_lateness_p95_ms": 50}
 MET = Result("failed_share", {"max": 0.01}, 0.01)
@@ -36,7 +37,7 @@ def protocol(*tasks: TaskStatistics, name: str = "imap") -> ProtocolStatistics:
 FINE = Facts(
     protocols=(protocol(task()),),
     delivery=Delivery(500, 500, 500, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, Times(p50_ms=10, p95_ms=20)),
-    window_s=(60, 360),
+    window_s=Window(60, 360),
     users=100,
     lost_users=0,
     ended_early=False,
@@ -102,7 +103,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
         "invalid", True, 3,
         ("1,234 of 1,300 tasks of the plan were asked of the server (94.92 %), at least 95 % needed",),
     ),
-    (with_facts(window_s=(60, 119.5)), "invalid", True, 3, ("the window is 59.5 s long, at least 60 s needed",)),
+    (with_facts(window_s=Window(60, 119.5)), "invalid", True, 3, ("the window is 59.5 s long, at least 60 s needed",)),
     (with_task(ok=19), "invalid", True, 3, ("READ has too few hits: 19, at least 20 needed",)),
     (with_facts(ended_early=True), "invalid", True, 3, ("the run was ended early",)),
     (
@@ -113,7 +114,7 @@ CASES: list[tuple[Callable[[Facts], Facts], str, bool, int, tuple[str, ...]]] = 
     # ... and just within
     (with_facts(generator=Generator(lateness_p95_ms=50)), "valid", True, 0, ()),
     (with_facts(generator=Generator()), "valid", True, 0, ()),
-    (with_facts(window_s=(60, 120)), "valid", True, 0, ()),
+    (with_facts(window_s=Window(60, 120)), "valid", True, 0, ()),
     (with_task(ok=20), "valid", True, 0, ()),
     (with_task(ok=995, skipped=5), "valid", True, 0, ()),
     # What the server failed to do was asked of it: whether that is good enough, criteria say
