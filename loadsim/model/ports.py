@@ -250,6 +250,30 @@ VISIT_COMMANDS = 20
 
 
 @dataclass(frozen=True, slots=True)
+class FolderSettings:
+    """The names of loadsim's folders on the server; None leaves a name to the driver.
+
+    `prefix` begins the names of all folders but INBOX, such as "INBOX.". The others are names below it, with "/"
+    between levels.
+    """
+
+    prefix: str | None = None
+    sent: str | None = None
+    trash: str | None = None
+    calendar: str | None = None
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The names that are given, by loadsim's own."""
+        given = {SENT_ITEMS: self.sent, DELETED_ITEMS: self.trash, CALENDAR: self.calendar}
+        return {folder: path for folder, path in given.items() if path is not None}
+
+
+OF_SERVER = FolderSettings()
+"""Settings that leave all names to the driver, which asks the server."""
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
 
@@ -260,6 +284,7 @@ class Services:
     smtp: Endpoint
     command_limit_s: float = 60.0
     submission: str = SUBMISSIONS[0]
+    folders: FolderSettings = OF_SERVER
 
     @property
     def visit_limit_s(self) -> float:

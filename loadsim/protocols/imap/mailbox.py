@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import INBOX, Flag, Header, Part, Stored, Structure
-from loadsim.protocols.imap.commands import Argument, Literal, mailbox, number_sets
+from loadsim.protocols.imap.commands import Argument, Literal, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
@@ -34,10 +34,9 @@ from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.imap.under_way import Answer
 
-APPENDS_UNDER_WAY = 16
-FOLDERS_UNDER_WAY = 4
+BATCH_MESSAGES = 16
 BATCH_BYTES = 1 << 20
-"""The most bytes of one MULTIAPPEND, and of all APPENDs that are under way together."""
+"""The most messages and bytes of one MULTIAPPEND."""
 
 
 class Ref(NamedTuple):
@@ -74,11 +73,7 @@ class ImapMailbox:
         with self.session as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
             for portion in _portions(answer.data):
-                names += [
-                    canonical(entry.name)
-                    for entry in portion
-                    if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
-                ]
+                names += [name for entry in portion if (name := self._own_folder(entry)) is not None]
                 if answer.data:
                     await asyncio.sleep(0)
         return names
@@ -161,7 +156,7 @@ class ImapMailbox:
         """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
         if not refs:
             return
-        target = mailbox(canonical(folder))
+        target = self.session.argument(canonical(folder))
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             if "MOVE" in self.session.offered:
@@ -180,14 +175,14 @@ class ImapMailbox:
             return
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
-            answers = await self._over_sets(connection, "UID COPY", uids, mailbox(canonical(folder)))
+            answers = await self._over_sets(connection, "UID COPY", uids, self.session.argument(canonical(folder)))
             self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self.session.offered)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
         folder = canonical(folder)
         with self.session as connection:
-            answer = await connection.send("APPEND", mailbox(folder), *_message(message, flags))
+            answer = await connection.send("APPEND", self.session.argument(folder), *_message(message, flags))
             return _appended(folder, answer, 1)[0]
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
@@ -204,14 +199,14 @@ class ImapMailbox:
     async def create(self, folder: str) -> None:
         """CREATE (RFC 9051 section 6.3.4)."""
         with self.session as connection:
-            await connection.send("CREATE", mailbox(folder))
+            await connection.send("CREATE", self.session.argument(folder))
 
     async def delete(self, folder: str) -> None:
         """DELETE (RFC 9051 section 6.3.5), with the Inbox open: servers differ about deleting the open folder."""
         with self.session as connection:
             if self.session.open == folder:
                 await self.session.select(connection, INBOX)
-            await connection.send("DELETE", mailbox(folder))
+            await connection.send("DELETE", self.session.argument(folder))
             self.session.validity.pop(folder, None)
 
     async def message_count(self, folder: str) -> int:
@@ -228,50 +223,44 @@ class ImapMailbox:
                     await connection.send("UNSELECT")
                 else:
                     await self.session.select(connection, INBOX)
-            answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES)")
+            answer = await connection.send("STATUS", self.session.argument(folder), b"(MESSAGES)")
         for response in answer.data:
-            if isinstance(response, MailboxStatus) and canonical(response.name) == folder:
+            if isinstance(response, MailboxStatus) and self.session.folder(response.name) == folder:
                 if "MESSAGES" not in response.items:
                     raise ServerRefused("STATUS without MESSAGES", folder)
                 return response.items["MESSAGES"]
         raise ServerRefused("STATUS without data", folder)
 
     async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
-        """MULTIAPPEND (RFC 3502), or many APPENDs under way together; references as in `append`."""
+        """MULTIAPPEND (RFC 3502), or one APPEND after the other; references as in `append`.
+
+        Without a wait between them, James 3.8 takes the second message for commands, and closes the connection.
+        """
         folder = canonical(folder)
-        together = "MULTIAPPEND" in self.session.offered
         refs: list[Ref | None] = []
         with self.session as connection:
-            for batch in _batches(messages):
-                if together:
-                    arguments = [argument for message in batch for argument in _message(*message)]
-                    answer = await connection.send("APPEND", mailbox(folder), *arguments)
-                    refs += _appended(folder, answer, len(batch))
-                else:
-                    answers = await _all(
-                        [connection.send("APPEND", mailbox(folder), *_message(*message)) for message in batch]
-                    )
-                    refs += [ref for answer in answers for ref in _appended(folder, answer, 1)]
+            for batch in _batches(messages) if "MULTIAPPEND" in self.session.offered else ([each] for each in messages):
+                arguments = [argument for message in batch for argument in _message(*message)]
+                answer = await connection.send("APPEND", self.session.argument(folder), *arguments)
+                refs += _appended(folder, answer, len(batch))
         return refs
 
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
-        """SELECT and FETCH of flags and evidence, for several folders under way together."""
-        wanted = list(dict.fromkeys(map(canonical, folders)))
+        """SELECT, and FETCH of flags and evidence unless the folder is empty, one folder after the other.
+
+        Without a wait between them, James 3.8 answers the FETCH from the folder before. It rejects a FETCH of all
+        messages of an empty folder (RFC 9051 section 6.4.5 allows neither).
+        """
         found: dict[str, list[Stored]] = {}
         with self.session as connection:
-            for at in range(0, len(wanted), FOLDERS_UNDER_WAY):
-                names = wanted[at : at + FOLDERS_UNDER_WAY]
+            for folder in dict.fromkeys(map(canonical, folders)):
                 self.session.leave()
-                futures = []
-                for folder in names:
-                    then = self.session.selecting(folder, announce=False)
-                    futures.append(connection.send("SELECT", mailbox(folder), then=then, resets=True))
-                    futures.append(connection.send("UID FETCH", b"1:*", LISTING_ITEMS))
-                answers = await _all(futures)
-                self.session.raise_if_renumbered()
-                for folder, answer in zip(names, answers[1::2], strict=True):
-                    if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
-                        raise ServerRefused("SELECT without UIDVALIDITY", folder)
+                await self.session.select(connection, folder, announce=False)
+                if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
+                    raise ServerRefused("SELECT without UIDVALIDITY", folder)
+                found[folder] = []
+                if self.session.count:
+                    answer = await connection.send("UID FETCH", b"1:*", LISTING_ITEMS)
                     found[folder] = await self._listed(folder, answer)
         return found
 
@@ -281,6 +270,15 @@ class ImapMailbox:
             await self._store(connection, refs, b"", flags)
 
     # --- pieces of commands ---
+
+    def _own_folder(self, entry: Response) -> str | None:
+        """Return the folder in an answer to LIST; None if it is not the user's, or holds only folders."""
+        if not isinstance(entry, ListEntry):
+            return None
+        self.session.take_separator(entry.delimiter)
+        if entry.attributes & {"\\noselect", "\\nonexistent"}:
+            return None
+        return self.session.folder(entry.name)
 
     async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
         """Fetch headers. Return them by their UIDs, in ascending order."""
@@ -424,7 +422,7 @@ def _batches(messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Iterator[list[
     batch: list[tuple[bytes, Sequence[Flag]]] = []
     size = 0
     for message in messages:
-        if batch and (len(batch) == APPENDS_UNDER_WAY or size + len(message[0]) > BATCH_BYTES):
+        if batch and (len(batch) == BATCH_MESSAGES or size + len(message[0]) > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(message)
