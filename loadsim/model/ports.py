@@ -363,11 +363,36 @@ class Stored(NamedTuple):
     message_id: str = ""
 
 
+class FolderStatus(NamedTuple):
+    """The numbers by which a changed folder is recognised (RFC 9051 section 6.3.11).
+
+    `modseq` changes with each change of a flag, too (RFC 7162); None on servers without it.
+    """
+
+    validity: int
+    uid_next: int
+    messages: int
+    unseen: int
+    modseq: int | None = None
+
+
 class Provisioning(Mailbox, Protocol):
     """A mailbox with operations on many messages and on folders, for `init` and `clean`.
 
     Reading has no side effects: listing a folder marks no message as seen.
     """
+
+    def path(self, folder: str) -> str:
+        """Return a name of a folder that does not depend on how the server or the scenario names special folders."""
+        ...
+
+    def folder_at(self, path: str) -> str:
+        """Return the folder with this path: the inverse of `path`."""
+        ...
+
+    async def status(self) -> Mapping[str, FolderStatus | None]:
+        """Close the open folder, and return the status of all folders; None for one that the server does not state."""
+        ...
 
     async def create(self, folder: str) -> None:
         """Create a folder."""
@@ -382,6 +407,10 @@ class Provisioning(Mailbox, Protocol):
 
         Raises `ServerRefused` if the answer lacks the number.
         """
+        ...
+
+    async def folder_status(self, folder: str) -> FolderStatus | None:
+        """Return the status of a folder, which is closed before; None if the server leaves a number out."""
         ...
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:

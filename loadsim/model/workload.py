@@ -276,8 +276,12 @@ class Workload:
         """
         digest = sha256(f"{self.seed}\n".encode())
         for user in range(1, len(self.population) + 1):
-            digest.update(f"{self.start_state(user)} {self.profile(user).messages}\n".encode())
+            digest.update(f"{self.user_start_state(user)}\n".encode())
         return digest.hexdigest()
+
+    def user_start_state(self, user: int) -> str:
+        """Return a text that determines the start state of one mailbox, next to the seed and the population."""
+        return f"{self.start_state(user)} {self.profile(user).messages}"
 
 
 def own_folders(profile: Profile) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import INBOX, Flag, Header, Part, Stored, Structure
+from loadsim.model.ports import INBOX, Flag, FolderStatus, Header, Part, Stored, Structure
 from loadsim.protocols.imap.commands import Argument, Literal, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
@@ -209,13 +209,75 @@ class ImapMailbox:
             await connection.send("DELETE", self.session.argument(folder))
             self.session.validity.pop(folder, None)
 
+    def path(self, folder: str) -> str:
+        """Return the folder's path; see `folder_names`."""
+        return self.session.names.path(folder)
+
+    def folder_at(self, path: str) -> str:
+        """Return the folder at this path; see `folder_names`."""
+        return self.session.names.folder_at(path)
+
+    async def status(self) -> dict[str, FolderStatus | None]:
+        """LIST with STATUS (RFC 5819), or LIST and a STATUS of each folder, all under way together.
+
+        The open folder is left first: STATUS is for others (RFC 9051 section 6.3.11).
+        """
+        await self._leave()
+        wanted = self._status_items
+        if "LIST-STATUS" in self.session.offered:
+            with self.session as connection:
+                answer = await connection.send("LIST", b'""', b'"*"', b"RETURN (STATUS %b)" % wanted)
+            data = list(answer.data)
+            folders = [name for each in data if (name := self._own_folder(each)) is not None]
+        else:
+            folders = list(await self.folders())
+            with self.session as connection:
+                answers = await _all(
+                    [connection.send("STATUS", self.session.argument(each), wanted) for each in folders]
+                )
+            data = [each for answer in answers for each in answer.data]
+        found: dict[str, FolderStatus | None] = dict.fromkeys(folders)
+        for response in data:
+            if isinstance(response, MailboxStatus):
+                folder = self.session.folder(response.name)
+                if folder in found:
+                    found[folder] = _status(response.items)
+        return found
+
+    @property
+    def _status_items(self) -> bytes:
+        modseq = b" HIGHESTMODSEQ" if "CONDSTORE" in self.session.offered else b""
+        return b"(UIDVALIDITY UIDNEXT MESSAGES UNSEEN%b)" % modseq
+
+    async def _leave(self) -> None:
+        """Close the open folder by UNSELECT (RFC 9051 section 6.4.2), or else by a new session."""
+        if self.session.open is None:
+            return
+        if "UNSELECT" in self.session.offered:
+            with self.session as connection:
+                self.session.leave()
+                await connection.send("UNSELECT")
+        else:
+            await self.log_off()
+            await self.log_on()
+
     async def message_count(self, folder: str) -> int:
-        """Ask for the number of messages in a folder by STATUS (RFC 9051 section 6.3.11).
+        """Ask for the number of messages in a folder by STATUS. Raises `ServerRefused` if the number is missing."""
+        items = await self._status_of(canonical(folder), b"(MESSAGES)")
+        if "MESSAGES" not in items:
+            raise ServerRefused("STATUS without MESSAGES", folder)
+        return items["MESSAGES"]
+
+    async def folder_status(self, folder: str) -> FolderStatus | None:
+        """STATUS of one folder; None if a number is missing."""
+        return _status(await self._status_of(canonical(folder), self._status_items))
+
+    async def _status_of(self, folder: str, items: bytes) -> Mapping[str, int]:
+        """STATUS (RFC 9051 section 6.3.11). Raises `ServerRefused` if the answer is missing.
 
         An open folder is left first, since servers answer from the session's view of it; never with CLOSE, which
-        expunges. Raises `ServerRefused` if the number is missing.
+        expunges.
         """
-        folder = canonical(folder)
         with self.session as connection:
             if self.session.open == folder:
                 self.session.leave()
@@ -223,12 +285,10 @@ class ImapMailbox:
                     await connection.send("UNSELECT")
                 else:
                     await self.session.select(connection, INBOX)
-            answer = await connection.send("STATUS", self.session.argument(folder), b"(MESSAGES)")
+            answer = await connection.send("STATUS", self.session.argument(folder), items)
         for response in answer.data:
             if isinstance(response, MailboxStatus) and self.session.folder(response.name) == folder:
-                if "MESSAGES" not in response.items:
-                    raise ServerRefused("STATUS without MESSAGES", folder)
-                return response.items["MESSAGES"]
+                return response.items
         raise ServerRefused("STATUS without data", folder)
 
     async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
@@ -416,6 +476,14 @@ def _flags(flags: Iterable[Flag]) -> bytes:
 
 def _message(message: bytes, flags: Sequence[Flag]) -> list[Argument]:
     return [_flags(flags), Literal(message)] if flags else [Literal(message)]
+
+
+def _status(items: Mapping[str, int]) -> FolderStatus | None:
+    """Return the status of a folder; None if the server has left a number out."""
+    numbers = [items.get(name, 0) for name in ("UIDVALIDITY", "UIDNEXT")]
+    if not all(numbers) or not {"MESSAGES", "UNSEEN"} <= items.keys():
+        return None
+    return FolderStatus(numbers[0], numbers[1], items["MESSAGES"], items["UNSEEN"], items.get("HIGHESTMODSEQ") or None)
 
 
 def _batches(messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Iterator[list[tuple[bytes, Sequence[Flag]]]]:

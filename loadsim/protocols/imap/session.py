@@ -74,8 +74,14 @@ class ImapSession:
             self.in_call = False
 
     async def log_off(self) -> None:
-        """Send LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed."""
+        """Send LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed.
+
+        The Inbox is opened before if another folder is open: GreenMail 2.1 forgets no open folder of a session that has
+        ended, and then closes any connection that deletes the folder. Servers with UNSELECT are not affected.
+        """
         with self as connection:
+            if self.open not in (None, INBOX) and "UNSELECT" not in self.offered:
+                await self.select(connection, INBOX, announce=False)
             self.leave()
             self.connection = None
             try:
