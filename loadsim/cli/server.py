@@ -6,10 +6,12 @@ import argparse
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -18,7 +20,6 @@ from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.scenario import Scenario
 from loadsim.servers.dovecot_postfix import LOOPBACK, start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import TLS_MODES
 from loadsim.servers.embedded import start_embedded
@@ -30,32 +31,23 @@ SMTP_PORT = 10025
 _Start = Callable[[Path], RunningServer]
 
 
+class Kind(NamedTuple):
+    """A kind of server: the functions that add its options, and the one that starts it in a directory."""
+
+    name: str
+    help: str
+    options: Sequence[Callable[[argparse.ArgumentParser], None]]
+    start: Callable[[argparse.Namespace, Sequence[Account], Mapping[str, Sequence[str]], Path], RunningServer]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
-
-    embedded = kinds.add_parser(
-        "embedded", help="run a server in memory, on free ports, without root; not for measurements"
-    )
-    _add_common(embedded)
-    embedded.set_defaults(run=run_embedded)
-
-    dovecot_postfix = kinds.add_parser(
-        "dovecot-postfix", help="run a private instance of Debian's Dovecot and Postfix, as root"
-    )
-    _add_common(dovecot_postfix)
-    dovecot_postfix.add_argument(
-        "--imap-port", type=whole(1, 65535), default=IMAP_PORT, metavar="N", help="port of IMAP; default: %(default)s"
-    )
-    dovecot_postfix.add_argument(
-        "--smtp-port", type=whole(1, 65535), default=SMTP_PORT, metavar="N", help="port of SMTP; default: %(default)s"
-    )
-    dovecot_postfix.add_argument(
-        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
-    )
-    dovecot_postfix.add_argument(
-        "--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s"
-    )
-    dovecot_postfix.set_defaults(run=run_dovecot_postfix)
+    for kind in KINDS:
+        one = kinds.add_parser(kind.name, help=kind.help)
+        _add_common(one)
+        for add in kind.options:
+            add(one)
+        one.set_defaults(run=partial(run_kind, kind))
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +55,27 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
     )
+
+
+def add_ports(parser: argparse.ArgumentParser) -> None:
+    for service, port in (("imap", IMAP_PORT), ("smtp", SMTP_PORT)):
+        parser.add_argument(
+            f"--{service}-port",
+            type=whole(1, 65535),
+            default=port,
+            metavar="N",
+            help=f"port of {service.upper()}; default: %(default)s",
+        )
+
+
+def add_listen(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
+    )
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
 
 
 def address(text: str) -> str:
@@ -76,29 +89,12 @@ def address(text: str) -> str:
     return str(found)
 
 
-def run_embedded(args: argparse.Namespace) -> int:
+def run_kind(kind: Kind, args: argparse.Namespace) -> int:
+    """Run a server of this kind with the scenario's accounts and lists, until a signal."""
     scenario = given_scenario(args)
-    return _serve(args.dir, lambda directory: start_embedded(*_population(scenario), directory))
-
-
-def run_dovecot_postfix(args: argparse.Namespace) -> int:
-    scenario = given_scenario(args)
-    return _serve(
-        args.dir,
-        lambda directory: start_dovecot_postfix(
-            *_population(scenario),
-            directory,
-            imap_port=args.imap_port,
-            smtp_port=args.smtp_port,
-            tls=args.tls,
-            address=args.listen,
-        ),
-    )
-
-
-def _population(scenario: Scenario) -> tuple[list[Account], dict[str, tuple[str, ...]]]:
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
-    return accounts, dict(distribution_lists(scenario))
+    lists = dict(distribution_lists(scenario))
+    return _serve(args.dir, lambda directory: kind.start(args, accounts, lists, directory))
 
 
 def _serve(kept: Path | None, start: _Start) -> int:
@@ -151,3 +147,34 @@ def scenario_lines(services: Services) -> str:
 def _endpoint(endpoint: Endpoint) -> dict[str, str | int]:
     lines: dict[str, str | int] = {"host": endpoint.host, "port": endpoint.port, "tls": endpoint.tls}
     return lines | ({"ca_file": endpoint.ca_file} if endpoint.ca_file else {})
+
+
+def _start_embedded(
+    _args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_embedded(accounts, lists, directory)
+
+
+def _start_dovecot_postfix(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_dovecot_postfix(
+        accounts,
+        lists,
+        directory,
+        imap_port=args.imap_port,
+        smtp_port=args.smtp_port,
+        tls=args.tls,
+        address=args.listen,
+    )
+
+
+KINDS = (
+    Kind("embedded", "run a server in memory, on free ports, without root; not for measurements", (), _start_embedded),
+    Kind(
+        "dovecot-postfix",
+        "run a private instance of Debian's Dovecot and Postfix, as root",
+        (add_ports, add_listen, add_tls),
+        _start_dovecot_postfix,
+    ),
+)
