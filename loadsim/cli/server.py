@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import yaml
 
@@ -23,6 +23,9 @@ from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.servers.dovecot_postfix import LOOPBACK, start_dovecot_postfix
 from loadsim.servers.dovecot_postfix_config import TLS_MODES
 from loadsim.servers.embedded import start_embedded
+from loadsim.servers.greenmail import start_greenmail
+from loadsim.servers.james import start_james
+from loadsim.servers.java import PROGRAMS
 from loadsim.servers.running import RunningServer
 
 IMAP_PORT = 10143
@@ -76,6 +79,18 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
 
 def add_tls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
+
+
+def add_java(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--programs",
+        type=Path,
+        metavar="DIR",
+        help=f"directory of the server's programs; default: ${PROGRAMS}, or ~/.cache/loadsim/programs",
+    )
+    parser.add_argument(
+        "--memory", type=whole(64, 1 << 20), metavar="MIB", help="heap of Java, which holds all mail; default: by users"
+    )
 
 
 def address(text: str) -> str:
@@ -169,6 +184,34 @@ def _start_dovecot_postfix(
     )
 
 
+def _start_james(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_james(accounts, lists, directory, **_java_options(args))
+
+
+def _start_greenmail(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_greenmail(accounts, lists, directory, **_java_options(args))
+
+
+class _JavaOptions(TypedDict):
+    imap_port: int
+    smtp_port: int
+    programs: Path | None
+    heap_mib: int | None
+
+
+def _java_options(args: argparse.Namespace) -> _JavaOptions:
+    return {
+        "imap_port": args.imap_port,
+        "smtp_port": args.smtp_port,
+        "programs": args.programs,
+        "heap_mib": args.memory,
+    }
+
+
 KINDS = (
     Kind("embedded", "run a server in memory, on free ports, without root; not for measurements", (), _start_embedded),
     Kind(
@@ -176,5 +219,12 @@ KINDS = (
         "run a private instance of Debian's Dovecot and Postfix, as root",
         (add_ports, add_listen, add_tls),
         _start_dovecot_postfix,
+    ),
+    Kind("james", "run a private Apache James in memory, without root", (add_ports, add_java), _start_james),
+    Kind(
+        "greenmail",
+        "run a private GreenMail in memory, without root; it has no distribution lists",
+        (add_ports, add_java),
+        _start_greenmail,
     ),
 )
