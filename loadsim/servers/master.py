@@ -37,14 +37,21 @@ class Master:
     """A master process and all processes that it starts: one session of the operating system."""
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        started: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start the command. Its standard output and error go to `log` with the suffix .out; it may write `log` itself.
 
-        `environment` is added to this process's own.
+        `started` is what a server writes there that listens before it is ready; `environment` is added to this
+        process's own.
         """
         self.name = name
         self._log = log
+        self._started = started
         self._output = output = log.with_suffix(".out")
         log.unlink(missing_ok=True)
         # Into a file, not a pipe: the reader of a pipe would wait for every daemon that inherits it.
@@ -83,6 +90,8 @@ class Master:
             if not listeners & self._sockets():
                 self._check_running()
                 raise PortTaken(f"server: {self.name}: port {port}: expected it to be free, found: {TAKEN}")
+            if self._started and not (self._log.exists() and self._started in self._log.read_text(errors="replace")):
+                return False
             with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:
                 return not greeting or connection.recv(512).startswith(greeting)
             return False

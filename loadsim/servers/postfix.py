@@ -81,7 +81,7 @@ class Postfix:
         run("postfix", ("-c", conf, "check"))
         environment = {"POSTLOG_SERVICE": str(self.queue_files / "public" / "postlog"), "POSTLOG_HOSTNAME": "localhost"}
         command = [PROGRAM, "-c", conf]
-        return Master("postfix", view.command(command) if view else command, self.log, environment)
+        return Master("postfix", view.command(command) if view else command, self.log, environment=environment)
 
     def version(self) -> str:
         return run("postconf", ("-c", str(self.conf), "-h", "mail_version")).strip()
