@@ -20,12 +20,15 @@ from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.servers.dovecot_postfix import LOOPBACK, start_dovecot_postfix
-from loadsim.servers.dovecot_postfix_config import TLS_MODES
+from loadsim.servers.courier import start_courier
+from loadsim.servers.cyrus import start_cyrus
+from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+from loadsim.servers.dovecot_postfix_config import MAILBOX_FORMATS, TLS_MODES
 from loadsim.servers.embedded import start_embedded
 from loadsim.servers.greenmail import start_greenmail
 from loadsim.servers.james import start_james
 from loadsim.servers.java import PROGRAMS
+from loadsim.servers.private import LOOPBACK
 from loadsim.servers.running import RunningServer
 
 IMAP_PORT = 10143
@@ -79,6 +82,27 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
 
 def add_tls(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
+
+
+def add_mailbox_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mailbox-format", choices=MAILBOX_FORMATS, default="maildir", help="format of mailboxes; default: %(default)s"
+    )
+
+
+def add_altnamespace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--altnamespace",
+        choices=("yes", "no"),
+        default="no",
+        help="no: folders are below the Inbox; yes: at its level; default: %(default)s",
+    )
+
+
+def add_programs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--programs", type=Path, metavar="DIR", help="directory with unpacked packages; default: the installed ones"
+    )
 
 
 def add_java(parser: argparse.ArgumentParser) -> None:
@@ -181,6 +205,36 @@ def _start_dovecot_postfix(
         smtp_port=args.smtp_port,
         tls=args.tls,
         address=args.listen,
+        mailbox_format=args.mailbox_format,
+    )
+
+
+def _start_cyrus(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_cyrus(
+        accounts,
+        lists,
+        directory,
+        imap_port=args.imap_port,
+        smtp_port=args.smtp_port,
+        address=args.listen,
+        altnamespace=args.altnamespace == "yes",
+        programs=args.programs,
+    )
+
+
+def _start_courier(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_courier(
+        accounts,
+        lists,
+        directory,
+        imap_port=args.imap_port,
+        smtp_port=args.smtp_port,
+        address=args.listen,
+        programs=args.programs,
     )
 
 
@@ -217,8 +271,20 @@ KINDS = (
     Kind(
         "dovecot-postfix",
         "run a private instance of Debian's Dovecot and Postfix, as root",
-        (add_ports, add_listen, add_tls),
+        (add_ports, add_listen, add_tls, add_mailbox_format),
         _start_dovecot_postfix,
+    ),
+    Kind(
+        "cyrus",
+        "run a private instance of Debian's Cyrus and Postfix, as root",
+        (add_ports, add_listen, add_altnamespace, add_programs),
+        _start_cyrus,
+    ),
+    Kind(
+        "courier",
+        "run a private instance of Debian's Courier and Exim, as root",
+        (add_ports, add_listen, add_programs),
+        _start_courier,
     ),
     Kind("james", "run a private Apache James in memory, without root", (add_ports, add_java), _start_james),
     Kind(

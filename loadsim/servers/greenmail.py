@@ -14,13 +14,14 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, write_table
-from loadsim.servers.dovecot_postfix import LOOPBACK
-from loadsim.servers.java import Programs, find_programs, heap_for, java_command, prepare_directory, start_on_ports
+from loadsim.servers.java import find_programs, heap_for, java_command, prepare_directory
 from loadsim.servers.master import POLL_S, START_LIMIT_S, Master
-from loadsim.servers.running import RunningServer, check_population
+from loadsim.servers.private import LOOPBACK, PrivateServer, on_free_ports, start_masters
+from loadsim.servers.running import check_population
 
 ARTIFACT = "greenmail-standalone"
 SERIES = "2.1"
+MAIN = "com.icegreen.greenmail.standalone.GreenMailStandaloneRunner"
 
 LISTENING = "Started services"
 """Text in its log when all ports are bound. It creates the accounts after that."""
@@ -38,26 +39,6 @@ LOGGING = """\
 """
 
 
-class GreenMail(RunningServer):
-    """A running instance. `notes` tell what differs from other servers."""
-
-    def __init__(self, programs: Programs, services: Services, heap_mib: int, master: Master) -> None:
-        self.services = services
-        self.notes = (f"All mail is in memory, at most {heap_mib} MiB. An unknown recipient gets a mailbox.",)
-        self._programs = programs
-        self._master = master
-
-    def describe(self) -> str:
-        return f"GreenMail {self._programs.version} (private instance on this machine)"
-
-    def pids(self) -> frozenset[int]:
-        return self._master.pids()
-
-    def stop(self) -> None:
-        """End the process and wait for it. A second call does nothing."""
-        self._master.stop()
-
-
 def start_greenmail(
     accounts: Iterable[Account],
     lists: Mapping[str, Sequence[str]],
@@ -67,7 +48,7 @@ def start_greenmail(
     smtp_port: int | None = None,
     programs: Path | None = None,
     heap_mib: int | None = None,
-) -> GreenMail:
+) -> PrivateServer:
     """Start an instance for these accounts on loopback, and wait until the last of them can log on.
 
     `directory` is created if missing. Free ports are chosen for those not given. Raises `ConfigError` if there are
@@ -96,26 +77,25 @@ def start_greenmail(
         f"-Dgreenmail.smtp.hostname={LOOPBACK}",
     )
 
-    def start(imap_port: int, smtp_port: int) -> GreenMail:
+    def start(imap_port: int, smtp_port: int) -> PrivateServer:
         imap, smtp = Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port)
         write_table(secret, users, SECRET)
         ports = (f"-Dgreenmail.imap.port={imap_port}", f"-Dgreenmail.smtp.port={smtp_port}")
-        master = Master("greenmail", [*command, *ports, "-cp", found.class_path, MAIN], log, LISTENING)
-        try:
+        arguments = [*command, *ports, "-cp", found.class_path, MAIN]
+
+        def await_ready(master: Master) -> None:
             master.await_greeting(LOOPBACK, imap_port, b"* OK")
             master.await_greeting(LOOPBACK, smtp_port, b"220")
             _await_account(population[-1], imap, master)
-        except BaseException:
-            master.stop()
-            raise
+
+        try:
+            masters = start_masters([(lambda: Master("greenmail", arguments, log, LISTENING), await_ready)])
         finally:
             secret.unlink(missing_ok=True)
-        return GreenMail(found, Services(imap, smtp), heap_mib, master)
+        note = f"All mail is in memory, at most {heap_mib} MiB. An unknown recipient gets a mailbox."
+        return PrivateServer(Services(imap, smtp), masters, f"GreenMail {found.version}", [note])
 
-    return start_on_ports("greenmail", imap_port, smtp_port, start)
-
-
-MAIN = "com.icegreen.greenmail.standalone.GreenMailStandaloneRunner"
+    return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 
 
 def user_options(accounts: Sequence[Account]) -> str:

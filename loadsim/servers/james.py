@@ -13,36 +13,16 @@ from pathlib import Path
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export_james import Call, james_calls, virtual_hosting
-from loadsim.servers.dovecot_postfix import LOOPBACK, free_port
 from loadsim.servers.james_config import JamesLayout, write_configuration
-from loadsim.servers.java import Programs, find_programs, heap_for, java_command, prepare_directory, start_on_ports
+from loadsim.servers.java import find_programs, heap_for, java_command, prepare_directory
 from loadsim.servers.master import START_LIMIT_S, Master
-from loadsim.servers.running import RunningServer, check_population
+from loadsim.servers.private import LOOPBACK, PrivateServer, free_port, on_free_ports, start_masters
+from loadsim.servers.running import check_population
 
 ARTIFACT = "james-server-memory-app"
 SERIES = "3.8"
 MAIN = "org.apache.james.MemoryJamesServerMain"
 STARTED = "JAMES server started"
-
-
-class James(RunningServer):
-    """A running instance. `notes` tell what limits it."""
-
-    def __init__(self, programs: Programs, services: Services, heap_mib: int, master: Master) -> None:
-        self.services = services
-        self.notes = (f"All mail is in memory, at most {heap_mib} MiB.",)
-        self._programs = programs
-        self._master = master
-
-    def describe(self) -> str:
-        return f"Apache James {self._programs.version} (private instance on this machine)"
-
-    def pids(self) -> frozenset[int]:
-        return self._master.pids()
-
-    def stop(self) -> None:
-        """End the process and wait for it. A second call does nothing."""
-        self._master.stop()
 
 
 def start_james(
@@ -54,7 +34,7 @@ def start_james(
     smtp_port: int | None = None,
     programs: Path | None = None,
     heap_mib: int | None = None,
-) -> James:
+) -> PrivateServer:
     """Start an instance for these accounts and lists (address -> member addresses) on loopback, and wait for it.
 
     `directory` is created if missing. Free ports are chosen for those not given. Raises `ConfigError` if James or Java
@@ -76,23 +56,23 @@ def start_james(
         MAIN,
     )
 
-    def start(imap_port: int, smtp_port: int) -> James:
+    def start(imap_port: int, smtp_port: int) -> PrivateServer:
         webadmin_port = free_port()
         ports = (imap_port, smtp_port, webadmin_port)
         token = write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address)
-        master = Master("james", command, layout.log, STARTED)
-        try:
-            master.await_greeting(LOOPBACK, webadmin_port, b"")
+
+        def await_ready(master: Master) -> None:
             master.await_greeting(LOOPBACK, imap_port, b"* OK")
             master.await_greeting(LOOPBACK, smtp_port, b"220")
+            master.await_greeting(LOOPBACK, webadmin_port, b"")
             call_webadmin(webadmin_port, token, james_calls(population, lists))
-        except BaseException:
-            master.stop()
-            raise
-        services = Services(Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port))
-        return James(found, services, heap_mib, master)
 
-    return start_on_ports("james", imap_port, smtp_port, start)
+        masters = start_masters([(lambda: Master("james", command, layout.log, STARTED), await_ready)])
+        services = Services(Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port))
+        note = f"All mail is in memory, at most {heap_mib} MiB."
+        return PrivateServer(services, masters, f"Apache James {found.version}", [note])
+
+    return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 
 
 def call_webadmin(port: int, token: str, calls: Iterable[Call]) -> None:

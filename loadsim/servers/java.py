@@ -1,4 +1,4 @@
-"""Servers that run in a Java virtual machine: their programs from Maven Central, their command, their ports.
+"""Servers that run in a Java virtual machine: their programs from Maven Central, their command, their heap.
 
 Both keep all mail in memory, so SIGTERM may end them at once.
 """
@@ -8,15 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from loadsim.errors import ConfigError
 from loadsim.servers.command import find
-from loadsim.servers.dovecot_postfix import LOOPBACK, PORT_ATTEMPTS, free_port
-from loadsim.servers.master import PortTaken
 
 PROGRAMS = "LOADSIM_PROGRAMS"
 """Environment variable with the directory of the programs."""
@@ -26,9 +22,7 @@ POMS = Path(__file__).with_name("programs")
 
 BASE_MIB = 512
 MIB_PER_USER = 8
-"""Sizes of the heap. 40 Medium users took 3 MiB each on James, and 4 MiB on GreenMail, after a day."""
-
-_Server = TypeVar("_Server")
+"""Sizes of the heap. The start state of 40 Medium users (49 MB of mail) takes 2 MiB for each on both servers."""
 
 
 class Programs(NamedTuple):
@@ -100,33 +94,3 @@ def heap_for(users: int) -> int:
     """Return the size of the heap for this number of users, in MiB: at most three quarters of the memory."""
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
     return min(BASE_MIB + MIB_PER_USER * users, memory_mib * 3 // 4)
-
-
-def start_on_ports(
-    server: str, imap_port: int | None, smtp_port: int | None, start: Callable[[int, int], _Server]
-) -> _Server:
-    """Start with ports of IMAP and SMTP, free ones for those not given, and again if another process takes those.
-
-    Raises `PortTaken` at once if a given port is in use: Java takes seconds to notice.
-    """
-    for service, port in (("imap", imap_port), ("smtp", smtp_port)):
-        if port is not None:
-            _check_free(server, service, port)
-    for attempt in range(1, PORT_ATTEMPTS + 1):
-        try:
-            return start(imap_port or free_port(), smtp_port or free_port())
-        except PortTaken:
-            if attempt == PORT_ATTEMPTS:
-                raise
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _check_free(server: str, service: str, port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java does, for ports of ended connections
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError as error:
-            raise PortTaken(
-                f"server: {server}: --{service}-port {port}: expected a free port, found: {error.strerror}"
-            ) from None

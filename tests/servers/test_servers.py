@@ -32,8 +32,9 @@ from patience import PATIENCE_S
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
-from loadsim.servers.dovecot_postfix import DovecotPostfix, free_port, make_room_for_idling, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import DovecotPostfix, make_room_for_idling, start_dovecot_postfix
 from loadsim.servers.embedded import LOG_NAME, EmbeddedServer, start_embedded
+from loadsim.servers.private import free_port
 from loadsim.servers.running import check_population
 
 MESSAGE = b"From: user2@example.test\r\nTo: all@example.test\r\nSubject: hello\r\n\r\n.a dot\r\nand an end\r\n"
