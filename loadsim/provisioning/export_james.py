@@ -73,13 +73,13 @@ def james_script(accounts: Iterable[Account], lists: Mapping[str, Sequence[str]]
     """
     population = tuple(accounts)
     setting = "true" if virtual_hosting(population) else "false"
-    calls = "".join(map(_curl_config, james_calls(population, lists)))
+    calls = "next\n".join(map(_curl_config, james_calls(population, lists)))
     return SCRIPT.format(setting=setting, webadmin=WEBADMIN, calls=calls)
 
 
 def _curl_config(call: Call) -> str:
     body = f"header = {_quoted('Content-Type: application/json')}\ndata = {_quoted(call.body)}\n" if call.body else ""
-    return f'path = {_quoted(call.path)}\nrequest = "PUT"\n{body}fail-with-body\nsilent\nshow-error\nnext\n'
+    return f'path = {_quoted(call.path)}\nrequest = "PUT"\n{body}fail-with-body\nsilent\nshow-error\n'
 
 
 def _quoted(text: str) -> str:

@@ -25,6 +25,17 @@ MAIN = "org.apache.james.MemoryJamesServerMain"
 STARTED = "JAMES server started"
 
 
+class James(PrivateServer):
+    """A running instance. `webadmin` is the port of its webadmin, which demands the `token`."""
+
+    def __init__(
+        self, services: Services, masters: Sequence[Master], description: str, note: str, webadmin: int, token: str
+    ) -> None:
+        super().__init__(services, masters, description, [note])
+        self.webadmin = webadmin
+        self.token = token
+
+
 def start_james(
     accounts: Iterable[Account],
     lists: Mapping[str, Sequence[str]],
@@ -34,7 +45,7 @@ def start_james(
     smtp_port: int | None = None,
     programs: Path | None = None,
     heap_mib: int | None = None,
-) -> PrivateServer:
+) -> James:
     """Start an instance for these accounts and lists (address -> member addresses) on loopback, and wait for it.
 
     `directory` is created if missing. Free ports are chosen for those not given. Raises `ConfigError` if James or Java
@@ -56,21 +67,21 @@ def start_james(
         MAIN,
     )
 
-    def start(imap_port: int, smtp_port: int) -> PrivateServer:
-        webadmin_port = free_port()
-        ports = (imap_port, smtp_port, webadmin_port)
+    def start(imap_port: int, smtp_port: int) -> James:
+        webadmin = free_port()
+        ports = (imap_port, smtp_port, webadmin)
         token = write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address)
 
         def await_ready(master: Master) -> None:
             master.await_greeting(LOOPBACK, imap_port, b"* OK")
             master.await_greeting(LOOPBACK, smtp_port, b"220")
-            master.await_greeting(LOOPBACK, webadmin_port, b"")
-            call_webadmin(webadmin_port, token, james_calls(population, lists))
+            master.await_greeting(LOOPBACK, webadmin, b"")
+            call_webadmin(webadmin, token, james_calls(population, lists))
 
         masters = start_masters([(lambda: Master("james", command, layout.log, STARTED), await_ready)])
         services = Services(Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port))
         note = f"All mail is in memory, at most {heap_mib} MiB."
-        return PrivateServer(services, masters, f"Apache James {found.version}", [note])
+        return James(services, masters, f"Apache James {found.version}", note, webadmin, token)
 
     return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
 
