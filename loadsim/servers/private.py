@@ -92,7 +92,8 @@ def check_programs(
 
     `programs` has Debian's packages, each with a program that it installs.
     """
-    missing = [name for name, path in programs.items() if not Path(f"{unpacked or ''}{path}").exists()]
+    places = ("",) if unpacked is None else ("", str(unpacked))
+    missing = [name for name, path in programs.items() if not any(Path(place + path).exists() for place in places)]
     if missing and unpacked is None:
         raise ConfigError(
             f"server: {kind}: expected {', '.join(missing)} to be installed: apt-get install {' '.join(programs)}"
