@@ -42,7 +42,7 @@ from loadsim.provisioning.initialise import (
     initialise,
     restore_mailbox,
 )
-from loadsim.servers.dovecot_postfix import free_port
+from loadsim.servers.private import free_port
 
 MakeLab = Callable[[], Lab]
 
