@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from loadsim.errors import ServerRefused
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Driver, Header, Observer
+from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.model.workload import own_folders
 from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox, Unread
@@ -127,10 +128,11 @@ class UserMail:
     def record_sent(self, event: str, message_id: str, folder: str) -> None:
         self._record(event, message_id, self.number, self.number, folder, self.now())
 
-    def record_accepted(self, message_id: str, reached: Iterable[int]) -> None:
+    def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
         at_ns = self.now()
         for user in reached:
-            self._record("accepted", message_id, user, self.number, INBOX, at_ns)
+            addressed = INDIVIDUALLY if user in individuals else BY_LIST
+            self._record("accepted", message_id, user, self.number, addressed, at_ns)
             self.host.mail_accepted(message_id, user)
 
     def _record(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:
