@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadsim.errors import ConfigError
+from loadsim.model.mailboxes import deepest_first
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
@@ -80,7 +81,7 @@ async def clean_mailbox(
 
 def _deletable(state: MailboxState) -> tuple[str, ...]:
     """Return the folders that loadsim created and that hold no others' messages; the manifest's comes last."""
-    empty = [name for name in sorted(state.created) if name in state.folders and not state.folders[name].foreign]
+    empty = [name for name in deepest_first(state.created) if name in state.folders and not state.folders[name].foreign]
     if state.manifests and not state.kept and not state.folders[manifest.FOLDER].foreign:
         empty.append(manifest.FOLDER)
     return tuple(empty)

@@ -12,6 +12,7 @@ from functools import partial
 
 from loadsim.errors import ConfigError
 from loadsim.model.content.compose import Contents
+from loadsim.model.mailboxes import deepest_first
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import (
     CALENDAR,
@@ -21,6 +22,7 @@ from loadsim.model.ports import (
     Account,
     Flag,
     MessageRef,
+    NewMessage,
     Provisioning,
     Services,
     Stored,
@@ -81,11 +83,15 @@ class Initialised:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A message of the start state: its bytes (CRLF), its flags, its evidence."""
+    """A message of the start state: its bytes (CRLF), its flags, its evidence.
+
+    `received_us` is its internal date in microseconds since 1970; None leaves it to the server.
+    """
 
     message: bytes
     flags: tuple[Flag, ...]
     evidence: MessageTag
+    received_us: int | None = None
 
 
 class StartState:
@@ -113,10 +119,12 @@ class StartState:
                 index=index,
                 kind=initial.kind,
                 domain=scenario.domain,
+                size_bytes=initial.size_bytes,
+                sent_us=initial.sent_us,
             )
             evidence = MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
             assert evidence is not None
-            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence)
+            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence, initial.sent_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +197,7 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, from_scrat
             changes[name] = change
     return MailboxChange(
         create=tuple(name for name in wanted if name not in state.folders),
-        delete=tuple(sorted(name for name in state.created if name in state.folders and name not in wanted)),
+        delete=tuple(deepest_first(name for name in state.created if name in state.folders and name not in wanted)),
         forget=state.created - state.folders.keys() - wanted.keys(),
         folders=changes,
         sign=not all(each.signed for each in state.manifests),
@@ -334,7 +342,8 @@ async def restore_mailbox(
         for flags, refs in folder.reflag.items():
             await mailbox.set_flags(refs, flags)
         for batch in _batches(start.messages(account.number, name, folder.kept)):
-            await mailbox.append_many(name, [(wanted.message, wanted.flags) for wanted in batch])
+            messages = [NewMessage(wanted.message, wanted.flags, wanted.received_us) for wanted in batch]
+            await mailbox.append_many(name, messages)
         await _check_count(account, mailbox, name, folder.kept + folder.missing)
 
     # Delete folders, and remove their names from the manifest.
