@@ -376,6 +376,17 @@ class FolderStatus(NamedTuple):
     modseq: int | None = None
 
 
+class NewMessage(NamedTuple):
+    """A message to store (RFC 5322, CRLF), with its flags, and its internal date in microseconds since 1970.
+
+    With None, the server sets the date.
+    """
+
+    message: bytes
+    flags: Sequence[Flag] = ()
+    received_us: int | None = None
+
+
 class Provisioning(Mailbox, Protocol):
     """A mailbox with operations on many messages and on folders, for `init` and `clean`.
 
@@ -417,10 +428,8 @@ class Provisioning(Mailbox, Protocol):
         """Return all messages of these folders, each folder's in the order of their arrival."""
         ...
 
-    async def append_many(
-        self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]
-    ) -> Sequence[MessageRef | None]:
-        """Store messages (RFC 5322, CRLF) in a folder in this order, without waiting for each; as `append`."""
+    async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MessageRef | None]:
+        """Store messages in a folder in this order, without waiting for each; as `append`."""
         ...
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:

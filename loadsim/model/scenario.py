@@ -28,6 +28,7 @@ from loadsim.model.accounts import (
 )
 from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.distribution import Distribution
+from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
 from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
 from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
 from loadsim.model.scenario_sections import (
@@ -148,6 +149,7 @@ class _Document:
     domain: Domain = "loadsim.test"
     accounts: AccountsSection | None = None
     topology: tuple[GroupSection, ...]
+    mailbox: Mailbox = PROFILES
     lists: ListsSection = field(default_factory=ListsSection)
     run: RunSection = field(default_factory=RunSection)
     client: Client = field(default_factory=Client)
@@ -177,6 +179,7 @@ class Scenario:
     domain: str
     accounts: AccountPattern | AccountTable
     topology: tuple[Group, ...]
+    mailbox: Mailbox
     lists: Lists
     run: Run
     client: Client
@@ -256,6 +259,8 @@ class Scenario:
             "tls_resumption": self.client.tls_resumption,
             "empty_start": self.initialise == "never",
         }
+        if self.mailbox != PROFILES:  # keeps the digests of versions without this section
+            load["mailbox"] = self.mailbox.document()
         return sha256(json.dumps(load, sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:
@@ -285,6 +290,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
             {"profile": group.reference or group.profile_name, "users": group.users, "protocol": group.protocol}
             for group in scenario.topology
         ],
+        **({"mailbox": scenario.mailbox.document()} if scenario.mailbox != PROFILES else {}),
         "lists": asdict(scenario.lists),
         "run": {
             "day_length": _seconds(run.day_length_s),
@@ -359,6 +365,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -
         domain=document.domain,
         accounts=_accounts(document, users, origin, path.parent, passwords),
         topology=topology,
+        mailbox=_mailbox(document.mailbox, topology, origin),
         lists=_resolve_lists(document.lists, topology, origin),
         run=_resolve_run(document.run, users, topology[0].profile, origin),
         client=document.client,
@@ -427,6 +434,15 @@ def _accounts(
             raise origin.error(("accounts",), "the accounts of a server that is not embedded", None)
         return AccountPattern()
     return resolve_accounts(document.accounts, document.domain, users, origin, directory, passwords)
+
+
+def _mailbox(section: Mailbox, topology: Sequence[Group], origin: Origin) -> Mailbox:
+    """Check that the profiles' folders, if they remain, have few levels with the section's `fan_out`."""
+    for group in topology if section.folders is None else ():
+        if levels(group.profile.start_state.folders, section.fan_out) > DEEPEST:
+            expected = f"a number that gives at most {DEEPEST} levels of folders"
+            raise origin.error(("mailbox", "fan_out"), expected, section.fan_out)
+    return section
 
 
 def _criteria(document: _Document, topology: Sequence[Group], origin: Origin) -> Criteria:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadsim.errors import ConfigError
+from loadsim.model.mailboxes import deepest_first
 from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
-from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, list_own
+from loadsim.provisioning.inspect import FolderState, MailboxState, inspect_mailbox, list_own
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
 
 
@@ -75,20 +76,28 @@ async def clean_mailbox(
         return Cleaned(account, messages, deletable, state.foreign, state.kept)
     deleted = []
     for name, folder in state.folders.items():
+        if name not in deletable and name != manifest.FOLDER:
+            await _expunge_own(account, mailbox, name, folder)
+    for name in deletable:  # folders within others come first
         if name == manifest.FOLDER:
             continue
-        if name in deletable and folder.ours and await _delete_unchanged(mailbox, name, state):
+        if await _delete_unchanged(mailbox, name, state):
             deleted.append(name)
             continue
-        own = folder.own if folder.recorded is None else await list_own(account, mailbox, name)
-        if own:
-            await mailbox.expunge([message.ref for message in own])
-        if name in deletable and await delete_empty(mailbox, name):
+        await _expunge_own(account, mailbox, name, state.folders[name])
+        if await delete_empty(mailbox, name):
             deleted.append(name)
     if await _remove_manifest(mailbox, state):
         deleted.append(manifest.FOLDER)
     gone = tuple(name for name in deletable if name in deleted)
     return Cleaned(account, messages, gone, state.foreign, state.kept)
+
+
+async def _expunge_own(account: Account, mailbox: Provisioning, name: str, folder: FolderState) -> None:
+    """Expunge our messages of a folder."""
+    own = folder.own if folder.recorded is None else await list_own(account, mailbox, name)
+    if own:
+        await mailbox.expunge([message.ref for message in own])
 
 
 async def _delete_unchanged(mailbox: Provisioning, folder: str, state: MailboxState) -> bool:
@@ -105,7 +114,7 @@ def _deletable(state: MailboxState) -> tuple[str, ...]:
 
     The manifest's folder without a manifest is that of an interrupted `clean`.
     """
-    ours = [name for name in sorted(state.created) if name in state.folders and not state.folders[name].foreign]
+    ours = [name for name in deepest_first(state.created) if name in state.folders and not state.folders[name].foreign]
     at_end = state.folders.get(manifest.FOLDER)
     if at_end is not None and not state.kept and not at_end.foreign:
         ours.append(manifest.FOLDER)

@@ -6,6 +6,7 @@ are changed, in steps that a second run can finish after an interruption.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -16,6 +17,7 @@ from loadsim.errors import ConfigError
 from loadsim.files import sources_digest
 from loadsim.model import content
 from loadsim.model.content.compose import Contents
+from loadsim.model.mailboxes import deepest_first
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.ports import (
     CALENDAR,
@@ -26,6 +28,7 @@ from loadsim.model.ports import (
     Flag,
     FolderStatus,
     MessageRef,
+    NewMessage,
     Provisioning,
     Services,
     Stored,
@@ -86,11 +89,15 @@ class Initialised:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A message of the start state: its bytes (CRLF), its flags, its evidence."""
+    """A message of the start state: its bytes (CRLF), its flags, its evidence.
+
+    `received_us` is its internal date in microseconds since 1970; None leaves it to the server.
+    """
 
     message: bytes
     flags: tuple[Flag, ...]
     evidence: MessageTag
+    received_us: int | None = None
 
 
 @cache
@@ -108,9 +115,10 @@ class StartState:
 
     @cached_property
     def _common(self) -> str:
-        """The digest of all that determines the messages of every user: the code, the seed, and all addresses."""
+        """The digest of all that determines the messages of every user: code, seed, `mailbox`, and all addresses."""
         scenario = self._workload.scenario
-        digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed}\n".encode())
+        mailbox = json.dumps(scenario.mailbox.document(), sort_keys=True)
+        digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed} {mailbox}\n".encode())
         for user in range(1, scenario.users + 1):
             digest.update(scenario.account(user).address.encode() + b"\n")
         return digest.hexdigest()
@@ -137,10 +145,12 @@ class StartState:
                 index=index,
                 kind=initial.kind,
                 domain=scenario.domain,
+                size_bytes=initial.size_bytes,
+                sent_us=initial.sent_us,
             )
             evidence = MessageTag.parse(message.partition(_EVIDENCE)[2].partition(b"\r\n")[0].decode("ascii"))
             assert evidence is not None
-            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence)
+            yield Wanted(message, (Flag.SEEN,) if initial.seen else (), evidence, initial.sent_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +225,7 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, from_scrat
             changes[name] = change
     return MailboxChange(
         create=tuple(name for name in wanted if name not in state.folders),
-        delete=tuple(sorted(name for name in state.created if name in state.folders and name not in wanted)),
+        delete=tuple(deepest_first(name for name in state.created if name in state.folders and name not in wanted)),
         forget=state.created - state.folders.keys() - wanted.keys(),
         folders=changes,
         sign=not all(each.signed for each in state.manifests),
@@ -364,7 +374,8 @@ async def restore_mailbox(
         for flags, refs in folder.reflag.items():
             await mailbox.set_flags(refs, flags)
         for batch in _batches(start.messages(account.number, name, folder.kept)):
-            await mailbox.append_many(name, [(wanted.message, wanted.flags) for wanted in batch])
+            messages = [NewMessage(wanted.message, wanted.flags, wanted.received_us) for wanted in batch]
+            await mailbox.append_many(name, messages)
 
     # Delete folders. Record the state in the manifest, without the names of these.
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern, AccountTable
 from loadsim.model.criteria import DEFAULT, Bound, documents
 from loadsim.model.distribution import Distribution
+from loadsim.model.mailboxes import Mailbox
 from loadsim.model.ports import Account, Endpoint
 from loadsim.model.scenario import Lists, Run, Scenario, load_scenario
 from loadsim.model.scenario_sections import AbortOn, GeneratorLimits, Limits, Losses, Server
@@ -557,8 +558,8 @@ def test_refused_settings(setting: str, line: str) -> None:
 
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
 KEYS = (
-    "name, server, folders, domain, accounts, topology, lists, run, client, initialise, weights, criteria, limits,"
-    " abort_on, cluster, allow_hosts"
+    "name, server, folders, domain, accounts, topology, mailbox, lists, run, client, initialise, weights, criteria,"
+    " limits, abort_on, cluster, allow_hosts"
 )
 LOOPBACK = "expected a loopback address, or a host in allow_hosts"
 
@@ -969,6 +970,7 @@ def test_the_reference_names_every_key_of_a_scenario() -> None:
         "topology",
         "weights",
         "run.duration",
+        *(f"mailbox.{field.name}" for field in fields(Mailbox)),
     }
     keys = {key for key in keys if not key.startswith(("weights.", "lists.size."))} | {"lists.size"}
     assert documented("scenario.md") == keys

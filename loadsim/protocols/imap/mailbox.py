@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import INBOX, Flag, FolderStatus, Header, Part, Stored, Structure
-from loadsim.protocols.imap.commands import Argument, Literal, number_sets
+from loadsim.model.ports import INBOX, Flag, FolderStatus, Header, NewMessage, Part, Stored, Structure
+from loadsim.protocols.imap.commands import Argument, Literal, date_time, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
@@ -291,7 +291,7 @@ class ImapMailbox:
                 return response.items
         raise ServerRefused("STATUS without data", folder)
 
-    async def append_many(self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Sequence[Ref | None]:
+    async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
         """MULTIAPPEND (RFC 3502), or one APPEND after the other; references as in `append`.
 
         Without a wait between them, James 3.8 takes the second message for commands, and closes the connection.
@@ -474,8 +474,10 @@ def _flags(flags: Iterable[Flag]) -> bytes:
     return b"(%b)" % b" ".join(flag.value.encode() for flag in flags)
 
 
-def _message(message: bytes, flags: Sequence[Flag]) -> list[Argument]:
-    return [_flags(flags), Literal(message)] if flags else [Literal(message)]
+def _message(message: bytes, flags: Sequence[Flag], received_us: int | None = None) -> list[Argument]:
+    """Return the arguments of APPEND after the mailbox (RFC 9051 section 6.3.12)."""
+    date = [] if received_us is None else [date_time(received_us)]
+    return [*([_flags(flags)] if flags else []), *date, Literal(message)]
 
 
 def _status(items: Mapping[str, int]) -> FolderStatus | None:
@@ -486,8 +488,8 @@ def _status(items: Mapping[str, int]) -> FolderStatus | None:
     return FolderStatus(numbers[0], numbers[1], items["MESSAGES"], items["UNSEEN"], items.get("HIGHESTMODSEQ") or None)
 
 
-def _batches(messages: Sequence[tuple[bytes, Sequence[Flag]]]) -> Iterator[list[tuple[bytes, Sequence[Flag]]]]:
-    batch: list[tuple[bytes, Sequence[Flag]]] = []
+def _batches(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
+    batch: list[NewMessage] = []
     size = 0
     for message in messages:
         if batch and (len(batch) == BATCH_MESSAGES or size + len(message[0]) > BATCH_BYTES):
