@@ -23,7 +23,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountPattern
 from loadsim.model.ports import Account
 from loadsim.model.scenario import Scenario, load_scenario
-from loadsim.protocols.sasl import without_password
+from loadsim.protocols.sasl.masking import without_password
 
 pytestmark = pytest.mark.slow
 
