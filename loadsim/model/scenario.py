@@ -363,15 +363,11 @@ def _server_document(server: Server) -> dict[str, Any]:
         document[service] = {
             **{key: values[key] for key in ("host", "port", "tls", "ca_file", *own)},
             "auth": methods[service],
-            **{key: values[key] for key in _TLS_KEYS if values[key] != getattr(_PLAIN, key)},
+            **{key: values[key] for key in ("tls_server_name", "tls_min_version")},
+            "tls_verify": endpoint.tls_verify or INSECURE,
+            **{key: values[key] for key in ("client_certificate", "client_key")},
         }
-        if not endpoint.tls_verify:
-            document[service]["tls_verify"] = INSECURE
     return document
-
-
-_TLS_KEYS = ("tls_server_name", "tls_min_version", "client_certificate", "client_key")
-_PLAIN = Endpoint("localhost", 1)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
@@ -521,6 +517,8 @@ def _accounts(
         if document.server != EMBEDDED:
             raise origin.error(("accounts",), "the accounts of a server that is not embedded", None)
         return AccountPattern()
+    if document.server == EMBEDDED and not document.accounts.has_password:
+        raise origin.error_saying(("accounts",), "passwords, which the embedded server needs", "none")
     return resolve_accounts(document.accounts, document.domain, users, origin, directory, passwords)
 
 

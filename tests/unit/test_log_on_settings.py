@@ -158,6 +158,18 @@ def test_what_does_not_fit(imap: Any, smtp: Any, accounts: Any, says: str) -> No
     assert says in str(failed.value) and "hunter2" not in str(failed.value)
 
 
+def test_the_embedded_server_needs_passwords() -> None:
+    """It takes no tokens."""
+    document = {
+        "server": "embedded",
+        "accounts": TOKEN_ACCOUNTS,
+        "topology": [{"profile": "loadsim-5.5/light", "users": 2}],
+    }
+    Path("own.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    with pytest.raises(ConfigError, match="accounts: expected passwords, which the embedded server needs, found none"):
+        load_scenario("own.yaml")
+
+
 # --- accounts ----------------------------------------------------------------------------------------------------
 
 

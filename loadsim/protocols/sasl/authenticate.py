@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from loadsim.errors import ServerRefused
@@ -14,6 +15,9 @@ from loadsim.protocols.sasl import tokens
 from loadsim.protocols.sasl.choice import Offer
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.scram import Scram
+
+_CALCULATOR = ThreadPoolExecutor(1, "calculator")
+"""One thread: an engine has a core to itself, and several threads would keep its event loop from it."""
 
 _NAMED = frozenset(("plain", "login", LOGIN_COMMAND))
 """Methods that an error does not name: they are the usual ones."""
@@ -84,7 +88,7 @@ async def response_to(exchange: Exchange, challenge: str) -> bytes:
     decoded = messages.decoded(challenge, exchange.mechanism)
     work = exchange.work(decoded)
     if work is not None:
-        await asyncio.to_thread(work)
+        await asyncio.get_running_loop().run_in_executor(_CALCULATOR, work)
     return messages.in_base64(exchange.respond(decoded))
 
 
