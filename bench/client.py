@@ -23,7 +23,7 @@ import numpy as np
 from aioimaplib import aioimaplib as library
 
 from loadsim.analysis.score import percentile
-from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, Part, Services
+from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Mailbox, MessageRef, NewMessage, Part, Services
 from loadsim.protocols.aioimaplib.mailbox import AioimaplibMailbox
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.responses import Condition, Response
@@ -224,7 +224,7 @@ async def create(job: Mapping[str, Any]) -> dict[str, float]:
         assert isinstance(mailbox, ImapMailbox)
         await mailbox.log_on()
         await mailbox.create(KEPT)
-        await mailbox.append_many(INBOX, [(text, (Flag.SEEN,))] * int(job["fill"]))
+        await mailbox.append_many(INBOX, [NewMessage(text, (Flag.SEEN,))] * int(job["fill"]))
         await mailbox.log_off()
 
     await _all(list(range(1, int(job["sessions"]) + 1)), prepare)

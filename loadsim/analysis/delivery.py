@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from loadsim.analysis.clock_correction import ControllerClock, controller_clock
 from loadsim.analysis.json_values import INLINE
 from loadsim.analysis.score import Times
 from loadsim.model.partition import CIRCLE, Assignment
-from loadsim.model.records import EVENTS
+from loadsim.model.records import BY_LIST, EVENTS, INDIVIDUALLY
 from loadsim.model.terms import Window
 from loadsim.timinglog.columns import concatenate
 from loadsim.timinglog.merge import in_window
@@ -42,6 +43,8 @@ class Delivery:
     `clock_error_ms` is the largest error of a time between two machines: 0 on one machine, None if clocks were not
     compared (see `clock_correction`).
     `undelivered_at_end` counts all accepted messages of the log that did not arrive, also outside the window.
+    `accepted_by_list`, `undelivered_by_list` and `undelivered_at_end_by_list` are the parts of three counts whose
+    recipients were addressed only through a list; None in logs of versions that did not record it.
     `duplicates` are further copies, and copies that another user saw, of all messages of the run.
     `under_way` counts watched messages that were accepted and not seen yet: at most in any second of the window
     (`under_way_max`), and at its end.
@@ -57,6 +60,9 @@ class Delivery:
     earliest_ms: float | None
     clock_error_ms: float | None
     undelivered_at_end: float
+    accepted_by_list: float | None
+    undelivered_by_list: float | None
+    undelivered_at_end_by_list: float | None
     duplicates: float
     under_way_max: float
     under_way_at_end: float
@@ -80,6 +86,7 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
     all_us = np.concatenate([some.took_us for some in joined])
     early_us = -all_us[all_us < 0]
     undelivered = accepted - delivered - unwatched
+    by_list = _by_list(joined)
     return Delivery(
         accepted=accepted,
         delivered=delivered,
@@ -91,11 +98,24 @@ def delivery(log: TimingLog, window_s: Window) -> Delivery:
         earliest_ms=float(early_us.max()) / 1000 if len(early_us) else None,
         clock_error_ms=max(some.clock_error_us for some in joined) / 1000 if clock.compared else None,
         undelivered_at_end=undelivered_at_end,
+        accepted_by_list=by_list and by_list.accepted,
+        undelivered_by_list=by_list and by_list.undelivered,
+        undelivered_at_end_by_list=by_list and by_list.undelivered_at_end,
         duplicates=duplicates,
         under_way_max=int(under_way.max()),
         under_way_at_end=int(under_way[-1]),
         took=Times.of_sorted(np.sort(np.maximum(all_us, 0)), infinite=undelivered),
     )
+
+
+def _by_list(joined: Iterable[_Joined]) -> _ByList | None:
+    """Return the sums of the counts of mail through lists; None if an acceptance does not state its addressing."""
+    found = _ByList(0, 0, 0)
+    for some in joined:
+        if some.by_list is None:
+            return None
+        found = _ByList(*map(add, found, some.by_list))
+    return found
 
 
 def _whole_seconds_us(window_s: Window) -> NDArray[np.int64]:
@@ -133,6 +153,15 @@ class _Joined:
     duplicates: int
     under_way: NDArray[np.int64]
     clock_error_us: int
+    by_list: _ByList | None
+
+
+class _ByList(NamedTuple):
+    """Counts of messages whose recipients were addressed only through a list."""
+
+    accepted: int
+    undelivered: int
+    undelivered_at_end: int
 
 
 def _join(
@@ -147,16 +176,19 @@ def _join(
     delivered = inside & arrived
     came_us = np.maximum(mail.arrived_us, mail.accepted_us)
     sent_us, seen_us = np.sort(mail.accepted_us[~mail.unwatched]), np.sort(came_us[arrived])
+    missing = ~arrived & ~mail.unwatched
+    listed = mail.by_list & np.array([inside, inside & missing, missing])
     return _Joined(
         accepted=int(np.count_nonzero(inside)),
         delivered=int(np.count_nonzero(delivered)),
         took_us=(mail.arrived_us - mail.accepted_us)[delivered],
-        undelivered_at_end=int(np.count_nonzero(~arrived & ~mail.unwatched)),
+        undelivered_at_end=int(np.count_nonzero(missing)),
         unwatched=int(np.count_nonzero(inside & mail.unwatched)),
         found=int(np.count_nonzero(delivered & ~mail.announced)),
         duplicates=int(np.maximum(mail.copies - 1, 0).sum()) + mail.strayed,
         under_way=np.searchsorted(sent_us, instants_us) - np.searchsorted(seen_us, instants_us),
         clock_error_us=int(mail.clock_error_us[delivered].max(initial=0)),
+        by_list=_ByList(*map(int, np.count_nonzero(listed, axis=1))) if mail.states_lists else None,
     )
 
 
@@ -167,6 +199,7 @@ class Journeys:
     `arrived_us` is the instant at which the recipient first saw it, or NEVER. `announced`: the server announced it to
     the waiting session. `copies` is how often it was seen. `letter` is the first of the message's id, in ASCII.
     `unwatched`: it is unknown if it arrived. `strayed` counts copies that users saw for whom it was not accepted.
+    `by_list`: the recipient was addressed only through a list; `states_lists`: this is known of each message.
 
     Both instants are by the controller's clock if the machines have compared theirs with it. `clock_error_us` is the
     error of the time between the two; 0 on one machine.
@@ -180,6 +213,8 @@ class Journeys:
     unwatched: NDArray[np.bool_]
     clock_error_us: NDArray[np.int64]
     strayed: int
+    by_list: NDArray[np.bool_]
+    states_lists: bool
 
 
 def journeys(log: TimingLog) -> Iterator[Journeys]:
@@ -221,7 +256,14 @@ def _journeys(log: TimingLog, clock: ControllerClock, mails: Records) -> Journey
         unwatched,
         clock_error_us,
         strayed,
+        accepted.folder == _number(log, BY_LIST),
+        bool(np.isin(accepted.folder, [_number(log, BY_LIST), _number(log, INDIVIDUALLY)]).all()),
     )
+
+
+def _number(log: TimingLog, name: str) -> int:
+    """Return the number of a name in the log's string table; -1 if it is not there."""
+    return log.strings.index(name) if name in log.strings else -1
 
 
 def _strayed(accepted: _First, arrivals: _First) -> int:
@@ -290,3 +332,4 @@ class _First:
         which = order[first]
         self.at_us, self.error_us = at_us[which], error_us[which]
         self.client: NDArray[np.uint16] = records["client"][which]
+        self.folder: NDArray[np.uint16] = records["folder"][which]

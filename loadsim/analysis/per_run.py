@@ -18,7 +18,7 @@ SUMMED = frozenset(
         *("sessions_lost", "sessions_restored", "silent_activities", "clock_steps"),
         *("lost_users", "users_without_session", "log_ons", "found"),
         *("accepted", "delivered", "timed", "undelivered", "unwatched", "undelivered_at_end", "duplicates", "early"),
-        "under_way_at_end",
+        *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list", "under_way_at_end"),
     )
 )
 """The keys of `score.json` that are sums over the records or engines of all runs."""

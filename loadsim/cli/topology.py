@@ -1,30 +1,50 @@
-"""`loadsim topology export`: write a scenario's accounts and lists as the tables of a mail server."""
+"""`loadsim topology export`: write accounts, lists and mailboxes of a scenario in the formats of mail servers."""
 
 from __future__ import annotations
 
 import argparse
+import grp
+import pwd
+import time
 from pathlib import Path
 
 from loadsim.cli.options import add_scenario, given_scenario
+from loadsim.cli.progress import shown_progress
 from loadsim.errors import ConfigError
 from loadsim.model.accounts import AccountTable
 from loadsim.model.population import distribution_lists
+from loadsim.model.scenario import Scenario
 from loadsim.provisioning.export import ACCOUNTS_CSV, FORMATS, export
+from loadsim.provisioning.export_maildir import PATTERN, Exported, Target, export_maildir
+
+MAILDIR = "maildir"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="topology_verb", required=True, metavar="VERB")
-    exporting = verbs.add_parser("export", help="write accounts and lists as the tables of a mail server")
+    exporting = verbs.add_parser("export", help="write accounts, lists or mailboxes for a mail server")
     add_scenario(exporting)
-    exporting.add_argument("--format", choices=FORMATS, required=True, help="format of the tables")
+    exporting.add_argument("--format", choices=(*FORMATS, MAILDIR), required=True, help="format of the files")
     exporting.add_argument(
         "--out", type=Path, default=Path(), metavar="DIR", help="directory to write to; default: the current one"
+    )
+    exporting.add_argument(
+        "--mailbox-path", metavar="PATH", help=f"with maildir: each account's Maildir in DIR; default: {PATTERN}"
+    )
+    exporting.add_argument("--owner", metavar="USER[:GROUP]", help="with maildir: owner of all files")
+    exporting.add_argument(
+        "--processes", type=int, metavar="N", help="with maildir: number of processes; default: one for each core"
     )
     exporting.set_defaults(run=run_export)
 
 
 def run_export(args: argparse.Namespace) -> int:
     scenario = given_scenario(args)
+    if args.format == MAILDIR:
+        return _export_maildir(args, scenario)
+    for option in ("mailbox_path", "owner", "processes"):
+        if getattr(args, option) is not None:
+            raise ConfigError(f"--{option.replace('_', '-')}: expected with --format {MAILDIR} only, found it without")
     table = Path(scenario.accounts.csv) if isinstance(scenario.accounts, AccountTable) else None
     if table is not None and table == (args.out / ACCOUNTS_CSV).resolve() and args.format == "csv":
         raise ConfigError(
@@ -34,3 +54,34 @@ def run_export(args: argparse.Namespace) -> int:
     for path in export(accounts, distribution_lists(scenario), args.format, args.out):
         print(path)
     return 0
+
+
+def _export_maildir(args: argparse.Namespace, scenario: Scenario) -> int:
+    if args.processes is not None and args.processes < 1:
+        raise ConfigError(f"--processes: expected a number of at least 1, found {args.processes}")
+    target = Target(args.out, args.mailbox_path or PATTERN, _owner(args.owner))
+    began_s = time.monotonic()
+    with shown_progress() as progress:
+        done = export_maildir(scenario, target, progress, args.processes)
+    print(_describe(done, time.monotonic() - began_s))
+    return 0
+
+
+def _describe(done: Exported, took_s: float) -> str:
+    there = f" {done.there} were there already." if done.there else ""
+    return (
+        f"Wrote {done.messages} messages ({done.message_bytes / 1e6:.1f} MB) of {done.accounts} accounts in"
+        f" {took_s:.1f} s: {done.messages / took_s:.0f} messages/s.{there}"
+    )
+
+
+def _owner(stated: str | None) -> tuple[int, int] | None:
+    """Return the numbers of a user and a group; without a group, the user's own one."""
+    if stated is None:
+        return None
+    user, _, group = stated.partition(":")
+    try:
+        found = pwd.getpwnam(user)
+        return found.pw_uid, grp.getgrnam(group).gr_gid if group else found.pw_gid
+    except KeyError:
+        raise ConfigError(f"--owner: expected a user, or user:group, of this machine, found {stated!r}") from None

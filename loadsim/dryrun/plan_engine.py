@@ -16,6 +16,7 @@ from loadsim.engine.clock import LoopClock, run_virtual
 from loadsim.engine.engine import Dependencies, Engine
 from loadsim.engine.event_log import Events
 from loadsim.model.content.compose import Contents
+from loadsim.model.content.sized import SizedContents
 from loadsim.model.content.templates import Pool
 from loadsim.model.message_tag import HEADER, MessageTag
 from loadsim.model.partition import divide
@@ -47,6 +48,7 @@ class PlannedContents(Contents):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self._pool = PlannedPool(seed)
+        self._sized = SizedContents(self._pool)
 
     def schedule(self, *, id: str, user: int, size_bytes: int, **_: Any) -> bytes:  # noqa: A002
         """Return a filler of the schedule file's size, with its evidence."""

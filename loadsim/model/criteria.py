@@ -96,6 +96,7 @@ _TASK = {"hits": _COUNT, **_DONE, "refused": _COUNT, "lost": _COUNT, "timeout": 
 _DELIVERY = dict.fromkeys(
     (
         *("accepted", "delivered", "timed", "found", "undelivered", "unwatched", "undelivered_at_end"),
+        *("accepted_by_list", "undelivered_by_list", "undelivered_at_end_by_list"),
         *("duplicates", "early", "under_way_max", "under_way_at_end"),
     ),
     _COUNT,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from loadsim.model.log_on import TokenSource
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.records import MailFields, TaskFields
 
@@ -69,7 +70,9 @@ class Structure(NamedTuple):
 class Account:
     """The account of user `number` (from 1). The password never reaches a log, a report or an error.
 
-    `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does.
+    `manifest_key`, also secret, signs the manifest of the mailbox; if it is None, the password does. `authcid` is the
+    name to which the password belongs, if it is not the login: a master user's. `authzid` is the identity to act as,
+    if it is sent. `token` states where the token comes from, for methods that need one; the password may then be empty.
     """
 
     number: int
@@ -77,6 +80,14 @@ class Account:
     address: str
     password: str
     manifest_key: str | None = None
+    authcid: str | None = None
+    authzid: str | None = None
+    token: TokenSource | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that is sent with the password or token."""
+        return self.login if self.authcid is None else self.authcid
 
     @property
     def domain(self) -> str:
@@ -223,7 +234,10 @@ class Endpoint:
     `ca_file` has the trusted authorities; None means the system's. `authorities` is its content (PEM certificates), for
     machines without the file; None if not read yet. `connection` (SMTP) is per-message or kept. `auth` (SMTP):
     authenticate if the server offers it. `sources` are the local addresses to connect from; if empty, the system
-    chooses. `resumes`: clients offer their last TLS session when they connect again.
+    chooses. `resumes`: clients offer their last TLS session when they connect again. `methods` are the log-on methods
+    in order of preference (`log_on.METHODS`); if empty, `log_on.AUTO`. `tls_server_name` is the name that is sent (SNI)
+    and verified in place of `host`. `tls_min_version` is 1.2 or 1.3. `client_certificate` and `client_key` are patterns
+    for paths of PEM files; without a key, the certificate's file has it.
     """
 
     host: str
@@ -235,6 +249,17 @@ class Endpoint:
     sources: tuple[str, ...] = ()
     resumes: bool = True
     authorities: str | None = None
+    methods: tuple[str, ...] = ()
+    tls_server_name: str | None = None
+    tls_min_version: str = "1.2"
+    tls_verify: bool = True
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+    @property
+    def tls_name(self) -> str:
+        """The server's name in the TLS handshake."""
+        return self.tls_server_name or self.host
 
     def source(self, user: int) -> str | None:
         """Return the local address for this user's connections; None if the system chooses."""
@@ -250,6 +275,30 @@ VISIT_COMMANDS = 20
 
 
 @dataclass(frozen=True, slots=True)
+class FolderSettings:
+    """The names of loadsim's folders on the server; None leaves a name to the driver.
+
+    `prefix` begins the names of all folders but INBOX, such as "INBOX.". The others are names below it, with "/"
+    between levels.
+    """
+
+    prefix: str | None = None
+    sent: str | None = None
+    trash: str | None = None
+    calendar: str | None = None
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The names that are given, by loadsim's own."""
+        given = {SENT_ITEMS: self.sent, DELETED_ITEMS: self.trash, CALENDAR: self.calendar}
+        return {folder: path for folder, path in given.items() if path is not None}
+
+
+OF_SERVER = FolderSettings()
+"""Settings that leave all names to the driver, which asks the server."""
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
 
@@ -260,6 +309,7 @@ class Services:
     smtp: Endpoint
     command_limit_s: float = 60.0
     submission: str = SUBMISSIONS[0]
+    folders: FolderSettings = OF_SERVER
 
     @property
     def visit_limit_s(self) -> float:
@@ -338,11 +388,47 @@ class Stored(NamedTuple):
     message_id: str = ""
 
 
+class FolderStatus(NamedTuple):
+    """The numbers by which a changed folder is recognised (RFC 9051 section 6.3.11).
+
+    `modseq` changes with each change of a flag, too (RFC 7162); None on servers without it.
+    """
+
+    validity: int
+    uid_next: int
+    messages: int
+    unseen: int
+    modseq: int | None = None
+
+
+class NewMessage(NamedTuple):
+    """A message to store (RFC 5322, CRLF), with its flags, and its internal date in microseconds since 1970.
+
+    With None, the server sets the date.
+    """
+
+    message: bytes
+    flags: Sequence[Flag] = ()
+    received_us: int | None = None
+
+
 class Provisioning(Mailbox, Protocol):
     """A mailbox with operations on many messages and on folders, for `init` and `clean`.
 
     Reading has no side effects: listing a folder marks no message as seen.
     """
+
+    def path(self, folder: str) -> str:
+        """Return a name of a folder that does not depend on how the server or the scenario names special folders."""
+        ...
+
+    def folder_at(self, path: str) -> str:
+        """Return the folder with this path: the inverse of `path`."""
+        ...
+
+    async def status(self) -> Mapping[str, FolderStatus | None]:
+        """Close the open folder, and return the status of all folders; None for one that the server does not state."""
+        ...
 
     async def create(self, folder: str) -> None:
         """Create a folder."""
@@ -359,14 +445,16 @@ class Provisioning(Mailbox, Protocol):
         """
         ...
 
+    async def folder_status(self, folder: str) -> FolderStatus | None:
+        """Return the status of a folder, which is closed before; None if the server leaves a number out."""
+        ...
+
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:
         """Return all messages of these folders, each folder's in the order of their arrival."""
         ...
 
-    async def append_many(
-        self, folder: str, messages: Sequence[tuple[bytes, Sequence[Flag]]]
-    ) -> Sequence[MessageRef | None]:
-        """Store messages (RFC 5322, CRLF) in a folder in this order, without waiting for each; as `append`."""
+    async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[MessageRef | None]:
+        """Store messages in a folder in this order, without waiting for each; as `append`."""
         ...
 
     async def set_flags(self, refs: Sequence[MessageRef], flags: Sequence[Flag]) -> None:

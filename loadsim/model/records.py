@@ -36,6 +36,9 @@ found: not announced, but listed after a log-on or at the end of the drain; move
 Items): to `folder`; saved: a copy was put into `folder`; expunged: removed from `folder` for good.
 """
 
+INDIVIDUALLY, BY_LIST = "individual", "list"
+"""The `folder` of an accepted message: its recipient was addressed as an individual, or only through a list."""
+
 
 class TaskRecord(NamedTuple):
     """One task of one user. Instants are nanoseconds of the run's clock; None means "never happened".
@@ -60,7 +63,10 @@ class TaskRecord(NamedTuple):
 
 
 class MailRecord(NamedTuple):
-    """One event, one of `EVENTS`, of a message in the mailbox of `user`; `at_ns` is by the run's clock."""
+    """One event, one of `EVENTS`, of a message in the mailbox of `user`; `at_ns` is by the run's clock.
+
+    `folder` is `INDIVIDUALLY` or `BY_LIST` for an accepted message, which has no known folder yet.
+    """
 
     event: str
     message: str

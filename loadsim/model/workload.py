@@ -6,6 +6,7 @@ message's id. It is as fixed as the plan; only its time depends on the server.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from loadsim.errors import ConfigError
+from loadsim.model.distribution import Distribution
 from loadsim.model.draws import draw, gap_s, pick, weighted
+from loadsim.model.mailboxes import PROFILES, folder_names
 from loadsim.model.message_tag import initial_id
 from loadsim.model.population import Population
 from loadsim.model.ports import CALENDAR, DELETED_ITEMS, INBOX, SENT_ITEMS
@@ -31,11 +34,23 @@ SCHEDULE = "schedule"
 MOST_ACTIVITIES = 100_000
 """The most activities of a user in a run, on average by the rates. Planning these takes seconds."""
 
+MAILBOXES = 64
+"""The size of the cache of start states: the messages of one are made one after the other."""
+
 NEVER_S = 1e300
 """A due time beyond the end of every run, and finite in microseconds: for rates next to 0."""
 
-_OWN_FOLDER = re.compile(r"Folder (?:0[1-9]|[1-9][0-9]{1,8})")
-"""Matches the names of `_numbered`."""
+_LEVEL = r"Folder (?:0[1-9]|[1-9][0-9]{1,8})"
+_OWN_FOLDER = re.compile(rf"{_LEVEL}(?:/{_LEVEL}){{0,9}}")
+"""Matches the names of `mailboxes.folder_names`."""
+
+START_US = 1_764_547_200_000_000
+"""2025-12-01 00:00 UTC, the end of the time over which `mailbox.age_days` spreads messages: constant, so that the same
+scenario has the same messages at any time."""
+
+_DAY_US = 24 * 3600 * 1_000_000
+SIZED = "sized"
+"""The kind of messages whose size is stated by `mailbox.sizes`."""
 
 
 class Activity(NamedTuple):
@@ -107,12 +122,18 @@ class Addressing(NamedTuple):
 
 
 class Initial(NamedTuple):
-    """A message of the start state; `sender` is the user in its From, `kind` the kind of message."""
+    """A message of the start state; `sender` is the user in its From, `kind` the kind of message.
+
+    `size_bytes` is its whole size if the scenario states sizes: then its kind is `SIZED`. `sent_us` is its date if the
+    scenario states its age.
+    """
 
     id: str
     sender: int
     kind: str
     seen: bool
+    size_bytes: int | None = None
+    sent_us: int | None = None
 
 
 class Workload:
@@ -129,6 +150,7 @@ class Workload:
         run = scenario.run
         self._day_and_night_us = max(1, round(run.day_length_s * 1e6)), round(run.night_length_s * 1e6)
         self._edges: dict[int, tuple[tuple[str, float], ...]] = {}  # by the identity of a profile's outcomes
+        self._counts = lru_cache(MAILBOXES)(self._messages_by_folder)
         self._check_activities()
 
     def _check_activities(self) -> None:
@@ -236,22 +258,53 @@ class Workload:
         """Draw the size of the schedule file after the `index`th schedule change."""
         return profile.schedule.file_bytes.at(draw(self.seed, user, "schedule.size", index))
 
+    def own_folders(self, user: int) -> tuple[str, ...]:
+        """Return a user's own folders, to which messages are moved and copied, and which are browsed."""
+        stated = self.scenario.mailbox.folders
+        folders = self.profile(user).start_state.folders if stated is None else stated
+        return folder_names(folders, self.scenario.mailbox.fan_out)
+
     def start_state(self, user: int) -> dict[str, int]:
         """Return the number of messages in each folder at the start (IBM 1998, Appendix B: initial mailbox).
 
-        It has the numbered folders of the profile, the Inbox and Deleted Items.
+        It has the user's own folders, the Inbox and Deleted Items. The scenario's `mailbox` overrides the profile.
         """
-        start = self.profile(user).start_state
-        return {INBOX: start.inbox, DELETED_ITEMS: start.deleted_items} | dict.fromkeys(
-            own_folders(self.profile(user)), start.messages_per_folder
-        )
+        return dict(self._counts(user))
+
+    def _messages_by_folder(self, user: int) -> dict[str, int]:
+        start, stated = self.profile(user).start_state, self.scenario.mailbox
+        counts = {
+            INBOX: start.inbox if stated.inbox is None else stated.inbox,
+            DELETED_ITEMS: start.deleted_items if stated.deleted_items is None else stated.deleted_items,
+        }
+        own, each = self.own_folders(user), stated.messages_per_folder
+        if not isinstance(each, Distribution):
+            return counts | dict.fromkeys(own, start.messages_per_folder if each is None else each)
+        return counts | {folder: each.at(draw(self.seed, user, "initial.messages", folder)) for folder in own}
+
+    def initially_unread(self, user: int) -> int:
+        """Return the number of unread messages at the start, the newest of the Inbox: the profile's, in any mailbox.
+
+        A user reads all unread mail when they first process the Inbox, so a larger Inbox holds read mail.
+        """
+        return min(self._counts(user)[INBOX], self.profile(user).start_state.inbox)
 
     def initial(self, user: int, folder: str, index: int) -> Initial:
-        """Draw the `index`th message (from 0) of a folder at the start. Those in the Inbox are unread."""
+        """Draw the `index`th message (from 0) of a folder at the start."""
         address = f"{folder}/{index}"
         other = 1 + pick(draw(self.seed, user, "initial.sender", address), len(self.population) - 1)
-        kind = self.message_kind(user, self.profile(user), "initial.kind", address)
-        return Initial(initial_id(user, folder, index), other + (other >= user), kind, folder != INBOX)
+        seen = folder != INBOX or index < self._counts(user)[INBOX] - self.initially_unread(user)
+        stated = self.scenario.mailbox
+        size_bytes = sent_us = None
+        if stated.sizes is None:
+            kind = self.message_kind(user, self.profile(user), "initial.kind", address)
+        else:
+            kind, size_bytes = SIZED, stated.sizes.at(draw(self.seed, user, "initial.size", address))
+        if stated.age_days is not None:
+            newer = self._counts(user).get(folder, index + 1) - index - draw(self.seed, user, "initial.age", address)
+            age_us = newer / max(1, self._counts(user).get(folder, 1)) * stated.age_days * _DAY_US
+            sent_us = START_US - round(age_us)
+        return Initial(initial_id(user, folder, index), other + (other >= user), kind, seen, size_bytes, sent_us)
 
     def planned(self, user: int) -> Iterator[tuple[Activity, Addressing | None, str]]:
         """Yield the activities of a user, each with the recipients of a new message, and its line in the digest."""
@@ -272,27 +325,24 @@ class Workload:
         """Return SHA-256 over all that determines the start state of the mailboxes, in hexadecimal.
 
         That is the seed, and for each user the number of messages by folder and the weights of their kinds. Senders are
-        drawn from all users.
+        drawn from all users. The scenario's `mailbox` determines the rest, if there is one.
         """
         digest = sha256(f"{self.seed}\n".encode())
+        if self.scenario.mailbox != PROFILES:
+            digest.update(f"{json.dumps(self.scenario.mailbox.document(), sort_keys=True)}\n".encode())
         for user in range(1, len(self.population) + 1):
-            digest.update(f"{self.start_state(user)} {self.profile(user).messages}\n".encode())
+            digest.update(f"{self.user_start_state(user)}\n".encode())
         return digest.hexdigest()
 
-
-def own_folders(profile: Profile) -> tuple[str, ...]:
-    """Return a user's own folders, to which messages are moved and copied, and which are browsed."""
-    return _numbered(profile.start_state.folders)
+    def user_start_state(self, user: int) -> str:
+        """Return a text that determines the start state of one mailbox, next to seed, population and `mailbox`."""
+        counts = self.start_state(user) if self.scenario.mailbox == PROFILES else self.profile(user).start_state
+        return f"{counts} {self.profile(user).messages}"
 
 
 def may_be_made(folder: str) -> bool:
-    """Return whether a profile can give its users a folder of this name."""
+    """Return whether a profile or a scenario can give users a folder of this name."""
     return folder in (SENT_ITEMS, DELETED_ITEMS, CALENDAR) or _OWN_FOLDER.fullmatch(folder) is not None
-
-
-@lru_cache
-def _numbered(folders: int) -> tuple[str, ...]:
-    return tuple(f"Folder {number:02d}" for number in range(1, folders + 1))
 
 
 def digest_of(lines: Iterable[str]) -> bytes:

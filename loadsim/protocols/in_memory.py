@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, cast, overload
 
 from loadsim.errors import ServerLost, ServerRefused, ServerSilent, TaskFailed
 from loadsim.model.content.compose import Contents
+from loadsim.model.content.sized import MEDIA_TYPE, layout
 from loadsim.model.draws import draw, exponential
+from loadsim.model.mailboxes import LEAST_BYTES
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag
 from loadsim.model.ports import (
     ALL_TASKS,
@@ -33,7 +35,7 @@ from loadsim.model.ports import (
     Session,
     Structure,
 )
-from loadsim.model.workload import Workload, own_folders
+from loadsim.model.workload import Initial, Workload
 from loadsim.protocols.calendar import MailboxCalendar
 
 HEADER_BYTES = 600
@@ -116,16 +118,20 @@ class _Message:
 class _Folder:
     """Messages by UID, in order of arrival; the first `initial` UIDs are those of the start state, in its order.
 
-    A message of the start state is None until it is first used; all of these have the same flags.
+    A message of the start state is None until it is first used; the last `unread` of these are not seen.
     """
 
-    __slots__ = ("initial_flags", "messages", "name", "next_uid")
+    __slots__ = ("messages", "name", "next_uid", "unread_from")
 
-    def __init__(self, name: str, initial: int, flags: frozenset[Flag]) -> None:
+    def __init__(self, name: str, initial: int, unread: int = 0) -> None:
         self.name = name
         self.messages: dict[int, _Message | None] = dict.fromkeys(range(1, initial + 1))
         self.next_uid = initial + 1
-        self.initial_flags = flags
+        self.unread_from = self.next_uid - unread
+
+    def initial_flags(self, uid: int) -> frozenset[Flag]:
+        """Return the flags of a message of the start state."""
+        return SEEN if uid < self.unread_from else NO_FLAGS
 
     def add(self, mail: Mail, flags: frozenset[Flag]) -> _Message:
         uid = self.next_uid
@@ -177,15 +183,22 @@ class InMemoryDriver:
     mailboxes: dict[int, InMemoryMailbox] = field(default_factory=dict)  # by the user's number
     lists: Mapping[str, Sequence[int]] = field(init=False)  # members by the list's address
     _samples: dict[str, Mail] = field(default_factory=dict)
+    _sized_head_bytes: int = 0
 
     def __post_init__(self) -> None:
         lists = self.workload.population.lists
         self.lists = {lists.address(index): lists.members(index) for index in range(len(lists))}
 
     def initial(self, account: Account, folder: str, index: int) -> Mail:
-        """Return a message of the start state. All of one kind share subject and structure with a sample."""
+        """Return a message of the start state. All of one kind share subject and structure with a sample.
+
+        Those of stated sizes have the structure of their size, as if all headers had the length of the sample's.
+        """
         initial = self.workload.initial(account.number, folder, index)
-        sample = self._samples.get(initial.kind) or self._sample(initial.kind)
+        sample = self._samples.get(initial.kind) or self._sample(initial)
+        if initial.size_bytes is not None:
+            size_bytes = max(initial.size_bytes, sample.size_bytes)
+            sample = sample._replace(size_bytes=size_bytes, structure=self._structure(size_bytes))
         return Mail(
             sender=self.workload.population.address(initial.sender),
             to=(account.address,),
@@ -196,7 +209,13 @@ class InMemoryDriver:
             structure=sample.structure,
         )
 
-    def _sample(self, kind: str) -> Mail:
+    def _structure(self, size_bytes: int) -> Structure:
+        """Return the structure of a message of a stated size."""
+        text_bytes, file_bytes = layout(size_bytes - self._sized_head_bytes)
+        attached = (Part("2", MEDIA_TYPE, file_bytes, "part2", "base64"),) if file_bytes else ()
+        return Structure(_part("1", "text/plain", text_bytes), attached)
+
+    def _sample(self, initial: Initial) -> Mail:
         """Parse a message of this kind. It is always user 1's: the result does not depend on who needs it first."""
         population = self.workload.population
         message = self.contents.initial(
@@ -206,10 +225,12 @@ class InMemoryDriver:
             sender_address=population.address(2),
             folder=INBOX,
             index=0,
-            kind=kind,
+            kind=initial.kind,
             domain=self.workload.scenario.domain,
+            size_bytes=None if initial.size_bytes is None else LEAST_BYTES,
         )
-        sample = self._samples[kind] = parse_mail(message)
+        sample = self._samples[initial.kind] = parse_mail(message)
+        self._sized_head_bytes = message.index(b"Content-Type: ")
         return sample
 
     def session(self, account: Account, observer: Observer) -> Session:
@@ -246,9 +267,10 @@ class InMemoryMailbox:
         self._system = system
         self._account = account
         self._observer = observer
-        self._names = _folders(own_folders(system.workload.profile(account.number)))
+        self._names = _folders(system.workload.own_folders(account.number))
         self._initial = {} if system.empty else system.workload.start_state(account.number)
-        self._inbox = _Folder(INBOX, self._initial.get(INBOX, 0), NO_FLAGS)
+        unread = 0 if system.empty else system.workload.initially_unread(account.number)
+        self._inbox = _Folder(INBOX, self._initial.get(INBOX, 0), unread)
         self._folders = {INBOX: self._inbox}
         self._instant = not system.service_s and system.fault is None and system.pace is None
         self._commands = 0
@@ -265,7 +287,7 @@ class InMemoryMailbox:
         if folder is None:
             if name not in self._names:
                 raise ServerRefused("NO SELECT", f"no folder {name}")
-            folder = self._folders[name] = _Folder(name, self._initial.get(name, 0), SEEN)
+            folder = self._folders[name] = _Folder(name, self._initial.get(name, 0))
         return folder
 
     def receive(self, mail: Mail) -> None:
@@ -448,7 +470,7 @@ class InMemoryMailbox:
         message = folder.messages[uid]
         if message is None:
             mail = self._system.initial(self._account, folder.name, uid - 1)
-            message = folder.messages[uid] = _Message(folder, uid, mail, folder.initial_flags)
+            message = folder.messages[uid] = _Message(folder, uid, mail, folder.initial_flags(uid))
         mail, seen = message.mail, Flag.SEEN in message.flags
         return Header(
             message, seen, mail.size_bytes, mail.sender, mail.to, mail.subject, mail.message_id, mail.evidence

@@ -1,20 +1,26 @@
-"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, CSV."""
+"""Accounts and distribution lists as tables for mail servers: Dovecot, Postfix, aliases, sasldb, James, LDIF, CSV."""
 
 from __future__ import annotations
 
 import csv
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
+from loadsim.provisioning.export_james import james_script
+from loadsim.provisioning.export_ldif import ldif
 
-FORMATS = ("dovecot", "postfix", "csv")
 ACCOUNTS_CSV = "accounts.csv"
 SECRET = 0o600
 PUBLIC = 0o644
+PROGRAM = 0o755
+
+_SASLDB_SECRETS = "sasldb.secrets"
+_LINE_CHARACTERS = 900
+"""The longest line of aliases that are folded: sendmail reads lines of at most 2,048."""
 
 
 def dovecot_passwords(accounts: Iterable[Account]) -> str:
@@ -54,6 +60,58 @@ def postfix_aliases(lists: Mapping[str, Sequence[str]]) -> str:
     return "".join(f"{address}\t" + ",\n\t".join(members) + "\n" for address, members in lists.items() if members)
 
 
+def aliases(lists: Mapping[str, Sequence[str]]) -> str:
+    """Return aliases(5): the local part of each list, a colon, and its members.
+
+    A line that begins with a space continues the one before. sendmail, Exim (`lsearch`) and Postfix read this.
+    """
+    return "".join(
+        f"{address.rpartition('@')[0]}: " + _folded(members) + "\n" for address, members in lists.items() if members
+    )
+
+
+def _folded(members: Sequence[str]) -> str:
+    lines = [""]
+    for member in members:
+        if lines[-1] and len(lines[-1]) + len(member) > _LINE_CHARACTERS:
+            lines.append("")
+        lines[-1] += f", {member}" if lines[-1] else member
+    return ",\n  ".join(lines)
+
+
+def address_aliases(lists: Mapping[str, Sequence[str]]) -> str:
+    """Return aliases with the whole address of each list, for Courier and OpenSMTPD, which continues no line."""
+    return "".join(f"{address}: {', '.join(members)}\n" for address, members in lists.items() if members)
+
+
+def sasldb_secrets(accounts: Iterable[Account]) -> str:
+    """Return a line for each account: user, realm ("-" for none) and password, with tabs between. Keep it secret."""
+    rows = []
+    for account in accounts:
+        user, _, realm = account.login.partition("@")
+        rows.append(f"{user}\t{realm or '-'}\t{account.password}\n")
+    return "".join(rows)
+
+
+SASLDB_SCRIPT = f"""\
+#!/bin/sh
+# Puts the accounts of {_SASLDB_SECRETS}, in the same directory, into a database of Cyrus SASL.
+#
+#     sasldb.sh [FILE [REALM]]
+#
+# FILE is the database; default: /etc/sasldb2. REALM is that of log-on names without @; default: saslpasswd2's, the name
+# of the machine. Passwords go through pipes, and are in no arguments.
+set -eu
+secrets=$(dirname -- "$0")/{_SASLDB_SECRETS}
+file=${{1:-/etc/sasldb2}}
+tab=$(printf '\\t')
+while IFS="$tab" read -r user realm password; do
+    [ "$realm" != - ] || realm=${{2:-}}
+    printf '%s' "$password" | saslpasswd2 -p -c -f "$file" ${{realm:+-u "$realm"}} -- "$user"
+done < "$secrets"
+"""
+
+
 def csv_accounts(accounts: Iterable[Account]) -> str:
     """Return CSV with the columns user, password, address, for a scenario's `accounts: {csv}`. Keep it secret."""
     rows = ((account.login, account.password, account.address) for account in accounts)
@@ -73,6 +131,37 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
+Files = Mapping[str, tuple[str, int]]
+"""Texts by the names of their files, each with the file's mode."""
+
+_MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]], Files]] = {
+    "dovecot": lambda accounts, _: {
+        "dovecot.passwd": (dovecot_passwords(accounts), SECRET),
+        "dovecot.users": (dovecot_users(accounts), PUBLIC),
+    },
+    "postfix": lambda accounts, lists: {
+        "virtual_mailboxes": (postfix_mailboxes(accounts), PUBLIC),
+        "virtual_aliases": (postfix_aliases(lists), PUBLIC),
+    },
+    "csv": lambda accounts, lists: {
+        ACCOUNTS_CSV: (csv_accounts(accounts), SECRET),
+        "lists.csv": (csv_lists(lists), PUBLIC),
+    },
+    "aliases": lambda _, lists: {
+        "aliases": (aliases(lists), PUBLIC),
+        "aliases.addresses": (address_aliases(lists), PUBLIC),
+    },
+    "sasldb": lambda accounts, _: {
+        "sasldb.sh": (SASLDB_SCRIPT, PROGRAM),
+        _SASLDB_SECRETS: (sasldb_secrets(accounts), SECRET),
+    },
+    "james": lambda accounts, lists: {"james.sh": (james_script(accounts, lists), SECRET)},
+    "ldif": lambda accounts, lists: {"loadsim.ldif": (ldif(accounts, lists), SECRET)},
+}
+
+FORMATS = tuple(_MAKERS)
+
+
 def export(
     accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], layout: str, directory: Path
 ) -> tuple[Path, ...]:
@@ -81,20 +170,9 @@ def export(
     Files with passwords are readable by their owner only. Raises `ConfigError` for another layout, or if the
     directory cannot be written to.
     """
-    if layout == "dovecot":
-        files = {
-            "dovecot.passwd": (dovecot_passwords(accounts), SECRET),
-            "dovecot.users": (dovecot_users(accounts), PUBLIC),
-        }
-    elif layout == "postfix":
-        files = {
-            "virtual_mailboxes": (postfix_mailboxes(accounts), PUBLIC),
-            "virtual_aliases": (postfix_aliases(lists), PUBLIC),
-        }
-    elif layout == "csv":
-        files = {ACCOUNTS_CSV: (csv_accounts(accounts), SECRET), "lists.csv": (csv_lists(lists), PUBLIC)}
-    else:
+    if layout not in _MAKERS:
         raise ConfigError(f"topology export: format: expected one of {', '.join(FORMATS)}, found {layout!r}")
+    files = _MAKERS[layout](accounts, lists)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         return tuple(write_table(directory / name, text, mode) for name, (text, mode) in files.items())

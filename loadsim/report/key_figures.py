@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from loadsim.analysis.figures import DriverFigures
 from loadsim.analysis.recorded_run import RecordedRun
 from loadsim.report.document import Cell, Column, Table
-from loadsim.report.summary_text import tasks_per_s
+from loadsim.report.summary_text import how_addressed, tasks_per_s
 
 
 def key_figures(run: RecordedRun) -> Table:
@@ -35,8 +35,10 @@ def key_figures(run: RecordedRun) -> Table:
             for name, one in run.figures.by_protocol.items()
             if (inbox := one.inbox) is not None
         ]
+    mail = figures.delivery
+    not_delivered = how_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list)
     rows += [
-        ("Mail not delivered", str(figures.delivery.undelivered_at_end)),
+        ("Mail not delivered", f"{mail.undelivered_at_end}{not_delivered}"),
         ("Delivery time, 95th percentile", _ms(figures.delivery.took.p95_ms)),
     ]
     if not run.figures.stress and figures.load_equivalent_users != figures.users:

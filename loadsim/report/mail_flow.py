@@ -77,11 +77,23 @@ def _flow(run: RecordedRun, series: MailSeries, planned: PlannedMail | None) -> 
     rows += [
         ("Copies that arrived again after the first", None, None, mail.duplicates),
         ("Copies not delivered", None, None, mail.undelivered),
+        *_addressed(mail.undelivered, mail.undelivered_by_list),
         (f"Copies to users of {who_is_unwatched(run.figures)}", None, None, mail.unwatched),
         ("Not delivered at the end of the run, of all copies", None, None, mail.undelivered_at_end),
+        *_addressed(mail.undelivered_at_end, mail.undelivered_at_end_by_list),
     ]
     columns = (Column("Count of"), Column("New mail", 0), Column("Replies and forwards", 0), Column("Together", 0))
     return Table("Mail flow in the window" + ("" if run.figures.stress else ", against the plan"), columns, tuple(rows))
+
+
+def _addressed(copies: float, by_list: float | None) -> tuple[tuple[Cell, ...], ...]:
+    """Return the rows that divide a count by the way of addressing; none without copies, or if it is unknown."""
+    if not copies or by_list is None:
+        return ()
+    return (
+        ("... addressed as individuals", None, None, round(copies - by_list, 1)),
+        ("... addressed through a list only", None, None, by_list),
+    )
 
 
 def _messages(run: RecordedRun, names: frozenset[str]) -> Mapping[str, float]:

@@ -308,17 +308,21 @@ def _covers(covers: Coverage) -> list[str]:
 def _facts(figures: Figures) -> list[str]:
     mail = figures.delivery
     beyond = mail.undelivered_at_end - mail.undelivered
+    inside_by_list, at_end_by_list = mail.undelivered_by_list, mail.undelivered_at_end_by_list
+    beyond_by_list = None if inside_by_list is None or at_end_by_list is None else at_end_by_list - inside_by_list
     return [
         _tasks(figures),
         *_load_made(figures),
         *_failures(figures),
         *_sessions(figures),
         *_inbox(figures),
-        f"Delivery: {mail.accepted} accepted, {mail.delivered} delivered, {mail.undelivered} undelivered;"
+        f"Delivery: {mail.accepted} accepted, {mail.delivered} delivered, {mail.undelivered} undelivered"
+        f"{how_addressed(mail.undelivered, inside_by_list)};"
         f" 50th {_ms(mail.took.p50_ms)} ms, 95th {_ms(mail.took.p95_ms)} ms,"
         f" {mail.timed} of {mail.accepted - mail.unwatched} timed"
         + (f", {mail.found} found by polling" if mail.found else "")
         + (f"; also undelivered at the end: {beyond} accepted outside the window" if beyond else "")
+        + how_addressed(beyond, beyond_by_list)
         + (f"; {mail.unwatched} to users of {who_is_unwatched(figures)}" if mail.unwatched else "")
         + (f"; {_count(mail.duplicates, 'duplicate')}" if mail.duplicates else ""),
         *_clocks(figures),
@@ -326,6 +330,14 @@ def _facts(figures: Figures) -> list[str]:
         *_generator(figures.generator, figures.engines),
         *(_machine(machine) for machine in figures.machines),
     ]
+
+
+def how_addressed(messages: float, by_list: float | None) -> str:
+    """Return the parts of a number of undelivered messages in brackets; "" for none, or if they are unknown."""
+    if not messages or by_list is None:
+        return ""
+    individuals = round(messages - by_list, 1)  # means of several runs are rounded to tenths
+    return f" ({individuals:g} to individuals, {by_list:g} through lists)"
 
 
 def _warnings(summary: Summary) -> list[str]:

@@ -21,16 +21,20 @@ class Unread(NamedTuple):
 
 
 class Inbox:
-    """The Inbox of a user of this run, with the profile's `limit` of messages (None: none), among `users` users."""
+    """The Inbox of a user of this run, with the profile's `limit` of messages (None: none), among `users` users.
 
-    __slots__ = ("_announced", "_limit", "_messages", "_run_id", "_users", "processing", "unread")
+    With `old_mail`, the start state has messages that the user has read already; the limit does not count them.
+    """
 
-    def __init__(self, run_id: str, users: int, limit: int | None) -> None:
+    __slots__ = ("_announced", "_limit", "_messages", "_old_mail", "_run_id", "_users", "processing", "unread")
+
+    def __init__(self, run_id: str, users: int, limit: int | None, old_mail: bool = False) -> None:
         self.unread: list[Unread] = []
         self.processing = False  # by an activity that has begun and not ended
         self._run_id = run_id
         self._users = users
         self._limit = limit
+        self._old_mail = old_mail
         self._messages: dict[MessageRef, Header] = {}  # oldest first
         self._announced: deque[tuple[int, int]] = deque()  # messages not listed since, and when: earliest first
 
@@ -69,6 +73,8 @@ class Inbox:
                 new.append((evidence, at_ns))
             elif evidence.run != INITIAL_RUN:
                 continue  # of an earlier run: ids repeat, and so would those of answers to it
+            elif header.seen and self._old_mail:
+                continue
             self._messages[header.ref] = header
             if not header.seen:
                 self.unread.append(Unread(header, at_ns))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from loadsim.errors import ServerRefused
 from loadsim.model.draws import draw
 from loadsim.model.message_tag import MessageTag
 from loadsim.model.ports import INBOX, Account, Driver, Header, Observer
-from loadsim.model.workload import own_folders
+from loadsim.model.records import BY_LIST, INDIVIDUALLY
 from loadsim.users.host import Host
 from loadsim.users.inbox import Inbox, Unread
 
@@ -64,16 +64,17 @@ class UserMail:
         session = driver.session(account, observer)
         self.mailbox, self.submission, self.calendar = session.mailbox, session.submission, session.calendar
         self.folders: Sequence[str] = ()
-        self.inbox = Inbox(self.run_id, len(host.workload.population), self.profile.inbox_limit)
+        old_mail = host.workload.scenario.mailbox.inbox is not None
+        self.inbox = Inbox(self.run_id, len(host.workload.population), self.profile.inbox_limit, old_mail)
         self.was_on = False  # the user has had a session
         self.watching = False  # the server was asked to announce new mail
         self._recorder = host.recorder
         self._listed = listed
 
     def find_folders(self, names: Iterable[str]) -> None:
-        """Keep those of the profile's folders that are among the mailbox's; users browse them and move mail to them."""
+        """Keep the user's own folders that are among the mailbox's; users browse them and move mail to them."""
         existing = set(names)
-        own = own_folders(self.profile)
+        own = self.workload.own_folders(self.number)
         self.folders = own if existing.issuperset(own) else tuple(name for name in own if name in existing)
 
     def random_folder(self, stream: str, header: Header) -> str:
@@ -127,10 +128,11 @@ class UserMail:
     def record_sent(self, event: str, message_id: str, folder: str) -> None:
         self._record(event, message_id, self.number, self.number, folder, self.now())
 
-    def record_accepted(self, message_id: str, reached: Iterable[int]) -> None:
+    def record_accepted(self, message_id: str, reached: Iterable[int], individuals: Collection[int]) -> None:
         at_ns = self.now()
         for user in reached:
-            self._record("accepted", message_id, user, self.number, INBOX, at_ns)
+            addressed = INDIVIDUALLY if user in individuals else BY_LIST
+            self._record("accepted", message_id, user, self.number, addressed, at_ns)
             self.host.mail_accepted(message_id, user)
 
     def _record(self, event: str, message_id: str, user: int, sender: int, folder: str, at_ns: int) -> None:

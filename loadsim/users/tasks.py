@@ -56,6 +56,7 @@ class Read:
 class Outgoing:
     """A message to submit: its bytes, its id, the addresses to name, the users it will reach.
 
+    `individuals` are the users whom it names itself; lists reach the others.
     `answers` is the message that it replies to or forwards, and the flag that the server keeps for this.
     """
 
@@ -63,6 +64,7 @@ class Outgoing:
     id: str
     addresses: list[str]
     reached: set[int]
+    individuals: tuple[int, ...]
     answers: tuple[Header, Flag] | None = None
 
 
@@ -209,13 +211,13 @@ def _compose(
         answers=answered,
         attachment=attachment,
     )
-    return Outgoing(message, message_id, addresses, user.workload.recipients(to), answers)
+    return Outgoing(message, message_id, addresses, user.workload.recipients(to), to.users, answers)
 
 
 async def submit(user: UserMail, outgoing: Outgoing) -> Outgoing:
     """Submit a message; the server accepts it for every recipient."""
     await user.submission.send(user.account.address, outgoing.addresses, outgoing.message)
-    user.record_accepted(outgoing.id, outgoing.reached)
+    user.record_accepted(outgoing.id, outgoing.reached, outgoing.individuals)
     return outgoing
 
 

@@ -31,7 +31,7 @@ from loadsim.engine.event_log import Events
 from loadsim.errors import ConfigError
 from loadsim.model.ports import INBOX, Account, Driver, Endpoint, Observer, Services, Session
 from loadsim.model.scenario import Scenario
-from loadsim.model.workload import Workload, own_folders
+from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_driver
 from loadsim.provisioning.clean import clean
 from loadsim.provisioning.initialise import initialise
@@ -235,7 +235,7 @@ def play(fault: Fault | None, driver: str, submission: str = "aiosmtplib", *, im
 
     # One run: the engine's victims go through the middle, the others go to the server.
     async def main(loop: Loop) -> None:
-        server = await serve(accounts, own_folders(workload.profile(1)))
+        server = await serve(accounts, workload.own_folders(1))
         middle = Middle(server, fault, imap, loop, outcome)
         others = open_driver(driver, services(IMAP_PORT, SMTP_PORT, "none", "none"))
         bad = services(BAD_IMAP_PORT, BAD_SMTP_PORT, tls if imap else "none", "none" if imap else tls)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+from base64 import b64decode, b64encode
 from pathlib import Path
+from shutil import which
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +20,7 @@ from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account
 from loadsim.model.scenario import load_scenario
 from loadsim.provisioning.export import csv_accounts, dovecot_passwords, export
+from loadsim.provisioning.export_ldif import ldif
 from loadsim.servers.command import run
 
 ACCOUNTS = numbered_accounts(4)
@@ -49,6 +53,10 @@ def test_csv_is_what_a_scenario_takes(tmp_path_factory: pytest.TempPathFactory, 
         ("dovecot", "dovecot.passwd", "dovecot.users"),
         ("postfix", None, "virtual_aliases"),
         ("csv", "accounts.csv", "lists.csv"),
+        ("aliases", None, "aliases.addresses"),
+        ("sasldb", "sasldb.secrets", "sasldb.sh"),
+        ("james", "james.sh", "james.sh"),
+        ("ldif", "loadsim.ldif", "loadsim.ldif"),
     ],
 )
 def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: str | None, public: str) -> None:
@@ -59,9 +67,11 @@ def test_passwords_are_for_the_owner_only(tmp_path: Path, layout: str, secret: s
         (out / secret).write_text("old")
         (out / secret).chmod(0o644)
     for path in export(ACCOUNTS, LISTS, layout, out):
-        holds = any(account.password in path.read_text() for account in ACCOUNTS)
+        passwords = [account.password for account in ACCOUNTS]
+        passwords += [b64encode(password.encode()).decode() for password in passwords]
+        holds = any(password in path.read_text() for password in passwords)
         assert holds == (path.name == secret)
-        assert path.stat().st_mode & 0o777 == (0o600 if holds else 0o644)
+        assert path.stat().st_mode & 0o777 == (0o600 if holds else 0o755 if path.suffix == ".sh" else 0o644)
     assert (out / public).exists()
 
 
@@ -77,7 +87,7 @@ def test_lists_csv_has_a_row_for_each_member(tmp_path: Path) -> None:
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     """A format that is none is bad input."""
-    with pytest.raises(ConfigError, match="dovecot, postfix, csv, found 'exim'"):
+    with pytest.raises(ConfigError, match="dovecot, postfix, csv, aliases, sasldb, james, ldif, found 'exim'"):
         export(ACCOUNTS, LISTS, "exim", tmp_path)
 
 
@@ -112,6 +122,110 @@ def test_postmap_reads_the_postfix_tables(tmp_path: Path) -> None:
         else:
             with pytest.raises(ConfigError):
                 run("postmap", (*conf, "-q", address, f"hash:{aliases}"))
+
+
+@pytest.mark.servers
+def test_postalias_reads_the_aliases(tmp_path: Path) -> None:
+    """Postfix's tool for files of aliases(5), which sendmail's and Exim's are: every member, also over many lines."""
+    (tmp_path / "main.cf").write_text("compatibility_level = 3.6\ninet_interfaces = 127.0.0.1\n")
+    lists = LISTS | {f"all@{DOMAIN}": tuple(f"user{number:05d}@{DOMAIN}" for number in range(1, 1001))}
+    local, _ = export(ACCOUNTS, lists, "aliases", tmp_path)
+    assert max(map(len, local.read_text().splitlines())) < 1000
+    run("postalias", ("-c", str(tmp_path), f"hash:{local}"))
+    for address, members in lists.items():
+        if members:
+            name = address.partition("@")[0]
+            found = run("postalias", ("-c", str(tmp_path), "-q", name, f"hash:{local}"))
+            assert [member.strip() for member in found.split(",")] == list(members)
+
+
+def test_aliases_of_addresses_have_one_line_each(tmp_path: Path) -> None:
+    """OpenSMTPD's table(5): a key, a colon, the value, in one line; an empty list would be an error."""
+    _, whole = export(ACCOUNTS, LISTS, "aliases", tmp_path)
+    found = dict(line.split(": ") for line in whole.read_text().splitlines())
+    assert {address: tuple(value.split(", ")) for address, value in found.items()} == {
+        address: members for address, members in LISTS.items() if members
+    }
+
+
+AWKWARD = ["plain", "co:lon", " lead and trail ", 'quo"te\\', "pässwörd", "$(date)", "%s", "-p", "<", "`id`", "'"]
+
+
+def test_sasldb_script_gives_passwords_to_pipes_only(tmp_path: Path) -> None:
+    """A program in place of saslpasswd2 notes its arguments and its input: each password as it is, with its user."""
+    accounts = [Account(i, f"u{i}@{DOMAIN}" if i % 2 else f"u{i}", "x", each) for i, each in enumerate(AWKWARD, 1)]
+    script, _ = export(accounts, {}, "sasldb", tmp_path / "a place")
+    tool = tmp_path / "saslpasswd2"
+    tool.write_text('#!/bin/sh\nprintf "%s\\037" "$@" >> "$0.log"\ncat >> "$0.log"\nprintf "\\036" >> "$0.log"\n')
+    tool.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    for realm in ((), ("realm.test",)):
+        subprocess.run([str(script), "db", *realm], env=environment, check=True)
+    noted = [call.split("\x1f") for call in (tmp_path / "saslpasswd2.log").read_text().split("\x1e")[:-1]]
+    expected = []
+    for default in ([], ["-u", "realm.test"]):
+        for account in accounts:
+            user, _, domain = account.login.partition("@")
+            realm = ["-u", domain] if domain else default
+            expected.append(["-p", "-c", "-f", "db", *realm, "--", user, account.password])
+    assert noted == expected
+
+
+@pytest.mark.skipif(which("saslpasswd2") is None, reason="needs sasl2-bin")
+def test_sasldb_has_each_user(tmp_path: Path) -> None:
+    accounts = [Account(i, f"u{i}@{DOMAIN}", "x", each) for i, each in enumerate(AWKWARD, 1)]
+    script, _ = export(accounts, {}, "sasldb", tmp_path)
+    run(str(script), (str(tmp_path / "db"),))
+    found = run("sasldblistusers2", ("-f", str(tmp_path / "db")))
+    assert sorted(found.splitlines()) == sorted(f"{account.login}: userPassword" for account in accounts)
+
+
+def _entries(text: str) -> dict[str, dict[str, list[str]]]:
+    """Read LDIF by RFC 2849: entries by their names."""
+    entries = {}
+    for block in text.rstrip("\n").split("\n\n"):
+        entry: dict[str, list[str]] = {}
+        for line in block.splitlines():
+            key, _, value = line.partition(":")
+            plain = b64decode(value[1:].strip()).decode() if value.startswith(":") else value.removeprefix(" ")
+            assert value.startswith(":") or (plain.isascii() and plain == plain.strip() and plain[:1] not in ":<")
+            entry.setdefault(key, []).append(plain)
+        entries[entry.pop("dn")[0]] = entry
+    return entries
+
+
+def test_ldif_has_each_user_and_list() -> None:
+    """Names are escaped by RFC 4514, values by RFC 2849; a list has its members' names, and an empty one is missing."""
+    accounts = [Account(i, f"u,{i}+ü", f"u{i}@{DOMAIN}", each) for i, each in enumerate(AWKWARD, 1)]
+    found = _entries(
+        ldif(accounts, {f"some@{DOMAIN}": (accounts[0].address, accounts[1].address), f"none@{DOMAIN}": ()})
+    )
+    suffix = ",".join(f"dc={label}" for label in DOMAIN.split("."))
+    assert len(found) == 3 + len(accounts) + 1
+    for account in accounts:
+        entry = found[f"uid=u\\,{account.number}\\+ü,ou=people,{suffix}"]
+        assert entry["userPassword"] == [account.password]
+        assert (entry["uid"], entry["mail"]) == ([account.login], [account.address])
+        assert {"cn", "sn"} <= entry.keys()
+    group = found[f"cn=some,ou=groups,{suffix}"]
+    assert group["mail"] == [f"some@{DOMAIN}"]
+    assert group["member"] == [f"uid=u\\,{number}\\+ü,ou=people,{suffix}" for number in (1, 2)]
+    assert list(found)[:3] == [suffix, f"ou=people,{suffix}", f"ou=groups,{suffix}"]  # a parent before its children
+
+
+@pytest.mark.skipif(which("slapadd") is None, reason="needs slapd")
+def test_slapadd_takes_the_ldif(tmp_path: Path) -> None:
+    (file,) = export(ACCOUNTS, LISTS, "ldif", tmp_path)
+    (tmp_path / "db").mkdir()
+    schemas = "".join(f"include /etc/ldap/schema/{name}.schema\n" for name in ("core", "cosine", "inetorgperson"))
+    suffix = ",".join(f"dc={label}" for label in DOMAIN.split("."))
+    (tmp_path / "slapd.conf").write_text(
+        f"{schemas}modulepath /usr/lib/ldap\nmoduleload back_mdb\ndatabase mdb\nsuffix {suffix}\n"
+        f"directory {tmp_path / 'db'}\n"
+    )
+    run("slapadd", ("-f", str(tmp_path / "slapd.conf"), "-l", str(file)))
+    listed = run("slapcat", ("-f", str(tmp_path / "slapd.conf")))
+    assert listed.count("dn: ") == 3 + len(ACCOUNTS) + 2
 
 
 @pytest.mark.servers

@@ -197,11 +197,13 @@ def load_figures(
 def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figures:
     """Return what became of the messages that were accepted, each counted once per recipient."""
     accepted_us: dict[tuple[str, str], int] = {}
+    addressed: dict[tuple[str, str], str] = {}
     sights: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for row in mails:
         key = (row["message"], row["user"])
         if row["event"] == "accepted":
             accepted_us.setdefault(key, us(row["at_s"]))
+            addressed.setdefault(key, row["folder"])
         elif row["event"] in ("seen", "found"):
             sights[key].append((us(row["at_s"]), row["event"]))
     first = {key: min(events) for key, events in sights.items()}
@@ -215,6 +217,12 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
     def under_way(at_us: int) -> int:
         return sum(at < at_us and (key not in first or first[key][0] >= at_us) for key, at in accepted_us.items())
 
+    known = set(addressed.values()) <= {"individual", "list"}
+
+    def by_list(keys: Iterable[tuple[str, str]]) -> int | None:
+        return sum(addressed[key] == "list" for key in keys) if known else None
+
+    lost = [key for key in accepted_us if key not in first]
     looks = [under_way(at_us) for at_us in (*range(begin_us, end_us, 1_000_000), end_us)]
     return {
         "accepted": len(asked),
@@ -223,7 +231,10 @@ def delivery_figures(mails: Sequence[Row], begin_us: int, end_us: int) -> Figure
         "found": sum(first[key][1] == "found" for key in came),
         "undelivered": len(asked) - len(came),
         "unwatched": 0,
-        "undelivered_at_end": sum(key not in first for key in accepted_us),
+        "undelivered_at_end": len(lost),
+        "accepted_by_list": by_list(asked),
+        "undelivered_by_list": by_list(key for key in lost if key in asked),
+        "undelivered_at_end_by_list": by_list(lost),
         "duplicates": sum(extra),
         "under_way_max": max(looks),
         "under_way_at_end": under_way(end_us),

@@ -65,9 +65,9 @@ def skipped(task: str, due_ms: float, **fields: Any) -> dict[str, Any]:
     return done(task, due_ms, 0, started_ns=None, ended_ns=None, outcome="skipped", **fields)
 
 
-def event(name: str, message: str, user: int, at_ms: float) -> dict[str, Any]:
+def event(name: str, message: str, user: int, at_ms: float, folder: str = "INBOX") -> dict[str, Any]:
     """Something that happened to a message of user 1 for a user."""
-    return {"event": name, "message": message, "user": user, "sender": 1, "at_ns": ms(at_ms), "folder": "INBOX"}
+    return {"event": name, "message": message, "user": user, "sender": 1, "at_ns": ms(at_ms), "folder": folder}
 
 
 LOGGED_ON = done("LOGON", -100, 5)
@@ -136,10 +136,10 @@ def write_two_clients(directory: Path) -> Path:
             skipped("MOVE", 1999),
         ],
         mails=[
-            event("accepted", "n1.0", 2, 1230),
-            event("accepted", "n1.1", 2, 1450),
-            event("accepted", "n1.2", 2, 1500),
-            event("accepted", "n1.3", 2, 2500),  # after the window, and never seen
+            event("accepted", "n1.0", 2, 1230, "individual"),
+            event("accepted", "n1.1", 2, 1450, "list"),
+            event("accepted", "n1.2", 2, 1500, "individual"),
+            event("accepted", "n1.3", 2, 2500, "list"),  # after the window, and never seen
         ],
         commands=[_command("IMAP UID FETCH", 1100, 7), _command("IMAP UID FETCH", 2100, 7000)],
         header=TWO_CLIENTS,

@@ -184,3 +184,38 @@ def test_a_report_says_which_times_are_infinite(tmp_path: Path) -> None:
     assert ["Delivery time, 95th percentile", "infinite"] in tables["Key figures"]
     assert [row[1] for row in tables["Time to delivery"]] == [800, "inf", "inf", "inf", "inf", "inf", None]
     assert [row[-2:] for row in tables["Mail over time"]] == [["inf", "inf"], [800, 800]]
+
+
+def test_undelivered_mail_is_told_apart_by_individuals_and_lists(tmp_path: Path) -> None:
+    """In the window and at the end; a user on the list who is also named counts as an individual."""
+    mails = [
+        event("accepted", "n1.0", 2, 1000, "individual"),
+        event("accepted", "n1.0", 3, 1000, "list"),
+        event("accepted", "n1.0", 4, 1000, "list"),
+        event("seen", "n1.0", 4, 1100),
+        event("accepted", "n1.1", 3, 9000, "list"),  # after the window
+    ]
+    found = delivery(sample_log(tmp_path / "1.tlog", mails=mails), Window(0.0, 5.0))
+    assert (found.accepted, found.undelivered, found.undelivered_at_end) == (3, 2, 3)
+    assert (found.accepted_by_list, found.undelivered_by_list, found.undelivered_at_end_by_list) == (2, 1, 2)
+
+
+def test_logs_of_versions_without_the_way_of_addressing_leave_it_open(tmp_path: Path) -> None:
+    mails = [event("accepted", "n1.0", 2, 1000, "list"), event("accepted", "n1.1", 2, 1000)]
+    found = delivery(sample_log(tmp_path / "1.tlog", mails=mails), Window(0.0, 5.0))
+    assert (found.accepted_by_list, found.undelivered_by_list, found.undelivered_at_end_by_list) == (None, None, None)
+
+
+def test_users_record_who_was_addressed_and_who_is_only_on_the_list(tmp_path: Path) -> None:
+    profile = quiet(
+        new_mail={"per_day": 20, "save_sent": False, "recipients": 2, "list_chance": 1},
+    )
+    lists = {"count": 2, "size": {"min": 4, "average": 4, "max": 4}}
+    lived = live(scenario_of(tmp_path / "run", (profile, 9), lists=lists), tmp_path)
+    workload = lived.engine.workload
+    accepted = lived.mails("accepted")
+    assert {mail["folder"] for mail in accepted} == {"individual", "list"}
+    for mail in accepted:
+        index = int(mail["message"].partition(".")[2])
+        named = workload.addressing(mail["sender"], workload.profile(mail["sender"]), "new mail", index).users
+        assert mail["folder"] == ("individual" if mail["user"] in named else "list")

@@ -209,6 +209,9 @@ def test_score_json_has_the_names_that_scripts_rely_on(tmp_path: Path) -> None:
         "found": 1,
         "undelivered": 0,
         "undelivered_at_end": 1,
+        "accepted_by_list": 1,
+        "undelivered_by_list": 0,
+        "undelivered_at_end_by_list": 1,
         "under_way_max": 1,
         "under_way_at_end": 1,  # accepted at 1.5 s, found at 3 s
         "unwatched": 0,

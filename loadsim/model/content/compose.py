@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadsim.model.content import headers, prose, schedule, templates
+from loadsim.model.content.sized import SizedContents
 from loadsim.model.draws import draw, pick
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
 
@@ -55,6 +56,7 @@ class Contents:
         self._seed = seed
         self._pool = templates.Pool(seed)
         self._events = schedule.Events(seed)
+        self._sized = SizedContents(self._pool)
 
     def prepare(self) -> None:
         """Make all texts and attachments now, in about a second, so that a run does not wait for them.
@@ -131,21 +133,33 @@ class Contents:
         index: int,
         kind: str,
         domain: str,
+        size_bytes: int | None = None,
+        sent_us: int | None = None,
     ) -> bytes:
         """Return message `index` (from 0) of a folder of the start state, always with the same bytes.
 
-        Its date is in November 2025, about half an hour after that of the message before; from index 1,440 on, dates
-        repeat.
+        Its date is `sent_us`. If this is None, it is in November 2025, about half an hour after that of the message
+        before; from index 1,440 on, dates repeat. With `size_bytes`, the message has this size (or a little more, if
+        header and one line do not fit), and `kind` is only in its evidence.
         """
-        u = draw(self._seed, user, "initial date", f"{folder}/{index}")
-        sent_us = _INITIAL_MONTH_US + (index % _INITIAL_STEPS) * _INITIAL_STEP_US + pick(u, _INITIAL_STEP_US)
+        if sent_us is None:
+            u = draw(self._seed, user, "initial date", f"{folder}/{index}")
+            sent_us = _INITIAL_MONTH_US + (index % _INITIAL_STEPS) * _INITIAL_STEP_US + pick(u, _INITIAL_STEP_US)
+        message_id = initial_id(user, folder, index)
+        if size_bytes is not None:
+            unsigned = MessageTag(INITIAL_RUN, sender, message_id, kind, sent_us, body_digest(b""))
+            subject = prose.subject(self._seed, message_id)
+            head = _head(unsigned, domain, headers.mailbox(None, sender_address), (address,), subject, "")
+            content = self._sized.make(size_bytes - len(head), draw(self._seed, 0, "body", message_id))
+            head = head.replace(unsigned.body.encode(), content.digest.encode(), 1)  # of the same length
+            return b"".join((head, content.header, b"\r\n", *content.pieces))
         return self.compose(
             run=INITIAL_RUN,
             sender=sender,
             sender_address=sender_address,
             sender_name=None,
             to=(address,),
-            id=initial_id(user, folder, index),
+            id=message_id,
             kind=kind,
             sent_us=sent_us,
             domain=domain,

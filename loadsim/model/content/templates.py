@@ -15,7 +15,7 @@ TEXTS = {1024: 256, 2048: 128, 4096: 128}
 """The number of different texts by size in bytes."""
 
 _FOREIGN_EVERY = 8  # every eighth text has names and signs beyond ASCII, as quoted-printable UTF-8
-_DATA = resources.files("loadsim.model.content") / "data"
+DATA = resources.files("loadsim.model.content") / "data"
 _SHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 _DOCUMENT = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
@@ -147,7 +147,7 @@ class Pool:
             assert spec is not None
             name = spec.filename.format(variant + 1)
             made = spec.made_bytes
-            content = self.prose("notes", variant, made) if made else (_DATA / name).read_bytes()
+            content = self.prose("notes", variant, made) if made else (DATA / name).read_bytes()
             lines = f"Content-Type: {spec.content_type}\r\nContent-Transfer-Encoding: base64\r\n"
             lines += headers.disposition(spec.disposition, name)
             if spec.disposition == "inline":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -41,6 +42,16 @@ def mailbox(name: str) -> bytes:
     argument = astring(encode_name(name).decode())
     assert isinstance(argument, bytes)
     return argument
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+"""Not `strftime`'s: its names depend on the locale."""
+
+
+def date_time(at_us: int) -> bytes:
+    """Return an instant, in microseconds since 1970, as a date-time (RFC 9051 section 9) in UTC, to the second."""
+    at = datetime.fromtimestamp(at_us // 1_000_000, UTC)
+    return f'"{at.day:2}-{_MONTHS[at.month - 1]}-{at.year:04} {at:%H:%M:%S} +0000"'.encode("ascii")
 
 
 def number_sets(numbers: Iterable[int]) -> Iterator[bytes]:

@@ -2,7 +2,8 @@
 
 Commands may be sent while others are under way. Untagged data goes to each command under way that may have asked for
 data of its kind: the protocol does not state which command it answers (RFC 9051 section 5.5). The caller picks its
-own data; other data is not kept. A command waits only behind a literal or an IDLE, until the server sends "+".
+own data; other data is not kept. A command waits behind a literal or an IDLE, until the server sends "+", and behind
+DONE, until IDLE has ended.
 
 Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while an answer is read ends
 the connection, and with it each command under way.
@@ -33,11 +34,15 @@ from loadsim.protocols.imap.large_answers import LargeAnswers
 from loadsim.protocols.imap.responses import Condition, Continuation, Response, Tagged
 from loadsim.protocols.imap.under_way import WANTED, Answer, Command
 from loadsim.protocols.imap.wire import Wire
-from loadsim.protocols.sasl import without_password
+from loadsim.protocols.sasl.channel_binding import binding_of
+from loadsim.protocols.sasl.masking import without_password
+from loadsim.protocols.sasl.scram import Binding
 from loadsim.protocols.tls import handshakes_of, remember
 
 RESPONSES_A_TURN = 32
 """The most responses of one connection that are read in one turn of the loop; they take about a millisecond."""
+
+DONE = b"DONE\r\n"
 
 SHORT_BYTES = 4096
 """All responses in pieces of up to this size are read in one turn."""
@@ -84,8 +89,9 @@ class Connection(asyncio.Protocol):
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _under_way: dict[str, Command] = field(default_factory=dict, init=False)
     _held_back: list[Command] = field(default_factory=list, init=False)
-    _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+"
+    _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+", or DONE
     _idling: Command | None = field(default=None, init=False)  # an IDLE after its "+"
+    _challenged: Command | None = field(default=None, init=False)  # the command that owes a response (SASL)
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
     _bye: str | None = field(default=None, init=False)
@@ -153,19 +159,32 @@ class Connection(asyncio.Protocol):
         self,
         name: str,
         *arguments: Argument,
-        after: bytes | None = None,
+        challenged: Callable[[str], None] | None = None,
         then: Callable[[Answer], None] | None = None,
         resets: bool = False,
     ) -> asyncio.Future[Answer]:
         """Send a command at once, or behind the one that waits for "+". The future gets the answer, or a `TaskFailed`.
 
-        `after` is a line to send after the server's "+" (SASL). `then` is called on success, before any later response
-        is read. `resets` means that data before the end of this command (SELECT) cannot belong to a later one. Raises
-        `ServerLost` if the connection is over.
+        `challenged` gets the text of each "+" (SASL); the caller then calls `respond`. `then` is called on success,
+        before any later response is read. `resets` means that data before the end of this command (SELECT) cannot
+        belong to a later one. Raises `ServerLost` if the connection is over.
         """
         future: asyncio.Future[Answer] = self._loop.create_future()
-        self._submit(name, arguments, future, after, then, resets)
+        self._submit(name, arguments, future, challenged, then, resets)
         return future
+
+    def respond(self, line: bytes) -> None:
+        """Send the response to a challenge."""
+        command = self._challenged
+        if command is None or self._transport is None:
+            return  # the command has ended meanwhile
+        self._challenged = None
+        command.sent_bytes += len(line) + 2
+        self._transport.write(line + b"\r\n")
+
+    def binding(self) -> Binding | None:
+        """Return the connection's channel binding; None if it has none."""
+        return binding_of(self._transport)
 
     def send_quietly(self, name: str) -> None:
         """Send a command without a waiting caller; if it is refused, the connection ends."""
@@ -213,7 +232,7 @@ class Connection(asyncio.Protocol):
         name: str,
         arguments: Sequence[Argument],
         future: asyncio.Future[Answer] | None,
-        after: bytes | None = None,
+        challenged: Callable[[str], None] | None = None,
         then: Callable[[Answer], None] | None = None,
         resets: bool = False,
     ) -> None:
@@ -224,9 +243,9 @@ class Connection(asyncio.Protocol):
         self._last_tag += 1
         tag = f"t{self._last_tag}"
         pieces = encode(tag.encode(), name.encode(), arguments, self.free_literal_bytes)
-        if after is not None:
-            pieces.append(after + b"\r\n")
-        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), [])
+        command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), [], challenged)
+        if self._idling is not None:
+            self._end_idle(self._idling)
         if self._awaiting is None:
             self._begin(command)
         else:
@@ -234,21 +253,26 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, command: Command) -> None:
         line = command.pieces.pop(0)
-        command.since_ns = since_ns = self.observer.now()
+        command.since_ns = self.observer.now()
         command.deadline_s = self._loop.time() + self.limit_s
         command.sent_bytes = len(line)
         command.since_weight = self._weight
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
-        if self._idling is not None:
-            # DONE and the command travel in one packet; the time of both counts from here.
-            self._idling.since_ns, self._idling.deadline_s = since_ns, command.deadline_s
-            self._idling.sent_bytes = 6
-            self._idling = None
-            line = b"DONE\r\n" + line
         self._under_way[command.tag] = command
-        if command.pieces or command.name == "IDLE":
+        if command.pieces or command.name == "IDLE" or command.challenged is not None:
             self._awaiting = command
+        self._write(command, line)
+
+    def _end_idle(self, command: Command) -> None:
+        """Send DONE. Commands wait for its answer: not all servers expect one right behind it (RFC 2177 section 3)."""
+        self._idling, self._awaiting = None, command
+        command.since_ns = self.observer.now()
+        command.deadline_s = self._loop.time() + self.limit_s
+        command.sent_bytes = len(DONE)
+        self._write(command, DONE)
+
+    def _write(self, command: Command, line: bytes) -> None:
         assert self._transport is not None
         self._transport.write(line)
         if self._timer is None:
@@ -257,9 +281,13 @@ class Connection(asyncio.Protocol):
     def _send_held_back(self) -> None:
         """Send the commands that were held back, up to the next that waits for "+"."""
         while self._held_back and self._awaiting is None and self.failure is None:
-            command = self._held_back.pop(0)
-            if command.future is None or not command.future.cancelled():
-                self._begin(command)
+            command = self._held_back[0]
+            if command.future is not None and command.future.cancelled():
+                del self._held_back[0]
+            elif self._idling is not None:
+                self._end_idle(self._idling)
+            else:
+                self._begin(self._held_back.pop(0))
 
     def _check_deadlines(self) -> None:
         self._timer = None
@@ -386,7 +414,7 @@ class Connection(asyncio.Protocol):
         if kind is Tagged:
             self._end(cast(Tagged, response))
         elif kind is Continuation:
-            self._continue()
+            self._continue(cast(Continuation, response))
         elif self._greeting is not None and not self._greeting.done():
             self._greet(response)
         else:
@@ -422,7 +450,10 @@ class Connection(asyncio.Protocol):
             raise ProtocolError("IMAP IDLE", "the server ended it before DONE")
         done = tagged.status == "OK"
         if command is self._awaiting:
-            if done:
+            if done and self._challenged is not None:
+                raise ProtocolError("IMAP AUTHENTICATE", "OK before the response to a challenge")
+            self._challenged = None
+            if done and command.challenged is None and command.name != "DONE":
                 kind = "IMAP IDLE" if command.name == "IDLE" else "IMAP literal"
                 raise ProtocolError(kind, "OK to a command that was not complete")
             self._awaiting = None
@@ -452,10 +483,14 @@ class Connection(asyncio.Protocol):
         elif self._held_back:
             self._send_held_back()
 
-    def _continue(self) -> None:
+    def _continue(self, response: Continuation) -> None:
         command = self._awaiting
-        if command is None:
+        if command is None or self._challenged is not None or command.name == "DONE":
             raise ProtocolError("IMAP continuation", "no command waits for it")
+        if command.challenged is not None:
+            self._challenged = command
+            command.challenged(response.text)
+            return
         if command.name == "IDLE":
             self._awaiting = None
             self._report(command, "ok")
@@ -506,7 +541,7 @@ class Connection(asyncio.Protocol):
         self._under_way.clear()
         self._held_back.clear()
         self._arrived.clear()
-        self._awaiting = self._idling = None
+        self._awaiting = self._idling = self._challenged = None
         for command in commands:
             if command is not idling:
                 self._report(command, failure.outcome)

@@ -15,6 +15,7 @@ from loadsim.protocols.imap.responses import (
     Fetched,
     ListEntry,
     MailboxStatus,
+    Namespaces,
     Response,
     Search,
     Tagged,
@@ -23,7 +24,8 @@ from loadsim.protocols.imap.responses import (
 WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "CAPABILITY": (Capability,),
     "FETCH": (Fetched,),
-    "LIST": (ListEntry,),
+    "LIST": (ListEntry, MailboxStatus),
+    "NAMESPACE": (Namespaces,),
     "SELECT": (Exists, Condition),
     "STATUS": (MailboxStatus,),
     "UID COPY": (Condition,),
@@ -53,6 +55,7 @@ class Command:
     resets: bool
     wanted: tuple[type[Response], ...]
     data: list[Response]
+    challenged: Callable[[str], None] | None = None  # gets the text of each continuation (SASL)
     since_weight: int = 0  # `Connection._weight` when it was sent
     deadline_s: float = 0.0
     since_ns: int = 0

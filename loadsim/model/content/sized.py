@@ -1,0 +1,103 @@
+"""Contents of exactly a stated size: a text, and above some kilobytes an attachment, cut from the templates."""
+
+from __future__ import annotations
+
+from base64 import encodebytes
+from functools import cached_property
+
+from loadsim.model.content.templates import DATA, KINDS, TEXTS, Content, Entity, Pool, enclose
+from loadsim.model.draws import pick
+from loadsim.model.message_tag import body_digest
+
+TEXT_ONLY_BYTES = 8192
+"""The largest content that is only text."""
+
+_LEAST_TEXT_BYTES = 1024
+"""The least text with an attachment."""
+
+_CHUNK_BYTES, _LINE_BYTES = 57, 78
+"""RFC 2045 section 6.8: 57 bytes make a line of 76 characters, and CRLF."""
+
+_SAMPLES = 16
+"""The texts of 4 KB of which texts are cut."""
+
+_TEXT_HEADER = b"Content-Type: text/plain; charset=us-ascii\r\nContent-Transfer-Encoding: 7bit\r\n"
+_FILE_HEADER = (
+    b"Content-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n"
+    b'Content-Disposition: attachment; filename="archive.bin"\r\n'
+)
+MEDIA_TYPE = "application/octet-stream"
+
+
+def _multipart(text: bytes, file: bytes, digest: str | None = None) -> Content:
+    return enclose("multipart/mixed", "sized", Entity(_TEXT_HEADER, text), Entity(_FILE_HEADER, file), digest)
+
+
+def _size_bytes(content: Content) -> int:
+    return len(content.header) + 2 + sum(map(len, content.pieces))
+
+
+_FRAME_BYTES = _size_bytes(_multipart(b"", b"", "-"))
+
+
+def layout(room_bytes: int) -> tuple[int, int]:
+    """Return the bytes of the text and of the encoded attachment (0: none) of a content of this size.
+
+    The size includes the lines from Content-Type on. The text has at least one line, even if that does not fit.
+    """
+    lines = (room_bytes - _FRAME_BYTES - _LEAST_TEXT_BYTES + 2) // _LINE_BYTES
+    if room_bytes <= TEXT_ONLY_BYTES or lines < 1:
+        return max(3, room_bytes - len(_TEXT_HEADER) - 2), 0
+    file_bytes = lines * _LINE_BYTES - 2  # the delimiter has the last CRLF
+    return room_bytes - _FRAME_BYTES - file_bytes, file_bytes
+
+
+class SizedContents:
+    """Makes contents of stated sizes from the templates of a pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def make(self, room_bytes: int, u: float) -> Content:
+        """Return a content with `layout`; `u` in [0, 1) chooses the places that text and attachment are cut from."""
+        text_bytes, file_bytes = layout(room_bytes)
+        text = self._text(text_bytes, u)
+        if not file_bytes:
+            return Content(_TEXT_HEADER, (text,), body_digest(text))
+        return _multipart(text, self._file(file_bytes, u))
+
+    def _text(self, size_bytes: int, u: float) -> bytes:
+        """Return lines of exactly this size."""
+        source = self._texts
+        begin = source.index(b"\n", pick(u, len(source) // 2)) + 1
+        cut = _from(source, begin, size_bytes - 2)
+        return cut.rstrip(b"\r\n ").ljust(len(cut), b".") + b"\r\n"
+
+    def _file(self, size_bytes: int, u: float) -> bytes:
+        """Return whole lines of base64; the last has no CRLF."""
+        begin = pick(u, len(self._lines) // _LINE_BYTES) * _LINE_BYTES
+        return _from(self._lines, begin, size_bytes)
+
+    @cached_property
+    def _texts(self) -> bytes:
+        """Texts in ASCII, one after the other."""
+        ascii_only = [variant for variant in range(TEXTS[4096]) if variant % 8 != 7][:_SAMPLES]
+        return b"".join([bytes(self._pool.text("new", 4096, variant).body) for variant in ascii_only])
+
+    @cached_property
+    def _lines(self) -> bytes:
+        """All shipped files as lines of base64."""
+        shipped = [kind.attached for kind in KINDS.values() if kind.attached and not kind.attached.made_bytes]
+        files = [(DATA / each.filename.format(n + 1)).read_bytes() for each in shipped for n in range(each.variants)]
+        content = b"".join(files)
+        content = content[: len(content) // _CHUNK_BYTES * _CHUNK_BYTES]
+        return encodebytes(content).replace(b"\n", b"\r\n")
+
+
+def _from(source: bytes, begin: int, size_bytes: int) -> bytes:
+    """Return this many bytes from `begin` on; after its end, the source starts again."""
+    found = source[begin : begin + size_bytes]
+    left = size_bytes - len(found)
+    if left:
+        found += source * (left // len(source)) + source[: left % len(source)]
+    return found

@@ -1,0 +1,250 @@
+"""Mailboxes as a scenario states them: the section `mailbox`, which overrides the start state of the profiles."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import accumulate
+from statistics import NormalDist
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
+
+from loadsim.model.distribution import CountDistribution, Distribution
+from loadsim.model.schema import Positive, Share, Size, strict, whole
+from loadsim.model.yaml_reader import mismatch, show
+
+LEAST_BYTES = 1024
+"""The smallest message: its header has some 600 bytes."""
+
+MOST_BYTES = 1 << 28
+DEFAULT_MOST_BYTES = 10 * 1024 * 1024
+"""The largest message by a lognormal distribution, unless `max` is given: the default limit of many servers."""
+
+MOST_MESSAGES = 1_000_000
+"""The most messages of one folder."""
+
+MOST_FOLDERS = 10_000
+DEEPEST = 10
+"""The most levels of nested folders: their names stay below the 255 bytes that a file's name can have."""
+
+MOST_DAYS = 36_525
+
+LEVEL = "/"
+"""Separates the levels in the name of a folder. A driver puts the server's own separator in its place."""
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SizeTable:
+    """Sizes of messages in bytes, each with its share; the shares add up to 1."""
+
+    sizes: tuple[int, ...]
+    shares: tuple[float, ...]
+
+    def at(self, u: float) -> int:
+        """Return the inverse distribution function at `u` in [0, 1)."""
+        return self.sizes[min(bisect_right(_sums(self.shares), u), len(self.sizes) - 1)]
+
+    def document(self) -> dict[str, Any]:
+        return {str(size): share for size, share in zip(self.sizes, self.shares, strict=True)}
+
+
+@lru_cache(maxsize=16)
+def _sums(shares: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(accumulate(shares))
+
+
+@dataclass(frozen=True, slots=True)
+class LognormalSizes:
+    """A lognormal distribution of sizes in bytes; `sigma` is that of the natural logarithm.
+
+    Sizes above `max` become `max`, those below `LEAST_BYTES` become that.
+    """
+
+    median: int
+    sigma: float
+    max: int
+
+    def at(self, u: float) -> int:
+        """Return the inverse distribution function at `u` in [0, 1)."""
+        if not self.sigma or u <= 0:
+            return self.median if u > 0 else LEAST_BYTES
+        exponent = min(self.sigma * _STANDARD.inv_cdf(u), 50.0)
+        return max(LEAST_BYTES, min(self.max, round(self.median * math.exp(exponent))))
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+_STANDARD = NormalDist()
+Sizes = SizeTable | LognormalSizes
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Lognormal:
+    median: Size
+    sigma: Any = None
+    mean: Size | None = None
+    max: Size = DEFAULT_MOST_BYTES
+
+    def __post_init__(self) -> None:
+        if (self.sigma is None) == (self.mean is None):
+            raise mismatch("either sigma or mean", "neither" if self.sigma is None else "both")
+        sigma = self.sigma
+        if sigma is not None and (isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma <= 5):
+            raise mismatch("a number from 0 to 5", show(sigma), at=("sigma",))
+        if self.mean is not None and not self.median <= self.mean <= 1000 * self.median:
+            raise mismatch("a mean from the median to 1000 times the median", show(self.mean), at=("mean",))
+        for key, size in (("median", self.median), ("max", self.max)):
+            _check_size(size, key)
+        if self.max < self.median:
+            raise mismatch("a maximum of at least the median", show(self.max), at=("max",))
+
+
+_LOGNORMAL = TypeAdapter(_Lognormal)
+_SIZE = TypeAdapter[int](Size)
+_SHARE = TypeAdapter[float](Share)
+
+
+def _check_size(size: int, key: str) -> None:
+    if not LEAST_BYTES <= size <= MOST_BYTES:
+        raise mismatch(f"a size from {LEAST_BYTES} bytes to {MOST_BYTES >> 20}M", show(size), at=(key,))
+
+
+class _ReadSizes:
+    """Annotation: read a mapping as lognormal if it has the key `median`, else as a table."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        lognormal = core_schema.no_info_after_validator_function(_of_lognormal, _LOGNORMAL.core_schema)
+
+        def read(value: object, inner: Any) -> Sizes:
+            if not isinstance(value, dict) or not value:
+                raise mismatch("a mapping of sizes to shares, or the keys median and sigma")
+            found: Sizes = inner(value) if "median" in value else _table(value)
+            return found
+
+        return core_schema.no_info_wrap_validator_function(read, lognormal)
+
+
+def _of_lognormal(section: _Lognormal) -> LognormalSizes:
+    """Return the distribution. Its mean is median * exp(sigma^2 / 2), before sizes are limited."""
+    if section.mean is not None:
+        return LognormalSizes(section.median, math.sqrt(2 * math.log(section.mean / section.median)), section.max)
+    return LognormalSizes(section.median, float(section.sigma), section.max)
+
+
+def _table(value: dict[Any, Any]) -> SizeTable:
+    found: dict[int, float] = {}
+    for key, share in value.items():
+        size = _SIZE.validate_python(key)
+        _check_size(size, str(key))
+        if size in found:
+            raise mismatch("each size once", show(key), at=(str(key),))
+        found[size] = _SHARE.validate_python(share)
+    total = math.fsum(found.values())
+    if abs(total - 1) > 1e-9:
+        raise mismatch("shares of 100% together", f"{100 * total:.10g}%")
+    sizes = sorted(found)
+    return SizeTable(tuple(sizes), tuple(found[size] for size in sizes))
+
+
+# --- the section ------------------------------------------------------------------------------------------------------
+
+_Messages = Annotated[int, whole(0, MOST_MESSAGES)]
+_COUNTS = TypeAdapter[int](_Messages)
+_DISTRIBUTION = TypeAdapter[Distribution](CountDistribution)
+
+
+def _per_folder(value: object) -> int | Distribution:
+    if not isinstance(value, dict):
+        return _COUNTS.validate_python(value)
+    found = _DISTRIBUTION.validate_python(value)
+    if found.max > MOST_MESSAGES:
+        raise mismatch(f"at most {MOST_MESSAGES} messages", show(found.max), at=("max",))
+    return found
+
+
+class _ReadPerFolder:
+    """Annotation: read a number of messages, or their distribution over folders."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(_per_folder)
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """The mailboxes before the run; what is None is as the users' profiles have it.
+
+    Of the `inbox`, the newest messages are unread: as many as the profile has at the start. With `fan_out`, a folder
+    has at most this number of folders, and so has the top level. `age_days`: the messages of a folder are spread over
+    these days before December 2025, and have these dates on the server, too.
+    """
+
+    inbox: _Messages | None = None
+    deleted_items: _Messages | None = None
+    folders: Annotated[int, whole(0, MOST_FOLDERS)] | None = None
+    fan_out: Positive | None = None
+    messages_per_folder: Annotated[int | Distribution, _ReadPerFolder()] | None = None
+    sizes: Annotated[Sizes, _ReadSizes()] | None = None
+    age_days: Annotated[int, whole(1, MOST_DAYS)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.folders is not None and levels(self.folders, self.fan_out) > DEEPEST:
+            raise mismatch(f"a fan_out that gives at most {DEEPEST} levels of folders", show(self.fan_out))
+
+    def document(self) -> dict[str, Any]:
+        """Return the section as in a file; keys that are left to the profiles are left out."""
+        keys: dict[str, Any] = {key: getattr(self, key) for key in ("inbox", "deleted_items", "folders", "fan_out")}
+        per_folder = self.messages_per_folder
+        keys["messages_per_folder"] = asdict(per_folder) if isinstance(per_folder, Distribution) else per_folder
+        keys["sizes"] = self.sizes and self.sizes.document()
+        keys["age_days"] = self.age_days
+        return {key: value for key, value in keys.items() if value is not None}
+
+
+PROFILES = Mailbox()
+"""A section that leaves everything to the profiles."""
+
+
+# --- trees of folders -------------------------------------------------------------------------------------------------
+
+
+def levels(folders: int, fan_out: int | None) -> int:
+    """Return the depth of a tree that is filled level by level."""
+    if fan_out is None or not folders:
+        return min(folders, 1)
+    depth, wide, held = 0, 1, 0
+    while held < folders and depth <= DEEPEST:
+        wide *= fan_out
+        held += wide
+        depth += 1
+    return depth
+
+
+@lru_cache(maxsize=64)
+def folder_names(folders: int, fan_out: int | None = None) -> tuple[str, ...]:
+    """Return the names of a user's own folders, each parent before its children.
+
+    The tree is filled level by level, with `fan_out` folders in each; None puts all on the top level.
+    """
+    names: list[str] = []
+    for number in range(folders):
+        if fan_out is None or number < fan_out:
+            names.append(f"Folder {number + 1:02d}")
+        else:
+            parent, place = number // fan_out - 1, number % fan_out
+            names.append(f"{names[parent]}{LEVEL}Folder {place + 1:02d}")
+    return tuple(names)
+
+
+def deepest_first(names: Iterable[str]) -> list[str]:
+    """Return folders in an order in which they can be deleted: a server may refuse to delete one that has others."""
+    return sorted(names, key=lambda name: (-name.count(LEVEL), name))
