@@ -3,8 +3,9 @@
 #
 #     tests/install-java-servers.sh [DIR]
 #
-# DIR is $LOADSIM_PROGRAMS by default, or ~/.cache/loadsim/programs. Nothing is done when both are there already. Exit
-# status: 0 fetched, 3 not possible here (no Maven, or no Java), anything else a failure of Maven.
+# DIR is $LOADSIM_PROGRAMS by default, or ~/.cache/loadsim/programs. Nothing is done when both are there already, in
+# the versions of loadsim/servers/programs. Exit status: 0 fetched, 3 not possible here (no Maven, or no Java), anything
+# else a failure of Maven.
 set -eu
 
 directory=${1:-${LOADSIM_PROGRAMS:-$HOME/.cache/loadsim/programs}}
@@ -18,7 +19,11 @@ for command in mvn java; do
     }
 done
 for server in james greenmail; do
-    [ ! -e "$directory/$server/complete" ] || continue
-    mvn -q -B -f "$poms/$server.xml" dependency:copy-dependencies "-Dprograms=$directory"
-    touch "$directory/$server/complete"
+    done="$directory/$server/complete"
+    if [ -e "$done" ] && cmp -s "$poms/$server.xml" "$done"; then
+        continue
+    fi
+    rm -rf "${directory:?}/$server"
+    mvn -q -B -Dstyle.color=never -f "$poms/$server.xml" dependency:copy-dependencies "-Dprograms=$directory"
+    cp "$poms/$server.xml" "$done"
 done

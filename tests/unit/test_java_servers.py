@@ -74,7 +74,7 @@ def test_several_versions_are_rejected(tmp_path: Path, monkeypatch: pytest.Monke
     for version in ("3.8.1", "3.8.2", "3.9.0"):
         (tmp_path / "james" / f"james-server-memory-app-{version}.jar").touch()
     monkeypatch.setenv(java.PROGRAMS, str(tmp_path))
-    with pytest.raises(ConfigError, match=r"found 3\.8\.1 and 3\.8\.2"):
+    with pytest.raises(ConfigError, match=r"found 3\.8\.1 and 3\.8\.2: rm -r .*/james && mvn "):
         start_james([account(1)], {}, tmp_path)
 
 
