@@ -24,6 +24,6 @@ for server in james greenmail; do
         continue
     fi
     rm -rf "${directory:?}/$server"
-    mvn -q -B -Dstyle.color=never -f "$poms/$server.xml" dependency:copy-dependencies "-Dprograms=$directory"
+    mvn -q -B -f "$poms/$server.xml" dependency:copy-dependencies "-Dprograms=$directory"
     cp "$poms/$server.xml" "$done"
 done
