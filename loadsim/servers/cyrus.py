@@ -147,12 +147,18 @@ def start_cyrus(
 
 def check_logins(accounts: Sequence[Account]) -> None:
     """Raise `ConfigError` for logins that Cyrus cannot use as names of mailboxes, or changes."""
+    owners = {account.address.lower(): account for account in accounts}
     for account in accounts:
         taken = account.login[0] in ".-" or account.login == ADMIN
         if taken or not re.fullmatch(r"[a-z0-9_.+=-]+(@[a-z0-9.-]+)?", account.login):
             raise ConfigError(
                 f"accounts: user {account.number}: expected a login of lower-case letters, digits and ._+=-,"
                 f" perhaps with a domain, found {account.login!r}"
+            )
+        if owners.get(account.login, account) != account:
+            raise ConfigError(
+                f"accounts: user {account.number}: expected a login that is not another user's address,"
+                f" found {account.login!r}"
             )
 
 

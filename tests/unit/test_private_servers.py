@@ -29,6 +29,20 @@ def test_cyrus_refuses_logins_that_it_would_change(login: str) -> None:
     assert "hush" not in str(refused.value)
 
 
+def test_cyrus_refuses_logins_that_are_addresses_of_others() -> None:
+    """Cyrus knows a mailbox by its login: mail for the owner of the address would go to another user."""
+    owner = Account(1, "one@example.test", "one@example.test", "p")
+    with pytest.raises(ConfigError, match=r"user 2: .*not another user's address"):
+        cyrus.check_logins(
+            [
+                owner,
+                Account(2, "three@example.test", "two@example.test", "p"),
+                Account(3, "four@example.test", "three@example.test", "p"),
+            ]
+        )
+    cyrus.check_logins([owner])
+
+
 @pytest.mark.parametrize("login", ["../a", "a/b", ".a", "a|b", "a\tb", "ä"])
 def test_courier_refuses_logins_that_are_no_directories(login: str) -> None:
     """A login is a directory, and a key of Courier's table."""
