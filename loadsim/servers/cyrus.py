@@ -6,8 +6,11 @@ Configuration, mailboxes, queue and sockets are in a directory of its own. Writt
 
 from __future__ import annotations
 
+import imaplib
 import os
 import pwd
+import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
 from loadsim.provisioning.export import PUBLIC, SECRET, write_table
 from loadsim.servers import postfix
-from loadsim.servers.master import Master
+from loadsim.servers.master import START_LIMIT_S, Master
 from loadsim.servers.mounts import View, unpacked
 from loadsim.servers.postfix import LMTP_CONCURRENCY, Postfix
 from loadsim.servers.private import (
@@ -27,6 +30,7 @@ from loadsim.servers.private import (
     on_free_ports,
     prepare_directories,
     start_masters,
+    stopped_on_error,
     strangers_note,
 )
 from loadsim.servers.running import check_population
@@ -44,6 +48,8 @@ USER = "mail"
 
 REALM = "localhost"
 MECHANISMS = "PLAIN LOGIN CRAM-MD5 DIGEST-MD5 SCRAM-SHA-1 SCRAM-SHA-256"
+ADMIN = "loadsim-admin"
+"""User who creates the mailboxes, with a random password."""
 DELIVERY_DOMAIN = "mailboxes.invalid"
 """Domain of the addresses that Postfix uses for mailboxes whose login is not the local part of their address."""
 
@@ -101,13 +107,18 @@ def start_cyrus(
     layout, front, view = Layout(directory.resolve()), Postfix(directory.resolve()), View(programs)
     sockets = (layout.lmtp_socket, layout.state / "socket" / "idle")
     prepare_directories(layout.root, (*layout.directories(), *front.directories()), sockets)
-    write_passwords(layout.passwords, USER, population, view)
+    admin = Account(0, ADMIN, f"{ADMIN}@{DELIVERY_DOMAIN}", secrets.token_urlsafe())
+    write_passwords(layout.passwords, USER, (*population, admin), view)
+    notes = strangers_note(address)
+    if has_dots(population):
+        notes.append("Folders are separated by a slash, since a login has a dot.")
     sasl = write_sasl(front, population, view)
     write_table(layout.imapd_conf, imapd_conf(layout, population, altnamespace), PUBLIC)
 
     def start(imap_port: int, smtp_port: int) -> PrivateServer:
         write_table(layout.cyrus_conf, cyrus_conf(layout, address, imap_port, len(population)), PUBLIC)
-        renamed = {account: mailbox_of(account) for account in population if mailbox_of(account) != account}
+        mailboxes = {account: mailbox_of(account, bool(domains_of(population))) for account in population}
+        renamed = {account: mailbox for account, mailbox in mailboxes.items() if mailbox != account}
         aliases = {account.address: (mailbox.address,) for account, mailbox in renamed.items()}
         front.configure(
             (*population, *renamed.values()),
@@ -117,33 +128,59 @@ def start_cyrus(
             lmtp_socket=layout.lmtp_socket,
             sasl=sasl,
         )
+        description = describe(
+            layout, front, view
+        )  # an error in imapd.conf ends this with a message, unlike the master
         masters = start_masters(
             (
                 (lambda: start_master(layout, view), lambda one: one.await_greeting(address, imap_port, b"* OK")),
                 (lambda: front.start(view), lambda one: one.await_greeting(address, smtp_port, b"220")),
             )
         )
+        with stopped_on_error(masters):
+            create_mailboxes(address, imap_port, admin, population)
         services = Services(Endpoint(address, imap_port, "none"), Endpoint(address, smtp_port, "none"))
-        return PrivateServer(services, masters, describe(layout, front, view), strangers_note(address))
+        return PrivateServer(services, masters, description, notes)
 
     return on_free_ports(address, imap_port, smtp_port, start)
 
 
 def check_logins(accounts: Sequence[Account]) -> None:
     """Raise `ConfigError` for logins that Cyrus cannot use as names of mailboxes, or changes."""
+    owners = {account.address.lower(): account for account in accounts}
     for account in accounts:
-        if account.login != account.login.lower() or not account.login.isascii() or set(account.login) & set("/%*@.^"):
+        taken = account.login[0] in ".-" or account.login == ADMIN
+        if taken or not re.fullmatch(r"[a-z0-9_.+=-]+(@[a-z0-9.-]+)?", account.login):
             raise ConfigError(
-                f"accounts: user {account.number}: expected a login that Cyrus takes as it is: lower-case ASCII"
-                f" without any of / % * @ . ^, found {account.login!r}"
+                f"accounts: user {account.number}: expected a login of lower-case letters, digits and ._+=-,"
+                f" perhaps with a domain, found {account.login!r}"
+            )
+        if owners.get(account.login, account) != account:
+            raise ConfigError(
+                f"accounts: user {account.number}: expected a login that is not another user's address,"
+                f" found {account.login!r}"
             )
 
 
-def mailbox_of(account: Account) -> Account:
-    """Return the account with the address by which Cyrus knows its mailbox: login@domain."""
-    if account.address.partition("@")[0].lower() == account.login:
+def mailbox_of(account: Account, virtual: bool) -> Account:
+    """Return the account with the address by which Cyrus knows its mailbox: login@domain.
+
+    With `virtual` domains, Cyrus knows a login without a domain by its own name only, not by that of the machine.
+    """
+    local, _, domain = account.login.partition("@")
+    if not virtual and account.address.partition("@")[0].lower() == local:
         return account
-    return Account(account.number, account.login, f"{account.login}@{DELIVERY_DOMAIN}", account.password)
+    return Account(account.number, account.login, f"{local}@{domain or DELIVERY_DOMAIN}", account.password)
+
+
+def domains_of(accounts: Sequence[Account]) -> frozenset[str]:
+    """Return the domains in logins. With any, Cyrus needs virtual domains."""
+    return frozenset(account.login.partition("@")[2] for account in accounts if "@" in account.login)
+
+
+def has_dots(accounts: Sequence[Account]) -> bool:
+    """Return whether a login has a dot, which separates folders unless Cyrus uses a slash (`unixhierarchysep`)."""
+    return any("." in account.login.partition("@")[0] for account in accounts)
 
 
 def write_passwords(path: Path, user: str, accounts: Sequence[Account], view: View) -> None:
@@ -153,7 +190,8 @@ def write_passwords(path: Path, user: str, accounts: Sequence[Account], view: Vi
     """
     lines = ["VERSION=3", "format=print", "type=hash", "HEADER=END"]
     for account in accounts:
-        for text in ("\0".join((account.login, REALM, "userPassword")), account.password):
+        local, _, realm = account.login.partition("@")
+        for text in ("\0".join((local, realm or REALM, "userPassword")), account.password):
             lines.append(" " + _printable(text))
     path.unlink(missing_ok=True)
     path.touch(mode=SECRET)
@@ -188,8 +226,11 @@ def write_sasl(front: Postfix, accounts: Sequence[Account], view: View) -> str:
 def imapd_conf(layout: Layout, accounts: Sequence[Account], altnamespace: bool) -> str:
     """Return imapd.conf: Debian's values where they concern clients, no delays or limits for one address.
 
-    Mailboxes are created at the first log-on or delivery (`autocreate`), without quota.
+    Mailboxes are created before the first log-on: with `autocreate_post`, a delivery fails for minutes if the user logs
+    on at the same time ("Mailbox already exists").
     """
+    realms = " ".join(sorted(domains_of(accounts)))
+    virtual = f"virtdomains: userid\ndefaultdomain: {DELIVERY_DOMAIN}\nloginrealms: {realms}" if realms else ""
     return f"""\
 configdirectory: {layout.state}
 defaultpartition: default
@@ -206,11 +247,11 @@ servername: {REALM}
 syslog_prefix: cyrus
 
 altnamespace: {"yes" if altnamespace else "no"}
-unixhierarchysep: no
+unixhierarchysep: {"yes" if has_dots(accounts) else "no"}
+{virtual}
 hashimapspool: yes
 lmtp_downcase_rcpt: yes
-autocreate_quota: 0
-autocreate_post: yes
+admins: {ADMIN}
 
 allowplaintext: yes
 failedloginpause: 0
@@ -250,6 +291,18 @@ def start_master(layout: Layout, view: View) -> Master:
     """Start Cyrus's master in the foreground. Its queue of connections is longer than the default of 32."""
     arguments = ("-C", str(layout.imapd_conf), "-M", str(layout.cyrus_conf), "-p", str(layout.run / "master.pid"))
     return Master("cyrus", view.command((f"{BIN}/master", *arguments, "-l", "1000", "-D")), layout.log)
+
+
+def create_mailboxes(address: str, port: int, admin: Account, accounts: Sequence[Account]) -> None:
+    """Create the mailboxes that are missing, without quota. Raises `ConfigError` if Cyrus refuses one."""
+    separator = "/" if has_dots(accounts) else "."
+    with imaplib.IMAP4(address, port, timeout=START_LIMIT_S) as client:
+        client.login(admin.login, admin.password)
+        for account in accounts:
+            name = f"user{separator}{account.login}"
+            answer, (text, *_) = client.create(name)
+            if answer != "OK" and b"already exists" not in text:
+                raise ConfigError(f"server: cyrus: expected to create the mailbox {name}, found: {text.decode()}")
 
 
 def describe(layout: Layout, front: Postfix, view: View) -> str:

@@ -6,7 +6,8 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -57,15 +58,22 @@ class Directory(NamedTuple):
 def start_masters(starts: Iterable[tuple[Callable[[], Master], Callable[[Master], None]]]) -> list[Master]:
     """Start masters in turn; the second function of each waits until it is ready. If one fails, all are stopped."""
     masters: list[Master] = []
-    try:
+    with stopped_on_error(masters):
         for start, await_ready in starts:
             masters.append(start())
             await_ready(masters[-1])
+    return masters
+
+
+@contextmanager
+def stopped_on_error(masters: Sequence[Master]) -> Iterator[None]:
+    """Stop the masters, the last one first, if the block does not end normally."""
+    try:
+        yield
     except BaseException:
         for master in reversed(masters):
             master.stop()
         raise
-    return masters
 
 
 def on_free_ports(

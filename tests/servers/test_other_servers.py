@@ -216,6 +216,23 @@ sys.stdin.read()
         assert all(ended(pid) for pid in pids)
 
 
+def test_takes_logins_with_domains_and_dots(kind: Kind, server_directory: Path) -> None:
+    """Logins may be addresses, their own or others; each user gets the mail to their address."""
+    accounts = [
+        Account(1, "first.last@example.test", "first.last@example.test", "one"),
+        Account(2, "second@other.test", "two@example.test", "two"),
+        Account(3, "third", "third@example.test", "three"),
+    ]
+    everybody = {EVERYBODY: [account.address for account in accounts]}
+    with kind.start(accounts, everybody, server_directory, programs=PROGRAMS, **kind.options) as server:
+        message = next(MESSAGES)
+        assert submit(server.services, accounts[0].address, [EVERYBODY], message) == {}
+        for account in accounts:
+            (arrived,) = await_messages(server, account, 1)
+            assert arrived.endswith(message)
+            assert authenticated(server, "PLAIN", account.login, account.password) == 235
+
+
 @pytest.mark.parametrize("service", ["imap_port", "smtp_port"])
 def test_a_taken_port_is_refused(kind: Kind, server_directory: Path, service: str) -> None:
     """A port that was asked for and that another process has is bad input, and nothing stays behind."""

@@ -20,13 +20,27 @@ def account(login: str) -> Account:
     return Account(7, login, "seven@example.test", "hush")
 
 
-@pytest.mark.parametrize("login", ["a.b", "a/b", "a@b", "A", "ä", "a*", "a%", "a^b"])
+@pytest.mark.parametrize("login", ["a/b", "a@b@c", "A", "ä", "a*", "a%", "a^b", ".a", "-a", "@b"])
 def test_cyrus_refuses_logins_that_it_would_change(login: str) -> None:
     """The error names the user and the login, and leaves out the password."""
     with pytest.raises(ConfigError, match="user 7") as refused:
-        cyrus.check_logins([account("fine"), account(login)])
+        cyrus.check_logins([account("fine"), account("a.b@c.test"), account(login)])
     assert repr(login) in str(refused.value)
     assert "hush" not in str(refused.value)
+
+
+def test_cyrus_refuses_logins_that_are_addresses_of_others() -> None:
+    """Cyrus knows a mailbox by its login: mail for the owner of the address would go to another user."""
+    owner = Account(1, "one@example.test", "one@example.test", "p")
+    with pytest.raises(ConfigError, match=r"user 2: .*not another user's address"):
+        cyrus.check_logins(
+            [
+                owner,
+                Account(2, "three@example.test", "two@example.test", "p"),
+                Account(3, "four@example.test", "three@example.test", "p"),
+            ]
+        )
+    cyrus.check_logins([owner])
 
 
 @pytest.mark.parametrize("login", ["../a", "a/b", ".a", "a|b", "a\tb", "ä"])
@@ -39,8 +53,15 @@ def test_courier_refuses_logins_that_are_no_directories(login: str) -> None:
 
 def test_cyrus_knows_a_mailbox_by_its_login() -> None:
     """An address whose local part is another than the login gets one that Cyrus can map."""
-    assert cyrus.mailbox_of(account("seven")) == account("seven")
-    assert cyrus.mailbox_of(account("u7")).address.partition("@")[0] == "u7"
+    assert cyrus.mailbox_of(account("seven"), virtual=False) == account("seven")
+    assert cyrus.mailbox_of(account("u7"), virtual=False).address.partition("@")[0] == "u7"
+
+
+def test_cyrus_knows_a_mailbox_with_a_domain_by_its_login() -> None:
+    """With virtual domains, the login is the address; one without a domain gets the default domain."""
+    assert cyrus.mailbox_of(account("seven@example.test"), virtual=True) == account("seven@example.test")
+    assert cyrus.mailbox_of(account("a@b.test"), virtual=True).address == "a@b.test"
+    assert cyrus.mailbox_of(account("seven"), virtual=True).address == f"seven@{cyrus.DELIVERY_DOMAIN}"
 
 
 def test_exim_keys_are_quoted() -> None:
