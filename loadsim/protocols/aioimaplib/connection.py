@@ -368,7 +368,7 @@ class Connection:
         if isinstance(error, TaskFailed):
             raise again(error) from None
         if isinstance(error, OSError):
-            raise connection_failure(error, "connect") from None
+            raise connection_failure(error, "connect" if name == "CONNECT" else "TLS handshake") from None
         if isinstance(error, _LIBRARY_ERRORS):
             raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {name}") from None
         if error is not None:
