@@ -33,6 +33,7 @@ from loadsim.model.ports import Services
 from loadsim.model.scenario import Scenario
 from loadsim.model.workload import Workload
 from loadsim.protocols.registry import open_drivers
+from loadsim.protocols.sasl.choice import used_methods
 from loadsim.timinglog.json_checks import having
 from loadsim.timinglog.writer import TimingLogWriter
 
@@ -173,6 +174,7 @@ async def _run_engine(begin: Begin, coordinator: RemoteControl, reader: asyncio.
 def _close(log: TimingLogWriter, events: Events) -> None:
     """Close the log. If the disk is full, report that records are lost; analysis finds a log without an end."""
     try:
+        log.facts({"log_on_methods": used_methods()})
         log.close()
     except OSError as failure:
         events.write("log incomplete", why=str(failure))

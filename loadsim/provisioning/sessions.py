@@ -200,6 +200,8 @@ def no_access(service: str, endpoint: Endpoint, account: Account, action: str, f
         advice = f"; is tls: {endpoint.tls} right for this port?"
     elif failure.kind == "LOGINDISABLED":
         advice = f"; it may require TLS first: server.{service}.tls"
+    if failure.kind in ("no AUTHENTICATE", "no AUTH"):
+        return ConfigError(f"{name_of(account)}: server.{service}.auth: {failure.line}")
     if failure.outcome == "generator":
         return ConfigError(f"{name_of(account)}: {failure}")
     if isinstance(failure, ServerRefused) and failure.kind not in _ABOUT_TLS:

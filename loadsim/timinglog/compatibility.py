@@ -21,6 +21,9 @@ SAME_IN_SLICES = ("software", "start_at", "start_state_digest", "duration_s")
 ABSENT = "nothing"
 """Name of a missing entry. A missing limit has its default; a null limit is off."""
 
+METHODS = "log_on_methods"
+"""A fact of engines: the log-on methods that their users chose, each behind its service."""
+
 MIXED = "mixed"
 """Header key of a log that was merged by force: the terms in which its logs differ."""
 
@@ -35,6 +38,29 @@ def check_compatible(first: TimingLog, logs: Sequence[TimingLog]) -> None:
             sides = zip(found, (first.sources[0], log.sources[0]), strict=True)
             stated = [f"{value!r} in {made.client}.{made.engine} of run {made.run!r}" for value, made in sides]
             raise LogError(f"merge: {name}: expected the same in all logs, found {' and '.join(stated)}")
+
+
+def check_log_on(logs: Sequence[TimingLog]) -> None:
+    """Raise `LogError` for runs whose users logged on by different methods, which `auto` may choose.
+
+    A service to which no user of a run logged on is not compared.
+    """
+    found: dict[str, dict[str, set[str]]] = {}  # by service and run
+    for log in logs:
+        for source in log.sources:
+            for used in source.facts.get(METHODS, ()):
+                service, _, method = used.partition(" ")
+                found.setdefault(service, {}).setdefault(source.run, set()).add(method)
+    for service, by_run in found.items():
+        (first, methods), *others = by_run.items()
+        for run, other in others:
+            if other != methods:
+                stated = f"{_joined(methods)} in run {first!r} and {_joined(other)} in run {run!r}"
+                raise LogError(f"merge: log-on to {service}: expected the same methods in all runs, found {stated}")
+
+
+def _joined(methods: Iterable[str]) -> str:
+    return ", ".join(sorted(methods))
 
 
 def mixed_terms(first: TimingLog, logs: Sequence[TimingLog]) -> list[str]:

@@ -143,6 +143,7 @@ _FACTS: Mapping[str, Check] = {
     **dict.fromkeys(("lost_users", "undelivered", "sessions_lost", "sessions_restored", "silent_activities"), _COUNT),
     "own_faults": each_in(_COUNT),
     "users_given_up": _COUNT,
+    "log_on_methods": _TEXTS,
     **dict.fromkeys(("server_here", "shares_cpus"), or_none(switch)),
     "pinned": switch,
     **dict.fromkeys(("generator_cpus", "server_cpus"), each_of(whole(0, 2**16))),

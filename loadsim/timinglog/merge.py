@@ -22,7 +22,7 @@ from loadsim.errors import LogError
 from loadsim.model.records import GENERATOR, NO_SESSION
 from loadsim.model.terms import CANONICAL, WITHOUT_WINDOW, Window
 from loadsim.timinglog.columns import Columns, concatenate
-from loadsim.timinglog.compatibility import MIXED, check_compatible, check_slices, mixed_terms
+from loadsim.timinglog.compatibility import MIXED, check_compatible, check_log_on, check_slices, mixed_terms
 from loadsim.timinglog.health_samples import Sample
 from loadsim.timinglog.log_schema import LONGEST_S
 from loadsim.timinglog.reader import Source, TimingLog, read_each
@@ -219,6 +219,7 @@ def merge(logs: Sequence[TimingLog], rebase: bool = False, force: bool = False) 
             raise LogError(f"merge: mode: expected the same in all logs, found {mode_of(first)} and {mode_of(log)}")
     if not force:
         check_compatible(first, logs)
+        check_log_on(logs)
     check_slices(logs, force)
     # Renumber the names, and move the instants.
     strings = _all_names(logs)

@@ -291,7 +291,13 @@ def test_every_fact_of_the_timing_log_is_described():
     """The facts that engine, machine and run tell the logs are those of the last table of the timing log's page."""
     said = {
         key.value
-        for module in ("engine/engine.py", "engine/internal_errors.py", "monitor/host.py", "runs/local.py")
+        for module in (
+            "engine/engine.py",
+            "engine/internal_errors.py",
+            "engine/process.py",
+            "monitor/host.py",
+            "runs/local.py",
+        )
         for node in ast.walk(ast.parse((ROOT / "loadsim" / module).read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "facts"
         for told in node.args

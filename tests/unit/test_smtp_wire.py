@@ -190,7 +190,7 @@ def test_passwords_are_sent_as_the_mechanisms_have_it() -> None:
     account = Account(1, "tim", "tim@sim.test", "tanstaaftanstaaf")
     assert commands.auth_plain(account).line == b"AUTH PLAIN AHRpbQB0YW5zdGFhZnRhbnN0YWFm\r\n"
     exchange = login(account)
-    assert commands.auth(exchange.mechanism, exchange.initial()).line == b"AUTH LOGIN\r\n"
+    assert commands.auth(commands.dialogue_of(exchange).words).line == b"AUTH LOGIN\r\n"
     sent = [in_base64(exchange.respond(challenge)) for challenge in (b"Username:", b"Password:")]
     assert sent == [b"dGlt", b"dGFuc3RhYWZ0YW5zdGFhZg=="]
 

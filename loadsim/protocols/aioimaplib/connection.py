@@ -22,7 +22,7 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.aioimaplib.framing import Framing
 from loadsim.protocols.connect import connect
 from loadsim.protocols.error_mapping import again, connection_failure, internal, own_failure
-from loadsim.protocols.imap.authenticate import method_of, offer_of
+from loadsim.protocols.imap.authenticate import dialogue_of, method_of, offer_of
 from loadsim.protocols.imap.responses import REGISTERED
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.channel_binding import binding_of
@@ -296,31 +296,24 @@ class Connection:
             return
 
         async def perform(exchange: Exchange) -> None:
-            await self.run("AUTHENTICATE", self._exchange(exchange, "SASL-IR" in capabilities))
+            await self.run("AUTHENTICATE", self._exchange(dialogue_of(exchange, capabilities)))
 
         await sasl.log_on(method, self._endpoint, account, offer, perform)
 
-    async def _exchange(self, exchange: Exchange, initial_responses: bool) -> library.Response:
+    async def _exchange(self, dialogue: sasl.Dialogue) -> library.Response:
         """Send AUTHENTICATE and the responses to its challenges."""
-        first, words = sasl.initial_response(exchange), [exchange.mechanism]
-        if first is not None and initial_responses:
-            words.append(first.decode())
-            first = None
         challenges: asyncio.Queue[str] = asyncio.Queue(1)
-        answer = asyncio.ensure_future(self.protocol.authenticate(words, challenges.put_nowait))
+        words = [word.decode() for word in dialogue.words]
+        end = asyncio.ensure_future(self.protocol.authenticate(words, challenges.put_nowait))
         try:
-            while (challenge := await sasl.next_challenge(challenges, answer)) is not None:
-                if first is not None:
-                    response, first = b"" if first == b"=" else first, None
-                else:
-                    response = await sasl.response_to(exchange, challenge)
-                self.protocol.send_response(response)
-            response_to_command = await answer
+            while (challenge := await sasl.next_challenge(challenges, end)) is not None:
+                self.protocol.send_response(await dialogue.response(challenge))
+            answer = await end
         finally:
-            answer.cancel()
-        if first is not None and response_to_command.result == "OK":
-            raise ProtocolError("IMAP AUTHENTICATE", "OK before the initial response")
-        return response_to_command
+            end.cancel()
+        if answer.result == "OK":
+            dialogue.check_sent()
+        return answer
 
     async def idle(self) -> None:
         """Begin IDLE (RFC 2177), which the server must offer, and wait for its "+"."""
@@ -376,7 +369,7 @@ class Connection:
         if isinstance(error, TaskFailed):
             raise again(error) from None
         if isinstance(error, OSError):
-            raise connection_failure(error, "connect") from None
+            raise connection_failure(error, "connect" if name == "CONNECT" else "TLS handshake") from None
         if isinstance(error, _LIBRARY_ERRORS):
             raise ProtocolError("aioimaplib gave up", f"{type(error).__name__} at {name}") from None
         if error is not None:

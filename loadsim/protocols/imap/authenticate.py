@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import sys
 
-from loadsim.errors import ProtocolError, ServerRefused
+from loadsim.errors import ServerRefused
 from loadsim.model.log_on import LOGIN_COMMAND
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.imap.commands import astring
@@ -14,12 +14,16 @@ from loadsim.protocols.imap.connection import Connection
 from loadsim.protocols.imap.grammar import capabilities_of
 from loadsim.protocols.imap.responses import Capability
 from loadsim.protocols.sasl import authenticate as sasl
-from loadsim.protocols.sasl.choice import Offer, chosen, missing
+from loadsim.protocols.sasl.authenticate import Dialogue
+from loadsim.protocols.sasl.choice import Offer, chosen, missing, note_method
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.scram import Binding
 
 _IN_REV2 = frozenset({"UIDPLUS", "IDLE", "SASL-IR", "MOVE", "LITERAL-"})
 """Capabilities that IMAP4rev2 includes (RFC 9051, appendix E)."""
+
+LONGEST_INITIAL_BYTES = 8000
+"""The longest initial response in the line of AUTHENTICATE, which RFC 7162 section 4 keeps below 8192 octets."""
 
 
 async def log_on(connection: Connection, endpoint: Endpoint, context: ssl.SSLContext | None) -> frozenset[str]:
@@ -73,7 +77,7 @@ async def _authenticate(connection: Connection, endpoint: Endpoint, account: Acc
         return
 
     async def perform(exchange: Exchange) -> None:
-        await _exchange(connection, exchange, "SASL-IR" in offered)
+        await _exchange(connection, dialogue_of(exchange, offered))
 
     await sasl.log_on(method, endpoint, account, offer, perform)
 
@@ -94,27 +98,23 @@ def method_of(endpoint: Endpoint, account: Account, capabilities: frozenset[str]
     if method is None:
         disabled = "LOGINDISABLED" in capabilities and not endpoint.methods
         raise ServerRefused("LOGINDISABLED" if disabled else "no AUTHENTICATE", missing(endpoint, account, offer))
+    note_method("IMAP", method)
     return method
 
 
-async def _exchange(connection: Connection, exchange: Exchange, initial_responses: bool) -> None:
-    """Send AUTHENTICATE and the responses to its challenges; the initial response with it, if SASL-IR (RFC 4959) is."""
-    first = sasl.initial_response(exchange)
-    arguments = [exchange.mechanism.encode()]
-    if first is not None and initial_responses:
-        arguments.append(first)
-        first = None
+def dialogue_of(exchange: Exchange, offered: frozenset[str]) -> Dialogue:
+    """Return the lines of an exchange; the initial response is sent at once if SASL-IR (RFC 4959) is offered."""
+    return Dialogue(exchange, LONGEST_INITIAL_BYTES if "SASL-IR" in offered else -1)
+
+
+async def _exchange(connection: Connection, dialogue: Dialogue) -> None:
+    """Send AUTHENTICATE and the responses to its challenges."""
     challenges: asyncio.Queue[str] = asyncio.Queue()
-    answer = connection.send("AUTHENTICATE", *arguments, challenged=challenges.put_nowait)
+    answer = connection.send("AUTHENTICATE", *dialogue.words, challenged=challenges.put_nowait)
     try:
         while (challenge := await sasl.next_challenge(challenges, answer)) is not None:
-            if first is not None:
-                response, first = b"" if first == b"=" else first, None
-            else:
-                response = await sasl.response_to(exchange, challenge)
-            connection.respond(response)
+            connection.respond(await dialogue.response(challenge))
     finally:
         answer.cancel()
     await answer
-    if first is not None:
-        raise ProtocolError("IMAP AUTHENTICATE", "OK before the initial response")
+    dialogue.check_sent()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
-from loadsim.errors import ServerRefused
+from loadsim.errors import ProtocolError, ServerRefused
 from loadsim.model.log_on import LOGIN_COMMAND, TOKEN_METHODS
 from loadsim.model.ports import Account, Endpoint
 from loadsim.protocols.sasl import exchange as messages
@@ -83,19 +84,45 @@ def exchange_of(method: str, endpoint: Endpoint, account: Account, offer: Offer,
             return Scram(method.upper(), account, offer.binding if bound else None, could_bind and not bound)
 
 
-async def response_to(exchange: Exchange, challenge: str) -> bytes:
-    """Return the response to a challenge, both in Base64. Slow calculations run in a thread. Raises `TaskFailed`."""
-    decoded = messages.decoded(challenge, exchange.mechanism)
-    work = exchange.work(decoded)
-    if work is not None:
-        await asyncio.get_running_loop().run_in_executor(_CALCULATOR, work)
-    return messages.in_base64(exchange.respond(decoded))
+@dataclass(slots=True, repr=False)
+class Dialogue:
+    """The lines of one exchange, in Base64. No I/O, except that slow calculations run in a thread.
 
+    `words` follow the name of the command: the mechanism, and the initial response if it has at most `room_bytes`.
+    Otherwise it answers the server's first challenge, which is empty (RFC 4954 section 4, RFC 9051 section 6.2.2).
+    """
 
-def initial_response(exchange: Exchange) -> bytes | None:
-    """Return the initial response in Base64, or "=" for an empty one (RFC 4954 section 4); None if there is none."""
-    message = exchange.initial()
-    return None if message is None else messages.in_base64(message) or b"="
+    exchange: Exchange
+    room_bytes: int
+    words: list[bytes] = field(init=False)
+    _held: bytes | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.words = [self.exchange.mechanism.encode()]
+        message = self.exchange.initial()
+        if message is None:
+            return
+        initial = messages.in_base64(message)
+        if len(initial) <= self.room_bytes:
+            self.words.append(initial or b"=")
+        else:
+            self._held = initial
+
+    async def response(self, challenge: str) -> bytes:
+        """Return the response to a challenge. Raises `TaskFailed`."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        decoded = messages.decoded(challenge, self.exchange.mechanism)
+        work = self.exchange.work(decoded)
+        if work is not None:
+            await asyncio.get_running_loop().run_in_executor(_CALCULATOR, work)
+        return messages.in_base64(self.exchange.respond(decoded))
+
+    def check_sent(self) -> None:
+        """Raise `ProtocolError` if the server accepted the log-on before the initial response."""
+        if self._held is not None:
+            raise ProtocolError(f"{self.exchange.mechanism} success", "OK before the initial response")
 
 
 async def next_challenge(challenges: asyncio.Queue[str], end: asyncio.Future[Any]) -> str | None:

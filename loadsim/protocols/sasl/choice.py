@@ -75,6 +75,20 @@ def _automatic(endpoint: Endpoint, account: Account, offer: Offer) -> Iterator[s
         yield "external"
 
 
+_used: set[str] = set()
+"""The methods of this process so far, with their services, such as "IMAP plain"."""
+
+
+def note_method(service: str, method: str) -> None:
+    """Note that a method was chosen for a service (IMAP or SMTP)."""
+    _used.add(f"{service} {method}")
+
+
+def used_methods() -> list[str]:
+    """Return the methods that were chosen in this process, with their services."""
+    return sorted(_used)
+
+
 def missing(endpoint: Endpoint, account: Account, offer: Offer) -> str:
     """Return the error for a server that offers none of the methods."""
     if endpoint.methods:

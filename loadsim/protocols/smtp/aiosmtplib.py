@@ -27,7 +27,7 @@ from loadsim.protocols.sasl.channel_binding import binding_of
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.sasl.masking import without_password
 from loadsim.protocols.smtp.codes import CHALLENGE, SERVICE_CLOSING, accepts_message, kind_of
-from loadsim.protocols.smtp.commands import method_of, offer_of
+from loadsim.protocols.smtp.commands import dialogue_of, method_of, offer_of
 from loadsim.protocols.smtp.wire import Reply, Wire
 from loadsim.protocols.tls import handshakes_of, remember
 
@@ -339,14 +339,14 @@ class _Client(aiosmtplib.SMTP):
 
 async def _exchange(client: _Client, exchange: Exchange) -> SMTPResponse:
     """Send AUTH and the responses to its challenges (RFC 4954 section 4)."""
-    initial = sasl.initial_response(exchange)
-    words = [b"AUTH", exchange.mechanism.encode(), *([] if initial is None else [initial])]
-    reply = await client.execute_command(*words)
+    dialogue = dialogue_of(exchange)
+    reply = await client.execute_command(b"AUTH", *dialogue.words)
     while reply.code == CHALLENGE:
         # An empty word is an empty line.
-        reply = await client.execute_command(await sasl.response_to(exchange, " ".join(reply.message.split())))
+        reply = await client.execute_command(await dialogue.response(" ".join(reply.message.split())))
     if reply.code // 100 != 2:
         raise aiosmtplib.SMTPAuthenticationError(reply.code, reply.message)
+    dialogue.check_sent()
     return reply
 
 

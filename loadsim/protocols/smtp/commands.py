@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -12,8 +12,9 @@ import numpy as np
 
 from loadsim.errors import ServerRefused
 from loadsim.model.ports import Account, Endpoint
-from loadsim.protocols.sasl.choice import Offer, chosen, missing
-from loadsim.protocols.sasl.exchange import in_base64, plain
+from loadsim.protocols.sasl.authenticate import Dialogue
+from loadsim.protocols.sasl.choice import Offer, chosen, missing, note_method
+from loadsim.protocols.sasl.exchange import Exchange, in_base64, plain
 from loadsim.protocols.sasl.scram import Binding
 
 _LONG_BYTES = 8192
@@ -63,15 +64,23 @@ def extensions(lines: tuple[bytes, ...]) -> Mapping[str, str]:
     return MappingProxyType(offered)
 
 
-def auth(mechanism: str, initial: bytes | None, challenged: Callable[[str], None] | None = None) -> Command:
-    """Return AUTH (RFC 4954 section 4), with an initial response in Base64 if there is one."""
-    words = [b"AUTH", mechanism.encode(), *([] if initial is None else [initial])]
-    return Command("AUTH", b" ".join(words) + b"\r\n", challenged=challenged)
+LONGEST_LINE_BYTES = 512
+"""The longest line of a command with its CRLF (RFC 5321 section 4.5.3.1.4). Postfix cuts AUTH at 2048."""
+
+
+def dialogue_of(exchange: Exchange) -> Dialogue:
+    """Return the lines of an exchange; a long initial response, such as a token, waits for the server."""
+    return Dialogue(exchange, LONGEST_LINE_BYTES - len(f"AUTH {exchange.mechanism} \r\n"))
+
+
+def auth(words: Sequence[bytes], challenged: Callable[[str], None] | None = None) -> Command:
+    """Return AUTH (RFC 4954 section 4) with these words."""
+    return Command("AUTH", b"AUTH %b\r\n" % b" ".join(words), challenged=challenged)
 
 
 def auth_plain(account: Account) -> Command:
     """Return AUTH PLAIN with an initial response (RFC 4616)."""
-    return auth("PLAIN", in_base64(plain(account)))
+    return auth((b"PLAIN", in_base64(plain(account))))
 
 
 def offer_of(offered: Mapping[str, str], endpoint: Endpoint, binding: Binding | None) -> Offer:
@@ -87,6 +96,7 @@ def method_of(endpoint: Endpoint, account: Account, offered: Mapping[str, str], 
     method = chosen(endpoint, account, offer)
     if method is None:
         raise ServerRefused("no AUTH", missing(endpoint, account, offer))
+    note_method("SMTP", method)
     return method
 
 

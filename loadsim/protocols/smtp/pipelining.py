@@ -13,7 +13,7 @@ from loadsim.model.ports import Account, Endpoint, Observer
 from loadsim.protocols.sasl import authenticate as sasl
 from loadsim.protocols.sasl.exchange import Exchange
 from loadsim.protocols.smtp import commands
-from loadsim.protocols.smtp.commands import Command
+from loadsim.protocols.smtp.commands import LONGEST_LINE_BYTES, Command
 from loadsim.protocols.smtp.connection import Connection, Conversation
 
 
@@ -132,12 +132,12 @@ class PipeliningSubmission:
         yield [commands.ehlo(connection.own_address)]
         offer = commands.offer_of(connection.offered, self.endpoint, connection.binding())
         method = commands.method_of(self.endpoint, self.account, connection.offered, offer)
-        if method not in (None, "plain"):
+        if method == "plain" and len((command := commands.auth_plain(self.account)).line) <= LONGEST_LINE_BYTES:
+            yield [command]
+        elif method is not None:
             chosen.append(method)
             connection.keep_open()
             return
-        if method is not None:
-            yield [commands.auth_plain(self.account)]
         yield from then
 
     async def _authenticate(self, connection: Connection, method: str) -> None:
@@ -145,14 +145,16 @@ class PipeliningSubmission:
 
         async def perform(exchange: Exchange) -> None:
             challenges: asyncio.Queue[str] = asyncio.Queue()
-            command = commands.auth(exchange.mechanism, sasl.initial_response(exchange), challenges.put_nowait)
+            dialogue = commands.dialogue_of(exchange)
+            command = commands.auth(dialogue.words, challenges.put_nowait)
             end = asyncio.ensure_future(connection.converse(iter([[command]]), last=False))
             try:
                 while (challenge := await sasl.next_challenge(challenges, end)) is not None:
-                    connection.respond(await sasl.response_to(exchange, challenge))
+                    connection.respond(await dialogue.response(challenge))
                 await end
             finally:
                 end.cancel()
+            dialogue.check_sent()
 
         offer = commands.offer_of(connection.offered, self.endpoint, connection.binding())
         await sasl.log_on(method, self.endpoint, self.account, offer, perform)

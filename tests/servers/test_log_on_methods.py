@@ -175,6 +175,16 @@ def test_a_token_from_a_file(server: LogOnServer, tmp_path: Path, driver: str, m
 
 
 @pytest.mark.parametrize("driver", EACH)
+def test_a_long_token(server: LogOnServer, tmp_path: Path, driver: str) -> None:
+    """Microsoft's have two kilobytes and more: Postfix cuts such a line of AUTH, but takes the token behind it."""
+    token = f"long-{driver}-{'x' * 4000}"
+    server.tokens.users[token] = server.accounts[0].login
+    (tmp_path / "token").write_text(token)
+    account = replace(server.accounts[0], password="", token=TokenSource(file=str(tmp_path / "token")))
+    log_on(driver, server.services, account)
+
+
+@pytest.mark.parametrize("driver", EACH)
 def test_a_refused_token_is_renewed(server: LogOnServer, tmp_path: Path, driver: str) -> None:
     """The command is run again, once; the log-on then succeeds on the same connection."""
     old, new = f"old-{driver}", f"new-{driver}"
