@@ -15,7 +15,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
   --custom-compile-command "make lock" pyproject.toml
 
 .PHONY: help run test test-fast test-suite test-oldest test-newest check check-style check-types check-layers check-prose docs docs-serve architecture format \
-  hostile fuzz nightly bench lock audit clean-venv
+  hostile fuzz nightly nightly-servers bench lock audit clean-venv
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -83,8 +83,12 @@ hostile: $(VENV)/.installed-dev ## run each fault of a mail server, and write th
 fuzz: $(VENV)/.installed-dev ## give all readers random input for SECONDS (60) on all cores; SEED (1) repeats a run
 	PYTHONPATH=tests:tests/support $(BIN)/python -m fuzz --seconds $(SECONDS) --seed $(SEED)
 
-nightly: audit bench ## audit, bench and an hour of fuzzing
+nightly: audit bench nightly-servers ## audit, bench, tests on other mail servers and an hour of fuzzing
 	$(MAKE) fuzz SECONDS=3600 SEED=$$(date +%Y%m%d)
+
+nightly-servers: $(VENV)/.installed-dev ## run the tests on Cyrus and Courier; as root on Debian, unpack them first
+	sh tests/install-other-servers.sh || [ $$? -eq 3 ]
+	$(BIN)/python -m pytest -q -m nightly tests/servers
 
 bench: $(VENV)/.installed-dev ## measure loadsim's cost here; BENCH=--full for longer, with Dovecot, and imaptest if IMAPTEST is its path
 	$(BIN)/python -m bench $(BENCH)

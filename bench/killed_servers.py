@@ -152,7 +152,7 @@ def _ledger(run_directory: Path, root: Path, server: DovecotPostfix) -> Ledger:
 
 def _queued(server: DovecotPostfix) -> Iterator[Copy]:
     for entry in server.queue():
-        message = _id(run("postcat", ("-c", str(server.layout.postfix_conf), "-qh", entry["queue_id"])).encode())
+        message = _id(run("postcat", ("-c", str(server.postfix.conf), "-qh", entry["queue_id"])).encode())
         for recipient in entry["recipients"]:
             if message and (user := RECIPIENT.match(recipient["address"])):
                 yield message, int(user[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,3 +56,14 @@ def read_text(path: Path, name: str, encoding: str = "utf-8", most_bytes: int = 
         return io.TextIOWrapper(io.BytesIO(content), encoding).read()
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: expected UTF-8 text, found other bytes") from None
+
+
+def sources_digest(package: Path) -> str:
+    """Return the SHA-256 of the names and contents of a package's sources and data, in hexadecimal."""
+    digest = sha256()
+    for path in sorted((*package.rglob("*.py"), *package.rglob("data/*"))):
+        if path.is_file():
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(package).as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()

@@ -6,10 +6,12 @@ import argparse
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import NamedTuple, TypedDict
 
 import yaml
 
@@ -18,10 +20,15 @@ from loadsim.engine.event_loop import calls_on_signal, run
 from loadsim.errors import ConfigError
 from loadsim.model.population import distribution_lists
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.scenario import Scenario
-from loadsim.servers.dovecot_postfix import LOOPBACK, start_dovecot_postfix
-from loadsim.servers.dovecot_postfix_config import TLS_MODES
+from loadsim.servers.courier import start_courier
+from loadsim.servers.cyrus import start_cyrus
+from loadsim.servers.dovecot_postfix import start_dovecot_postfix
+from loadsim.servers.dovecot_postfix_config import MAILBOX_FORMATS, TLS_MODES
 from loadsim.servers.embedded import start_embedded
+from loadsim.servers.greenmail import start_greenmail
+from loadsim.servers.james import start_james
+from loadsim.servers.java import PROGRAMS
+from loadsim.servers.private import LOOPBACK
 from loadsim.servers.running import RunningServer
 
 IMAP_PORT = 10143
@@ -30,38 +37,83 @@ SMTP_PORT = 10025
 _Start = Callable[[Path], RunningServer]
 
 
+class Kind(NamedTuple):
+    """A kind of server: the functions that add its options, and the one that starts it in a directory."""
+
+    name: str
+    help: str
+    options: Sequence[Callable[[argparse.ArgumentParser], None]]
+    start: Callable[[argparse.Namespace, Sequence[Account], Mapping[str, Sequence[str]], Path], RunningServer]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="server_kind", required=True, metavar="KIND")
-
-    embedded = kinds.add_parser(
-        "embedded", help="run a server in memory, on free ports, without root; not for measurements"
-    )
-    _add_common(embedded)
-    embedded.set_defaults(run=run_embedded)
-
-    dovecot_postfix = kinds.add_parser(
-        "dovecot-postfix", help="run a private instance of Debian's Dovecot and Postfix, as root"
-    )
-    _add_common(dovecot_postfix)
-    dovecot_postfix.add_argument(
-        "--imap-port", type=whole(1, 65535), default=IMAP_PORT, metavar="N", help="port of IMAP; default: %(default)s"
-    )
-    dovecot_postfix.add_argument(
-        "--smtp-port", type=whole(1, 65535), default=SMTP_PORT, metavar="N", help="port of SMTP; default: %(default)s"
-    )
-    dovecot_postfix.add_argument(
-        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
-    )
-    dovecot_postfix.add_argument(
-        "--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s"
-    )
-    dovecot_postfix.set_defaults(run=run_dovecot_postfix)
+    for kind in KINDS:
+        one = kinds.add_parser(kind.name, help=kind.help)
+        _add_common(one)
+        for add in kind.options:
+            add(one)
+        one.set_defaults(run=partial(run_kind, kind))
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument(
         "--dir", type=Path, metavar="DIR", help="directory for the server's files; default: a temporary directory"
+    )
+
+
+def add_ports(parser: argparse.ArgumentParser) -> None:
+    for service, port in (("imap", IMAP_PORT), ("smtp", SMTP_PORT)):
+        parser.add_argument(
+            f"--{service}-port",
+            type=whole(1, 65535),
+            default=port,
+            metavar="N",
+            help=f"port of {service.upper()}; default: %(default)s",
+        )
+
+
+def add_listen(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", type=address, default=LOOPBACK, metavar="ADDRESS", help="IPv4 address of both; default: %(default)s"
+    )
+
+
+def add_tls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tls", choices=TLS_MODES, default="none", help="TLS mode of both; default: %(default)s")
+
+
+def add_mailbox_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mailbox-format", choices=MAILBOX_FORMATS, default="maildir", help="format of mailboxes; default: %(default)s"
+    )
+
+
+def add_altnamespace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--altnamespace",
+        choices=("yes", "no"),
+        default="no",
+        help="no: folders are below the Inbox; yes: at its level; default: %(default)s",
+    )
+
+
+def add_programs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--programs", type=Path, metavar="DIR", help="directory with unpacked packages; default: the installed ones"
+    )
+
+
+def add_java(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--programs",
+        type=Path,
+        metavar="DIR",
+        help=f"directory of the server's programs; default: ${PROGRAMS}, or ~/.cache/loadsim/programs",
+    )
+    parser.add_argument(
+        "--memory", type=whole(64, 1 << 20), metavar="MIB", help="heap of Java, which holds all mail; default: by users"
     )
 
 
@@ -76,29 +128,12 @@ def address(text: str) -> str:
     return str(found)
 
 
-def run_embedded(args: argparse.Namespace) -> int:
+def run_kind(kind: Kind, args: argparse.Namespace) -> int:
+    """Run a server of this kind with the scenario's accounts and lists, until a signal."""
     scenario = given_scenario(args)
-    return _serve(args.dir, lambda directory: start_embedded(*_population(scenario), directory))
-
-
-def run_dovecot_postfix(args: argparse.Namespace) -> int:
-    scenario = given_scenario(args)
-    return _serve(
-        args.dir,
-        lambda directory: start_dovecot_postfix(
-            *_population(scenario),
-            directory,
-            imap_port=args.imap_port,
-            smtp_port=args.smtp_port,
-            tls=args.tls,
-            address=args.listen,
-        ),
-    )
-
-
-def _population(scenario: Scenario) -> tuple[list[Account], dict[str, tuple[str, ...]]]:
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
-    return accounts, dict(distribution_lists(scenario))
+    lists = dict(distribution_lists(scenario))
+    return _serve(args.dir, lambda directory: kind.start(args, accounts, lists, directory))
 
 
 def _serve(kept: Path | None, start: _Start) -> int:
@@ -151,3 +186,111 @@ def scenario_lines(services: Services) -> str:
 def _endpoint(endpoint: Endpoint) -> dict[str, str | int]:
     lines: dict[str, str | int] = {"host": endpoint.host, "port": endpoint.port, "tls": endpoint.tls}
     return lines | ({"ca_file": endpoint.ca_file} if endpoint.ca_file else {})
+
+
+def _start_embedded(
+    _args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_embedded(accounts, lists, directory)
+
+
+def _start_dovecot_postfix(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_dovecot_postfix(
+        accounts,
+        lists,
+        directory,
+        imap_port=args.imap_port,
+        smtp_port=args.smtp_port,
+        tls=args.tls,
+        address=args.listen,
+        mailbox_format=args.mailbox_format,
+    )
+
+
+def _start_cyrus(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_cyrus(
+        accounts,
+        lists,
+        directory,
+        imap_port=args.imap_port,
+        smtp_port=args.smtp_port,
+        address=args.listen,
+        altnamespace=args.altnamespace == "yes",
+        programs=args.programs,
+    )
+
+
+def _start_courier(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_courier(
+        accounts,
+        lists,
+        directory,
+        imap_port=args.imap_port,
+        smtp_port=args.smtp_port,
+        address=args.listen,
+        programs=args.programs,
+    )
+
+
+def _start_james(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_james(accounts, lists, directory, **_java_options(args))
+
+
+def _start_greenmail(
+    args: argparse.Namespace, accounts: Sequence[Account], lists: Mapping[str, Sequence[str]], directory: Path
+) -> RunningServer:
+    return start_greenmail(accounts, lists, directory, **_java_options(args))
+
+
+class _JavaOptions(TypedDict):
+    imap_port: int
+    smtp_port: int
+    programs: Path | None
+    heap_mib: int | None
+
+
+def _java_options(args: argparse.Namespace) -> _JavaOptions:
+    return {
+        "imap_port": args.imap_port,
+        "smtp_port": args.smtp_port,
+        "programs": args.programs,
+        "heap_mib": args.memory,
+    }
+
+
+KINDS = (
+    Kind("embedded", "run a server in memory, on free ports, without root; not for measurements", (), _start_embedded),
+    Kind(
+        "dovecot-postfix",
+        "run a private instance of Debian's Dovecot and Postfix, as root",
+        (add_ports, add_listen, add_tls, add_mailbox_format),
+        _start_dovecot_postfix,
+    ),
+    Kind(
+        "cyrus",
+        "run a private instance of Debian's Cyrus and Postfix, as root",
+        (add_ports, add_listen, add_altnamespace, add_programs),
+        _start_cyrus,
+    ),
+    Kind(
+        "courier",
+        "run a private instance of Debian's Courier and Exim, as root",
+        (add_ports, add_listen, add_programs),
+        _start_courier,
+    ),
+    Kind("james", "run a private Apache James in memory, without root", (add_ports, add_java), _start_james),
+    Kind(
+        "greenmail",
+        "run a private GreenMail in memory, without root; it has no distribution lists",
+        (add_ports, add_java),
+        _start_greenmail,
+    ),
+)

@@ -250,6 +250,30 @@ VISIT_COMMANDS = 20
 
 
 @dataclass(frozen=True, slots=True)
+class FolderSettings:
+    """The names of loadsim's folders on the server; None leaves a name to the driver.
+
+    `prefix` begins the names of all folders but INBOX, such as "INBOX.". The others are names below it, with "/"
+    between levels.
+    """
+
+    prefix: str | None = None
+    sent: str | None = None
+    trash: str | None = None
+    calendar: str | None = None
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The names that are given, by loadsim's own."""
+        given = {SENT_ITEMS: self.sent, DELETED_ITEMS: self.trash, CALENDAR: self.calendar}
+        return {folder: path for folder, path in given.items() if path is not None}
+
+
+OF_SERVER = FolderSettings()
+"""Settings that leave all names to the driver, which asks the server."""
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """The endpoints of the mail server under test, the time limit of a command, and the SMTP driver.
 
@@ -260,6 +284,7 @@ class Services:
     smtp: Endpoint
     command_limit_s: float = 60.0
     submission: str = SUBMISSIONS[0]
+    folders: FolderSettings = OF_SERVER
 
     @property
     def visit_limit_s(self) -> float:
@@ -349,11 +374,36 @@ class NewMessage(NamedTuple):
     received_us: int | None = None
 
 
+class FolderStatus(NamedTuple):
+    """The numbers by which a changed folder is recognised (RFC 9051 section 6.3.11).
+
+    `modseq` changes with each change of a flag, too (RFC 7162); None on servers without it.
+    """
+
+    validity: int
+    uid_next: int
+    messages: int
+    unseen: int
+    modseq: int | None = None
+
+
 class Provisioning(Mailbox, Protocol):
     """A mailbox with operations on many messages and on folders, for `init` and `clean`.
 
     Reading has no side effects: listing a folder marks no message as seen.
     """
+
+    def path(self, folder: str) -> str:
+        """Return a name of a folder that does not depend on how the server or the scenario names special folders."""
+        ...
+
+    def folder_at(self, path: str) -> str:
+        """Return the folder with this path: the inverse of `path`."""
+        ...
+
+    async def status(self) -> Mapping[str, FolderStatus | None]:
+        """Close the open folder, and return the status of all folders; None for one that the server does not state."""
+        ...
 
     async def create(self, folder: str) -> None:
         """Create a folder."""
@@ -368,6 +418,10 @@ class Provisioning(Mailbox, Protocol):
 
         Raises `ServerRefused` if the answer lacks the number.
         """
+        ...
+
+    async def folder_status(self, folder: str) -> FolderStatus | None:
+        """Return the status of a folder, which is closed before; None if the server leaves a number out."""
         ...
 
     async def listing(self, folders: Iterable[str]) -> Mapping[str, Sequence[Stored]]:

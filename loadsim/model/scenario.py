@@ -29,11 +29,12 @@ from loadsim.model.accounts import (
 from loadsim.model.criteria import Criteria, documents, planned_tasks, read_criteria, unfolded
 from loadsim.model.distribution import Distribution
 from loadsim.model.mailboxes import DEEPEST, PROFILES, Mailbox, levels
-from loadsim.model.ports import Account
+from loadsim.model.ports import OF_SERVER, Account, FolderSettings, Services
 from loadsim.model.profile import Profile, expected_profile, load_profile, load_weights, read_weights
 from loadsim.model.scenario_sections import (
     AbortOn,
     Client,
+    Folders,
     GroupSection,
     Limits,
     ListsSection,
@@ -144,6 +145,7 @@ def _weights(value: object) -> dict[str, float]:
 class _Document:
     name: Text | None = None
     server: Annotated[Server | Literal["embedded"], KeywordOr(EMBEDDED, Server)]
+    folders: Folders = OF_SERVER
     domain: Domain = "loadsim.test"
     accounts: AccountsSection | None = None
     topology: tuple[GroupSection, ...]
@@ -173,6 +175,7 @@ class Scenario:
 
     name: str
     server: Server | Literal["embedded"]
+    folders: FolderSettings
     domain: str
     accounts: AccountPattern | AccountTable
     topology: tuple[Group, ...]
@@ -215,6 +218,10 @@ class Scenario:
     def compression(self) -> float:
         """Return the length of the profiles' day divided by that of the simulated day."""
         return self.topology[0].profile.day_s / self.run.day_length_s
+
+    def using(self, services: Services) -> Services:
+        """Return services with the settings of the client and of the folders."""
+        return replace(self.client.using(services), folders=self.folders)
 
     def account(self, index: int) -> Account:
         """Return the account of user `index` (from 1)."""
@@ -271,6 +278,7 @@ def _document(scenario: Scenario) -> dict[str, Any]:
     return {
         "name": scenario.name,
         "server": scenario.server if scenario.server == EMBEDDED else _server_document(scenario.server),
+        "folders": asdict(scenario.folders),
         "domain": scenario.domain,
         "accounts": (
             {"csv": scenario.accounts.csv}
@@ -353,6 +361,7 @@ def _resolve(document: _Document, origin: Origin, path: Path, passwords: bool) -
     return Scenario(
         name=document.name or path.stem,
         server=_server(document, origin, path.parent),
+        folders=document.folders,
         domain=document.domain,
         accounts=_accounts(document, users, origin, path.parent, passwords),
         topology=topology,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import PlainValidator
 
 from loadsim.model.distribution import CountDistribution
-from loadsim.model.ports import SUBMISSIONS, Endpoint, Services
+from loadsim.model.ports import CALENDAR, DELETED_ITEMS, SENT_ITEMS, SUBMISSIONS, Endpoint, FolderSettings, Services
 from loadsim.model.schema import (
     Amount,
     Count,
@@ -125,6 +125,56 @@ class Client:
             smtp=replace(services.smtp, sources=self.source_addresses, resumes=self.tls_resumption),
             submission=self.submission,
         )
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+LONGEST_NAME = 200
+"""The longest name of a folder, in characters."""
+
+_TAKEN = re.compile(r"(?:INBOX|LoadSim|Sent Items|Deleted Items|Calendar|Folder \d+)(?:/.*)?", re.IGNORECASE)
+"""Names of folders that loadsim uses for something else."""
+
+
+def _folder(value: object) -> str:
+    good = isinstance(value, str) and value.isprintable() and "%" not in value and len(value) <= LONGEST_NAME
+    if not good or not all(level.strip() for level in str(value).split("/")):
+        raise mismatch("the name of a folder, such as Sent or Mail/Sent")
+    return str(value)
+
+
+def _prefix(value: object) -> str:
+    if not isinstance(value, str) or len(value) > LONGEST_NAME or (value and not value.isprintable()):
+        raise mismatch('the beginning of the names of folders, such as "INBOX."')
+    return value
+
+
+FolderName = Annotated[str, PlainValidator(_folder)]
+
+
+@strict
+@dataclass(frozen=True, slots=True)
+class _Folders:
+    prefix: Annotated[str, PlainValidator(_prefix)] | None = None
+    sent: FolderName | None = None
+    trash: FolderName | None = None
+    calendar: FolderName | None = None
+
+    def __post_init__(self) -> None:
+        for key, usual in (("sent", SENT_ITEMS), ("trash", DELETED_ITEMS), ("calendar", CALENDAR)):
+            name = getattr(self, key)
+            if name not in (None, usual) and _TAKEN.fullmatch(name):
+                raise mismatch("a folder that loadsim does not use otherwise", show(name), at=(key,))
+        names = [name for name in (self.sent, self.trash, self.calendar) if name is not None]
+        if len(set(names)) < len(names):
+            raise mismatch("a folder for each use", "one for two of them")
+
+
+def _folders(section: _Folders) -> FolderSettings:
+    return FolderSettings(section.prefix, section.sent, section.trash, section.calendar)
+
+
+Folders = Annotated[FolderSettings, ReadAs(_Folders, _folders)]
 
 
 # --- topology, lists and run ------------------------------------------------------------------------------------------

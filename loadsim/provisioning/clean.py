@@ -16,7 +16,7 @@ from loadsim.model.ports import Account, Provisioning, Services
 from loadsim.model.scenario import Scenario
 from loadsim.provisioning import manifest
 from loadsim.provisioning.initialise import delete_empty
-from loadsim.provisioning.inspect import MailboxState, inspect_mailbox
+from loadsim.provisioning.inspect import MailboxState, inspect_mailbox, list_own
 from loadsim.provisioning.sessions import Progress, accounts_on_server, all_done, visit
 
 
@@ -64,27 +64,53 @@ async def clean(
 async def clean_mailbox(
     account: Account, mailbox: Provisioning, dry_run: bool, accept_unsigned: bool = False
 ) -> Cleaned:
-    """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it."""
-    state = await inspect_mailbox(account, mailbox, accept_unsigned)
-    messages = {name: len(folder.own) for name, folder in state.folders.items() if folder.own}
+    """Clean one mailbox, which is logged on. The manifest goes last: a second run needs it.
+
+    Folders that loadsim created are not listed if they are unchanged since it recorded their state. Those that hold
+    only our messages are deleted with them.
+    """
+    state = await inspect_mailbox(account, mailbox, accept_unsigned, trusted=lambda record: True)
+    messages = {name: folder.ours for name, folder in state.folders.items() if folder.ours}
+    deletable = _deletable(state)
     if dry_run:
-        return Cleaned(account, messages, _deletable(state), state.foreign, state.kept)
+        return Cleaned(account, messages, deletable, state.foreign, state.kept)
+    deleted = []
     for name, folder in state.folders.items():
-        own = [message.ref for message in folder.own if name != manifest.FOLDER]
+        if name == manifest.FOLDER:
+            continue
+        if name in deletable and folder.ours and await _delete_unchanged(mailbox, name, state):
+            deleted.append(name)
+            continue
+        own = folder.own if folder.recorded is None else await list_own(account, mailbox, name)
         if own:
-            await mailbox.expunge(own)
-    deleted = [name for name in _deletable(state) if name != manifest.FOLDER and await delete_empty(mailbox, name)]
+            await mailbox.expunge([message.ref for message in own])
+        if name in deletable and await delete_empty(mailbox, name):
+            deleted.append(name)
     if await _remove_manifest(mailbox, state):
         deleted.append(manifest.FOLDER)
-    return Cleaned(account, messages, tuple(deleted), state.foreign, state.kept)
+    gone = tuple(name for name in deletable if name in deleted)
+    return Cleaned(account, messages, gone, state.foreign, state.kept)
+
+
+async def _delete_unchanged(mailbox: Provisioning, folder: str, state: MailboxState) -> bool:
+    """Delete a folder with our messages if STATUS, sent right before, is that before it was inspected."""
+    before = state.status[folder]
+    if before is None or before.messages != state.folders[folder].ours or await mailbox.folder_status(folder) != before:
+        return False
+    await mailbox.delete(folder)
+    return True
 
 
 def _deletable(state: MailboxState) -> tuple[str, ...]:
-    """Return the folders that loadsim created and that hold no others' messages; the manifest's comes last."""
-    empty = [name for name in deepest_first(state.created) if name in state.folders and not state.folders[name].foreign]
-    if state.manifests and not state.kept and not state.folders[manifest.FOLDER].foreign:
-        empty.append(manifest.FOLDER)
-    return tuple(empty)
+    """Return the folders that loadsim created and that hold no others' messages; the manifest's comes last.
+
+    The manifest's folder without a manifest is that of an interrupted `clean`.
+    """
+    ours = [name for name in deepest_first(state.created) if name in state.folders and not state.folders[name].foreign]
+    at_end = state.folders.get(manifest.FOLDER)
+    if at_end is not None and not state.kept and not at_end.foreign:
+        ours.append(manifest.FOLDER)
+    return tuple(ours)
 
 
 async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
@@ -94,7 +120,7 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
     So the folder is listed and counted again first, to prove that it holds only our messages.
     """
     folder = state.folders.get(manifest.FOLDER)
-    if folder is None or not folder.own:
+    if folder is None:
         return False
     own = {message.ref for message in folder.own}
     if manifest.FOLDER in _deletable(state):
@@ -102,7 +128,8 @@ async def _remove_manifest(mailbox: Provisioning, state: MailboxState) -> bool:
         if found <= own and await mailbox.message_count(manifest.FOLDER) == len(found):
             await mailbox.delete(manifest.FOLDER)
             return True
-    await mailbox.expunge([message.ref for message in folder.own])
+    if own:
+        await mailbox.expunge([message.ref for message in folder.own])
     return False
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
+from loadsim.provisioning.export_james import james_script
 from loadsim.provisioning.export_ldif import ldif
 
 ACCOUNTS_CSV = "accounts.csv"
@@ -155,6 +156,7 @@ _MAKERS: Mapping[str, Callable[[Sequence[Account], Mapping[str, Sequence[str]]],
         _SASLDB_SECRETS: (sasldb_secrets(accounts), SECRET),
     },
     "ldif": lambda accounts, lists: {"loadsim.ldif": (ldif(accounts, lists), SECRET)},
+    "james": lambda accounts, lists: {"james.sh": (james_script(accounts, lists), SECRET)},
 }
 
 FORMATS = tuple(_MAKERS)

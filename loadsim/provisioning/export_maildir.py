@@ -53,7 +53,7 @@ class Target:
     """Where the trees are written: `pattern` gives an account's Maildir in `directory`.
 
     `owner` has the numbers of the user and the group that own all files; None means the user who exports. `paths` are
-    the server's names of folders, by loadsim's, where these differ.
+    the paths of folders, by loadsim's names, where these differ (`FolderSettings.paths`).
     """
 
     directory: Path
@@ -252,7 +252,8 @@ class _Writer:
             for index, wanted in enumerate(self._start.messages(account.number, folder)):
                 size_bytes += self._message(place, wanted, _START_S - count + index)
                 messages += 1
-        evidence, message = manifest.compose(account, folders.keys() - {INBOX})
+        created = [self._target.paths.get(name, name) for name in folders if name != INBOX]
+        evidence, message = manifest.compose(account, created)
         place = self._maildir(root, self._target.folder(manifest.FOLDER))
         self._message(place, Wanted(message, (Flag.SEEN,), evidence), _START_S)
         return Exported(1, 0, messages, size_bytes)

@@ -6,11 +6,15 @@ are changed, in steps that a second run can finish after an interruption.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, cached_property, partial
+from hashlib import sha256
+from pathlib import Path
 
 from loadsim.errors import ConfigError
+from loadsim.files import sources_digest
+from loadsim.model import content
 from loadsim.model.content.compose import Contents
 from loadsim.model.mailboxes import deepest_first
 from loadsim.model.message_tag import HEADER, MessageTag
@@ -21,6 +25,7 @@ from loadsim.model.ports import (
     SENT_ITEMS,
     Account,
     Flag,
+    FolderStatus,
     MessageRef,
     NewMessage,
     Provisioning,
@@ -94,12 +99,31 @@ class Wanted:
     received_us: int | None = None
 
 
+@cache
+def _content_sources() -> str:
+    """Return the digest of the sources and the data from which messages are made."""
+    return sources_digest(Path(content.__file__).parent)
+
+
 class StartState:
     """The contents of each mailbox of a workload before a run."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._contents = Contents(workload.seed)
+
+    @cached_property
+    def _common(self) -> str:
+        """The digest of all that determines the messages of every user: the code, the seed, and all addresses."""
+        scenario = self._workload.scenario
+        digest = sha256(f"{_content_sources()} {scenario.domain} {self._workload.seed}\n".encode())
+        for user in range(1, scenario.users + 1):
+            digest.update(scenario.account(user).address.encode() + b"\n")
+        return digest.hexdigest()
+
+    def digest(self, user: int) -> str:
+        """Return SHA-256 over all that determines the start state of one mailbox, in hexadecimal."""
+        return sha256(f"{self._common} {user} {self._workload.user_start_state(user)}".encode()).hexdigest()
 
     def folders(self, user: int) -> dict[str, int]:
         """Return the folders that a mailbox must have, with the number of their messages."""
@@ -185,6 +209,8 @@ def change_mailbox(state: MailboxState, start: StartState, user: int, from_scrat
     wanted = start.folders(user)
     changes: dict[str, FolderChange] = {}
     for name in dict.fromkeys((*wanted, *state.folders)):
+        if name in state.folders and state.folders[name].recorded is not None:
+            continue  # it is in its start state
         own: Sequence[Stored] = state.folders[name].own if name in state.folders else ()
         if name == manifest.FOLDER:
             own = tuple(message for message in own if not manifest.is_manifest(message))
@@ -225,17 +251,18 @@ async def inspect(
 ) -> Inspected:
     """Inspect the mailboxes of these users (None: of all), `at_once` at a time; nothing is changed.
 
-    `mode` selects those to be changed, as for `initialise`. Raises `ConfigError` if a visit fails, or an account holds
-    mail of others.
+    `mode` selects those to be changed, as for `initialise`; with `auto`, also those that have no record of their start
+    state. Raises `ConfigError` if a visit fails, or an account holds mail of others.
     """
     accounts = accounts_on_server(workload.scenario, users)
     start = StartState(workload)
 
     async def examine(account: Account, mailbox: Provisioning) -> tuple[MailboxState, bool]:
-        state = await inspect_mailbox(account, mailbox, accept_unsigned)
+        digest = start.digest(account.number)
+        state = await inspect_mailbox(account, mailbox, accept_unsigned, lambda record: record.start_state == digest)
         if state.foreign or mode != "auto":
             return state, mode == "always"
-        return state, bool(change_mailbox(state, start, account.number, from_scratch=False))
+        return state, not state.holds(digest) or bool(change_mailbox(state, start, account.number, from_scratch=False))
 
     examined = all_done(await visit(accounts, services, examine, partial(progress, INSPECT), at_once))
     refuse_foreign([(account, state.foreign) for account, (state, _) in zip(accounts, examined, strict=True)])
@@ -321,7 +348,10 @@ async def restore_mailbox(
     put, and those are put in order.
     """
     # Find the changes.
-    state = await inspect_mailbox(account, mailbox, accept_unsigned)
+    digest = start.digest(account.number)
+    state = await inspect_mailbox(
+        account, mailbox, accept_unsigned, lambda record: record.start_state == digest and not from_scratch
+    )
     refuse_foreign([(account, state.foreign)])
     change = change_mailbox(state, start, account.number, from_scratch)
 
@@ -330,7 +360,7 @@ async def restore_mailbox(
     if created != state.created or change.sign:
         if manifest.FOLDER not in state.folders:
             await mailbox.create(manifest.FOLDER)
-        await manifest.write(mailbox, account, created, accept_unsigned)
+        await manifest.write(mailbox, account, created, accept_unsigned=accept_unsigned)
     for name in change.create:
         await mailbox.create(name)
 
@@ -344,12 +374,14 @@ async def restore_mailbox(
         for batch in _batches(start.messages(account.number, name, folder.kept)):
             messages = [NewMessage(wanted.message, wanted.flags, wanted.received_us) for wanted in batch]
             await mailbox.append_many(name, messages)
-        await _check_count(account, mailbox, name, folder.kept + folder.missing)
 
-    # Delete folders, and remove their names from the manifest.
+    # Delete folders. Record the state in the manifest, without the names of these.
     deleted = [name for name in change.delete if await delete_empty(mailbox, name)]
-    if deleted:
-        await manifest.write(mailbox, account, created - frozenset(deleted), accept_unsigned)
+    if (change or not state.holds(digest)) and not state.kept:
+        status = await mailbox.status()
+        record = _record(account, start, status)
+        if manifest.FOLDER in status:
+            await manifest.write(mailbox, account, created - frozenset(deleted), record, accept_unsigned)
     return Initialised(
         accounts=1,
         changed=int(bool(change)),
@@ -382,12 +414,21 @@ def _batches(messages: Iterable[Wanted]) -> Iterator[list[Wanted]]:
         yield batch
 
 
-async def _check_count(account: Account, mailbox: Provisioning, folder: str, expected: int) -> None:
-    """Raise `ConfigError` unless STATUS reports the expected number: OK to each command is no proof."""
-    if folder == manifest.FOLDER:
-        return
-    found = await mailbox.message_count(folder)
-    if found != expected:
-        raise ConfigError(
-            f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"
-        )
+def _record(account: Account, start: StartState, status: Mapping[str, FolderStatus | None]) -> manifest.Record | None:
+    """Return the record of a mailbox in its start state; None if the server does not state enough for one.
+
+    Raises `ConfigError` unless STATUS reports the expected numbers: OK to each command is no proof.
+    """
+    wanted = start.folders(account.number)
+    contents = {folder: each for folder, each in status.items() if folder != manifest.FOLDER}
+    for folder in dict.fromkeys((*wanted, *contents)):
+        each, expected = contents.get(folder), wanted.get(folder, 0)
+        if each is None and folder in contents:
+            return None
+        found = 0 if each is None else each.messages
+        if found != expected:
+            raise ConfigError(
+                f"{name_of(account)}: folder {folder}: expected {expected} messages after initialising, found {found}"
+            )
+    known = {folder: each for folder, each in contents.items() if each is not None}
+    return manifest.Record(start.digest(account.number), known)

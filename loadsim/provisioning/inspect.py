@@ -8,14 +8,14 @@ message.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from loadsim.errors import ConfigError, ServerRefused
 from loadsim.model.message_tag import HEADER, MessageTag, vouched
-from loadsim.model.ports import Account, MessageRef, Part, Provisioning, Stored
+from loadsim.model.ports import Account, FolderStatus, MessageRef, Part, Provisioning, Stored
 from loadsim.provisioning import manifest
-from loadsim.provisioning.manifest import Manifest
+from loadsim.provisioning.manifest import Manifest, Record
 from loadsim.provisioning.sessions import name_of
 
 _REPORTERS = ("mailer-daemon", "postmaster", "microsoftexchange")
@@ -38,15 +38,25 @@ _FOLD = re.compile(r"\r?\n(?=[ \t])")
 
 @dataclass(frozen=True, slots=True)
 class FolderState:
-    """The messages of one folder: our own in their order, and how many others there are."""
+    """The messages of one folder: our own in their order, and how many others there are.
+
+    `recorded` is None if the folder was listed. Otherwise it is the number of our messages, by a record that still
+    holds, and `own` is empty.
+    """
 
     own: tuple[Stored, ...]
     foreign: int
+    recorded: int | None = None
+
+    @property
+    def ours(self) -> int:
+        """The number of our messages."""
+        return len(self.own) if self.recorded is None else self.recorded
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxState:
-    """All folders of one account by name, and its manifests.
+    """All folders of one account by name, with their status, and its manifests.
 
     `kept` has the reasons why messages that claim to be manifests are not accepted. Those messages count neither as
     ours nor as others': they are kept, and the account may be used.
@@ -55,6 +65,7 @@ class MailboxState:
     folders: dict[str, FolderState]
     manifests: tuple[Manifest, ...] = ()
     kept: tuple[str, ...] = ()
+    status: Mapping[str, FolderStatus | None] = field(default_factory=dict)
 
     @property
     def created(self) -> frozenset[str]:
@@ -66,22 +77,57 @@ class MailboxState:
         """The number of others' messages, by folder; folders without any are left out."""
         return {name: folder.foreign for name, folder in self.folders.items() if folder.foreign}
 
+    def holds(self, digest: str) -> bool:
+        """Return whether nothing has changed since the mailbox was in the start state of this digest.
 
-async def inspect_mailbox(account: Account, mailbox: Provisioning, accept_unsigned: bool = False) -> MailboxState:
-    """List everything on the account; nothing is changed, no message is marked as seen."""
-    listing = await mailbox.listing(await mailbox.folders())
+        Without `modseq` flags may have changed: those of the Inbox were listed.
+        """
+        record = self.manifests[0].record if len(self.manifests) == 1 and not self.kept else None
+        contents = {name: status for name, status in self.status.items() if name != manifest.FOLDER}
+        return record is not None and record.start_state == digest and record.status == contents
+
+
+async def inspect_mailbox(
+    account: Account,
+    mailbox: Provisioning,
+    accept_unsigned: bool = False,
+    trusted: Callable[[Record], bool] = lambda record: False,
+) -> MailboxState:
+    """List everything on the account; nothing is changed, no message is marked as seen.
+
+    If the manifest's record is `trusted`, folders that are unchanged since are not listed.
+    """
+    # Read the manifest.
+    status = await mailbox.status()
+    accepted: list[Manifest] = []
+    kept: list[str] = []
     folders: dict[str, FolderState] = {}
-    for name, stored in listing.items():
-        own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
-        folders[name] = FolderState(own, len(stored) - len(own))
-    state = folders.get(manifest.FOLDER)
-    if state is None:
-        return MailboxState(folders)
-    accepted, kept = await manifest.read(mailbox, account, state.own, accept_unsigned)
-    ours = {each.message.ref for each in accepted}
-    own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
-    folders[manifest.FOLDER] = FolderState(own, state.foreign)
-    return MailboxState(folders, tuple(accepted), tuple(kept))
+    if manifest.FOLDER in status:
+        stored = (await mailbox.listing([manifest.FOLDER]))[manifest.FOLDER]
+        state = await _folder_state(account, mailbox, stored)
+        accepted, kept = await manifest.read(mailbox, account, state.own, accept_unsigned)
+        ours = {each.message.ref for each in accepted}
+        own = tuple(each for each in state.own if each.ref in ours or not manifest.is_manifest(each))
+        folders[manifest.FOLDER] = FolderState(own, state.foreign)
+
+    # Take what is unchanged from its record, and list the rest.
+    record = accepted[0].record if len(accepted) == 1 and not kept else None
+    if record is not None and trusted(record):
+        for name in record.unchanged(status):
+            folders[name] = FolderState((), 0, recorded=record.status[name].messages)
+    for name, stored in (await mailbox.listing([name for name in status if name not in folders])).items():
+        folders[name] = await _folder_state(account, mailbox, stored)
+    return MailboxState({name: folders[name] for name in status}, tuple(accepted), tuple(kept), status)
+
+
+async def _folder_state(account: Account, mailbox: Provisioning, stored: Sequence[Stored]) -> FolderState:
+    own = tuple([message for message in stored if await _is_own(account, mailbox, message)])
+    return FolderState(own, len(stored) - len(own))
+
+
+async def list_own(account: Account, mailbox: Provisioning, folder: str) -> tuple[Stored, ...]:
+    """Return our messages in a folder."""
+    return (await _folder_state(account, mailbox, (await mailbox.listing([folder]))[folder])).own
 
 
 async def _is_own(account: Account, mailbox: Provisioning, message: Stored) -> bool:

@@ -1,24 +1,28 @@
-"""The manifest in each mailbox: the folders that loadsim created there, and so may delete.
+"""The manifest in each mailbox: the folders that loadsim created there, and so may delete, and the state that it left.
 
 It is a message in a folder of its own, written before the folders that it names are created. An interruption in between
 leaves names of folders that do not exist, which does no harm. It names only folders that LIST did not show.
 
 A manifest has a signature (HMAC-SHA256) of the account's address and the names. So no other message, and no manifest
 of another account, can name folders for deletion. Those of older versions have none.
+
+After a mailbox was brought to its start state, the manifest has a record of it: the digest of the start state, and the
+status of each folder. A folder of which the status is unchanged has unchanged contents, and need not be listed.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any, NamedTuple
 
 from loadsim.errors import ServerRefused
 from loadsim.model.content import headers
 from loadsim.model.message_tag import HEADER, INITIAL_RUN, MessageTag, body_digest, initial_id
-from loadsim.model.ports import Account, Flag, Provisioning, Stored
+from loadsim.model.ports import INBOX, Account, Flag, FolderStatus, Provisioning, Stored
 from loadsim.model.workload import may_be_made
 from loadsim.timinglog.json_checks import unique_keys
 
@@ -42,12 +46,40 @@ class RejectedManifest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Record:
+    """The digest of the start state to which a mailbox was brought, and the status of its folders then.
+
+    The folder of the manifest is left out, since writing the record changes it.
+    """
+
+    start_state: str
+    status: Mapping[str, FolderStatus]
+
+    def unchanged(self, status: Mapping[str, FolderStatus | None]) -> frozenset[str]:
+        """Return the folders that have the same contents as in the record, by the present status.
+
+        Without `modseq`, a changed flag may not show. The Inbox, where flags decide what users do, is left out then.
+        """
+        same = {folder for folder, now in status.items() if now is not None and self.status.get(folder) == now}
+        return frozenset(folder for folder in same if folder != INBOX or self.status[folder].modseq is not None)
+
+
+class Body(NamedTuple):
+    """The parsed body of a manifest: folders, whether it is signed, and its record."""
+
+    names: frozenset[str]
+    signed: bool
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that is accepted: its message, the folders that it names, and whether it is signed."""
+    """A manifest that is accepted: its message, the folders that it names, whether it is signed, and its record."""
 
     message: Stored
     names: frozenset[str]
     signed: bool
+    record: Record | None = None
 
 
 def is_manifest(message: Stored) -> bool:
@@ -64,7 +96,7 @@ async def read(
     reasons: list[str] = []
     for message in filter(is_manifest, own):
         try:
-            names, signed = parse(await _body(mailbox, message), account)
+            names, signed, record = parse(await _body(mailbox, message), account, mailbox.folder_at)
             if not signed and not accept_unsigned:
                 raise RejectedManifest(
                     "not signed, as in older versions (init and clean accept it with --accept-unsigned)"
@@ -72,7 +104,7 @@ async def read(
         except RejectedManifest as reason:
             reasons.append(str(reason))
         else:
-            accepted.append(Manifest(message, names, signed))
+            accepted.append(Manifest(message, names, signed, record))
     return accepted, reasons
 
 
@@ -95,41 +127,72 @@ async def _body(mailbox: Provisioning, message: Stored) -> bytes:
     return body
 
 
-def parse(body: bytes, account: Account) -> tuple[frozenset[str], bool]:
-    """Return the names in a manifest's body, and whether it is signed. Raises `RejectedManifest` for anything else."""
+def parse(body: bytes, account: Account, folder_at: Callable[[str], str] = str) -> Body:
+    """Return the contents of a manifest's body. Raises `RejectedManifest` for anything else.
+
+    `folder_at` returns the folder with a path; the manifest has paths.
+    """
     try:
         document = json.loads(body.decode("ascii"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):  # also raised for a number of 5,000 digits
         raise RejectedManifest("expected a JSON object with each key once") from None
-    if not isinstance(document, dict) or document.keys() not in ({"folders"}, {"account", "folders", "signature"}):
+    if not isinstance(document, dict) or document.keys() not in _KEYS:
         raise RejectedManifest("expected the keys account, folders and signature")
-    folders = document["folders"]
-    if not isinstance(folders, list) or not all(isinstance(name, str) and may_be_made(name) for name in folders):
+    paths = document["folders"]
+    if not isinstance(paths, list) or not all(
+        isinstance(path, str) and (may_be_made(path) or may_be_made(folder_at(path))) for path in paths
+    ):
         raise RejectedManifest("expected names of folders that profiles have, found another")
+    names = frozenset(map(folder_at, paths))
     if "signature" not in document:
-        return frozenset(folders), False
-    signature = document["signature"]
+        return Body(names, signed=False, record=None)
+    signature, content = document.pop("signature"), document
     if (
         document["account"] != account.address.lower()
         or not isinstance(signature, str)
-        or not hmac.compare_digest(signature.encode(errors="replace"), _signature(account, folders).encode())
+        or not hmac.compare_digest(signature.encode(errors="replace"), _signature(account, content).encode())
     ):
         raise RejectedManifest(
             "its signature is not of this account and this key (accounts.manifest_key, or the password)"
         )
-    return frozenset(folders), True
+    return Body(names, signed=True, record=_record(document.get("start_state"), folder_at))
 
 
-def _signature(account: Account, names: Iterable[str]) -> str:
-    content = {"account": account.address.lower(), "folders": sorted(names)}
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+_KEYS = (
+    {"folders"},
+    {"account", "folders", "signature"},
+    {"account", "folders", "signature", "start_state"},
+)
+
+
+def _record(found: Any, folder_at: Callable[[str], str]) -> Record | None:
+    """Return the record in a signed manifest; None if it has none, or another version of loadsim wrote it."""
+    match found:
+        case {"digest": str() as digest, "status": dict() as status}:
+            numbers = [value for value in status.values() if isinstance(value, list) and len(value) == 5]
+            if len(numbers) == len(status):
+                return Record(digest, {folder_at(path): FolderStatus(*value) for path, value in status.items()})
+    return None
+
+
+def _signature(account: Account, content: Mapping[str, Any]) -> str:
+    signed = {**content, "folders": sorted(content["folders"])}
+    canonical = json.dumps(signed, sort_keys=True, separators=(",", ":")).encode("ascii")
     key = account.password if account.manifest_key is None else account.manifest_key
     return hmac.new(key.encode(), _PURPOSE + canonical, sha256).hexdigest()
 
 
-async def write(mailbox: Provisioning, account: Account, names: Iterable[str], accept_unsigned: bool = False) -> None:
+async def write(
+    mailbox: Provisioning,
+    account: Account,
+    names: Iterable[str],
+    record: Record | None = None,
+    accept_unsigned: bool = False,
+) -> None:
     """Replace the accepted manifests by one of these names. The manifest's folder must exist."""
-    evidence, message = compose(account, names)
+    paths = [mailbox.path(name) for name in names]
+    status = {mailbox.path(folder): status for folder, status in record.status.items()} if record else {}
+    evidence, message = compose(account, paths, None if record is None else Record(record.start_state, status))
     accepted, _ = await read(mailbox, account, (await mailbox.listing([FOLDER]))[FOLDER], accept_unsigned)
     old = [each.message for each in accepted]
     if all(each.evidence != evidence for each in old):
@@ -139,10 +202,15 @@ async def write(mailbox: Provisioning, account: Account, names: Iterable[str], a
         await mailbox.expunge(replaced)
 
 
-def compose(account: Account, names: Iterable[str]) -> tuple[MessageTag, bytes]:
-    """Return the evidence and the bytes of a manifest, whose body is a JSON object with one name to a line."""
-    folders = sorted(names)
-    document = {"account": account.address.lower(), "folders": folders, "signature": _signature(account, folders)}
+def compose(account: Account, paths: Iterable[str], record: Record | None = None) -> tuple[MessageTag, bytes]:
+    """Return the evidence and the bytes of a manifest, whose body is a JSON object with one name to a line.
+
+    The record has paths in place of folders.
+    """
+    content: dict[str, Any] = {"account": account.address.lower(), "folders": sorted(paths)}
+    if record is not None:
+        content["start_state"] = {"digest": record.start_state, "status": record.status}
+    document = content | {"signature": _signature(account, content)}
     body = (json.dumps(document, indent=0) + "\n").replace("\n", "\r\n").encode("ascii")
     message_id = initial_id(account.number, FOLDER, 0)
     evidence = MessageTag(INITIAL_RUN, account.number, message_id, KIND, _DATE_US, body_digest(body))

@@ -59,7 +59,7 @@ def services_of(scenario: Scenario) -> Services:
         )
     imap, smtp = with_authorities(scenario.server.imap), with_authorities(scenario.server.smtp)
     services = Services(imap, smtp, scenario.limits.command_s)
-    return scenario.client.using(services)
+    return scenario.using(services)
 
 
 def accounts_on_server(scenario: Scenario, users: Iterable[int] | None = None) -> list[Account]:

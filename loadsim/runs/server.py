@@ -35,7 +35,7 @@ def server_under_test(scenario: Scenario, directory: Path) -> Iterator[tuple[Ser
     accounts = [scenario.account(index) for index in range(1, scenario.users + 1)]
     with start_embedded(accounts, distribution_lists(scenario), directory) as server:
         services = replace(server.services, command_limit_s=scenario.limits.command_s)
-        yield scenario.client.using(services), IN_MEMORY if in_memory else server.describe()
+        yield scenario.using(services), IN_MEMORY if in_memory else server.describe()
 
 
 @contextmanager

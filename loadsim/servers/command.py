@@ -19,7 +19,7 @@ def find(command: str) -> str | None:
     return shutil.which(command, path=os.environ.get("PATH", os.defpath) + os.pathsep + PLACES)
 
 
-def run(command: str, arguments: Sequence[str], *, cwd: Path | None = None) -> str:
+def run(command: str, arguments: Sequence[str], *, cwd: Path | None = None, stdin: str | None = None) -> str:
     """Run a command and return its standard output. Raises `ConfigError` if it is missing or fails.
 
     The error leaves out the arguments, which may hold a password.
@@ -27,7 +27,9 @@ def run(command: str, arguments: Sequence[str], *, cwd: Path | None = None) -> s
     path = find(command)
     if path is None:
         raise ConfigError(f"server: expected the command {command} to be installed, found none")
-    done = subprocess.run([path, *arguments], cwd=cwd, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        [path, *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         output = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
         raise ConfigError(f"server: {command} failed: {output[-1]}")

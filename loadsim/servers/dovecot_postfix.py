@@ -7,74 +7,60 @@ processes from those of other mail servers on the machine.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
-import re
-import secrets
-import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account, Endpoint, Services
-from loadsim.model.scenario_sections import is_loopback
-from loadsim.provisioning.export import (
-    PUBLIC,
-    SECRET,
-    dovecot_passwords,
-    dovecot_users,
-    postfix_aliases,
-    postfix_mailboxes,
-    write_table,
-)
+from loadsim.provisioning.export import PUBLIC, SECRET, dovecot_passwords, dovecot_users, write_table
 from loadsim.servers.command import run
 from loadsim.servers.dovecot_postfix_config import (
-    LONGEST_SOCKET_PATH,
+    MAILBOX_FORMATS,
     TLS_MODES,
     Layout,
     dovecot_conf,
-    main_cf,
     make_certificates,
-    master_cf,
 )
-from loadsim.servers.master import Master, PortTaken
-from loadsim.servers.running import RunningServer, check_population
+from loadsim.servers.master import Master
+from loadsim.servers.postfix import PROGRAM, Postfix
+from loadsim.servers.private import (
+    LOOPBACK,
+    Directory,
+    PrivateServer,
+    check_address,
+    check_programs,
+    on_free_ports,
+    prepare_directories,
+    start_masters,
+    strangers_note,
+)
+from loadsim.servers.running import check_population
 
+DOVECOT = "/usr/sbin/dovecot"
 PROGRAMS = {
-    "dovecot": "/usr/sbin/dovecot",
     "dovecot-imapd": "/usr/lib/dovecot/imap",
     "dovecot-lmtpd": "/usr/lib/dovecot/lmtp",
-    "postfix": "/usr/lib/postfix/sbin/master",
+    "postfix": PROGRAM,
 }
 """Debian's packages, each with a program that it installs."""
 
-LOOPBACK = "127.0.0.1"
-
-PORTS = range(20000, 32768)
-"""Ports below the kernel's range for outgoing connections: none of these takes a port between choice and use."""
-PORT_ATTEMPTS = 5
 INOTIFY = Path("/proc/sys/fs/inotify")
 
 
-class DovecotPostfix(RunningServer):
-    """A running instance. `notes` are sentences about changes that it made on the machine.
+class DovecotPostfix(PrivateServer):
+    """A running instance. With TLS, the `ca_file` of its services is the authority made for it."""
 
-    With TLS, the `ca_file` of its services is the authority made for it.
-    """
-
-    def __init__(self, layout: Layout, services: Services, masters: Sequence[Master], notes: Sequence[str]) -> None:
-        self.layout = layout
-        self.services = services
-        self.notes = tuple(notes)
-        self._masters = tuple(masters)
-
-    def describe(self) -> str:
+    def __init__(
+        self, layout: Layout, postfix: Postfix, services: Services, masters: Sequence[Master], notes: Sequence[str]
+    ) -> None:
         dovecot = run("dovecot", ("--version",)).split()[0]
-        postfix = run("postconf", ("-c", str(self.layout.postfix_conf), "-h", "mail_version")).strip()
-        return f"Dovecot {dovecot} + Postfix {postfix} (private instance on this machine)"
+        super().__init__(services, masters, f"Dovecot {dovecot} + Postfix {postfix.version()}", notes)
+        self.layout = layout
+        self.postfix = postfix
 
     def doveadm(self, *arguments: str) -> str:
         """Return the output of `doveadm` for this instance. Raises `ConfigError` if it fails."""
@@ -82,15 +68,7 @@ class DovecotPostfix(RunningServer):
 
     def queue(self) -> list[dict[str, Any]]:
         """Return the messages that Postfix has accepted but not delivered, in the form of `postqueue -j`."""
-        return [json.loads(line) for line in run("postqueue", ("-c", str(self.layout.postfix_conf), "-j")).splitlines()]
-
-    def pids(self) -> frozenset[int]:
-        return frozenset().union(*(master.pids() for master in self._masters))
-
-    def stop(self) -> None:
-        """Stop Postfix, then Dovecot, and wait until no process of either is left."""
-        for master in reversed(self._masters):
-            master.stop()
+        return self.postfix.queue()
 
 
 def start_dovecot_postfix(
@@ -102,80 +80,67 @@ def start_dovecot_postfix(
     smtp_port: int | None = None,
     tls: str = "none",
     address: str = LOOPBACK,
+    mailbox_format: str = "maildir",
 ) -> DovecotPostfix:
     """Start an instance for these accounts and lists (address -> member addresses), and wait until both servers answer.
 
     `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
     given. `tls` is none, starttls or implicit, for both services, with an authority of its own. It listens on one IPv4
-    `address` of this machine. Raises `ConfigError` if packages are missing, the user is not root, the directory cannot
-    be used, or a server does not start.
+    `address` of this machine. `mailbox_format` is maildir or mdbox. Raises `ConfigError` if packages are missing, the
+    user is not root, the directory cannot be used, or a server does not start.
     """
-    if tls not in TLS_MODES:
-        raise ConfigError(f"server: tls: expected one of {', '.join(TLS_MODES)}, found {tls!r}")
+    for name, given, known in (("tls", tls, TLS_MODES), ("mailbox format", mailbox_format, MAILBOX_FORMATS)):
+        if given not in known:
+            raise ConfigError(f"server: {name}: expected one of {', '.join(known)}, found {given!r}")
     check_machine()
     check_address(address)
     population, lists = check_population(accounts, lists)
-    notes = make_room_for_idling(len(population))
-    if not is_loopback(address):
-        notes.append(
-            f"It listens on {address}: anyone who can reach it can log on by guessing a simulated user's password."
-        )
-    layout = Layout(directory.resolve())
+    notes = [*make_room_for_idling(len(population)), *strangers_note(address)]
+    layout, postfix = Layout(directory.resolve()), Postfix(directory.resolve())
     check_not_running(layout)
-    prepare_directory(layout)
+    prepare_directory(layout, postfix)
     if tls != "none":
         make_certificates(layout, address)
-    domains = frozenset(address.rpartition("@")[2] for address in (*lists, *(user.address for user in population)))
     dovecot_user = pwd.getpwnam("dovecot")
     os.chown(write_table(layout.passwords, dovecot_passwords(population), SECRET), dovecot_user.pw_uid, -1)
     write_table(layout.users, dovecot_users(population), PUBLIC)
-    write_table(layout.mailboxes, postfix_mailboxes(population), PUBLIC)
-    write_table(layout.aliases, postfix_aliases(lists), PUBLIC)
-    largest_list = max(map(len, lists.values()), default=0)
-    main = main_cf(layout, address, domains, len(population), largest_list, tls)
-    write_table(layout.postfix_conf / "main.cf", main, PUBLIC)
-
     ca_file = None if tls == "none" else str(layout.ca_file)
-    for attempt in range(1, PORT_ATTEMPTS + 1):
-        imap = Endpoint(address, imap_port or free_port(address), tls, ca_file)
-        smtp = Endpoint(address, smtp_port or free_port(address), tls, ca_file)
-        write_table(layout.dovecot_conf, dovecot_conf(layout, address, imap.port, len(population), tls), PUBLIC)
-        write_table(layout.postfix_conf / "master.cf", master_cf(address, smtp.port, tls), PUBLIC)
-        try:
-            return DovecotPostfix(layout, Services(imap, smtp), _start_masters(layout, imap, smtp), notes)
-        except PortTaken:
-            if attempt == PORT_ATTEMPTS or None not in (imap_port, smtp_port):
-                raise
-    raise AssertionError("the last attempt returns or raises")
 
+    def start(imap_port: int, smtp_port: int) -> DovecotPostfix:
+        conf = dovecot_conf(layout, address, imap_port, len(population), tls, mailbox_format)
+        write_table(layout.dovecot_conf, conf, PUBLIC)
+        postfix.configure(
+            population,
+            lists,
+            address,
+            smtp_port,
+            lmtp_socket=layout.lmtp_socket,
+            sasl=f"smtpd_sasl_type = dovecot\nsmtpd_sasl_path = {layout.auth_socket}",
+            keys=None if tls == "none" else layout.tls,
+            tls=tls,
+        )
 
-def _start_masters(layout: Layout, imap: Endpoint, smtp: Endpoint) -> list[Master]:
-    """Start Dovecot, then Postfix, and wait until each answers. If one fails, both are stopped."""
-    masters: list[Master] = []
-    try:
-        for start, endpoint, greeting in ((start_dovecot, imap, b"* OK"), (start_postfix, smtp, b"220")):
-            masters.append(start(layout))
-            masters[-1].await_greeting(endpoint.host, endpoint.port, b"" if endpoint.tls == "implicit" else greeting)
-    except BaseException:
-        for master in reversed(masters):
-            master.stop()
-        raise
-    return masters
+        def await_greeting(port: int, greeting: bytes) -> Callable[[Master], None]:
+            return lambda master: master.await_greeting(address, port, b"" if tls == "implicit" else greeting)
+
+        masters = start_masters(
+            (
+                (lambda: start_dovecot(layout), await_greeting(imap_port, b"* OK")),
+                (postfix.start, await_greeting(smtp_port, b"220")),
+            )
+        )
+        services = Services(Endpoint(address, imap_port, tls, ca_file), Endpoint(address, smtp_port, tls, ca_file))
+        return DovecotPostfix(layout, postfix, services, masters, notes)
+
+    return on_free_ports(address, imap_port, smtp_port, start)
 
 
 def check_machine() -> None:
     """Raise `ConfigError` unless the packages are installed, in a supported version, and the user is root."""
-    missing = [package for package, program in PROGRAMS.items() if not Path(program).exists()]
-    if missing:
-        raise ConfigError(
-            f"server: dovecot-postfix: expected {', '.join(missing)} to be installed: apt-get install"
-            " dovecot-imapd dovecot-lmtpd postfix"
-        )
+    check_programs("dovecot-postfix", PROGRAMS)
     version = run("dovecot", ("--version",)).split()[0]
     if not version.startswith("2.3."):
         raise ConfigError(f"server: dovecot-postfix: expected Dovecot 2.3, found {version}")
-    if os.geteuid() != 0:
-        raise ConfigError("server: dovecot-postfix: expected to be root, as Postfix demands: run it with sudo")
 
 
 def make_room_for_idling(users: int, settings: Path = INOTIFY) -> list[str]:
@@ -211,78 +176,20 @@ def check_not_running(layout: Layout) -> None:
             )
 
 
-def prepare_directory(layout: Layout) -> None:
+def prepare_directory(layout: Layout, postfix: Postfix) -> None:
     """Create the directories. Raises `ConfigError` if the servers' users cannot enter them, or paths are too long."""
-    root = layout.root
-    if not re.fullmatch(r"[\w./-]+", str(root), re.ASCII):
-        raise ConfigError(f"server: directory: expected a path of letters, digits and ._-/, found {str(root)!r}")
-    longest = max(len(str(path)) for path in (layout.lmtp_socket, layout.auth_socket)) + 10
-    if longest > LONGEST_SOCKET_PATH:
-        raise ConfigError(
-            f"server: directory: expected at most {LONGEST_SOCKET_PATH - longest + len(str(root))} characters, since"
-            f" it holds sockets, found {len(str(root))}: {root}"
-        )
-    root.mkdir(mode=0o711, parents=True, exist_ok=True)
-    for above in (root, *root.parents):
-        if not above.stat().st_mode & 0o001:
-            raise ConfigError(
-                f"server: directory: expected that other users can enter {above}, found mode"
-                f" {above.stat().st_mode & 0o777:04o}: choose another directory, such as /tmp"
-            )
-    dovecot, postfix = pwd.getpwnam("dovecot"), pwd.getpwnam("postfix")
-    for path, mode, owner in (
-        (layout.dovecot_conf.parent, 0o755, 0),
-        (layout.dovecot_run, 0o755, 0),
-        (layout.dovecot_log.parent, 0o755, 0),
-        (layout.mail, 0o700, dovecot.pw_uid),
-        (layout.tls, 0o711, 0),
-        (layout.postfix_conf.parent, 0o755, 0),
-        (layout.postfix_conf, 0o755, 0),
-        (layout.postfix_queue, 0o755, 0),
-        (layout.postfix_data, 0o700, postfix.pw_uid),
-    ):
-        path.mkdir(exist_ok=True)
-        path.chmod(mode)
-        os.chown(path, owner, -1)
-
-
-def start_dovecot(layout: Layout) -> Master:
-    return Master(
-        "dovecot", [PROGRAMS["dovecot"], "-F", "-c", str(layout.dovecot_conf)], layout.dovecot_log, "starting up for"
+    prepare_directories(
+        layout.root,
+        (
+            Directory(layout.dovecot_conf.parent),
+            Directory(layout.dovecot_run),
+            Directory(layout.mail, 0o700, pwd.getpwnam("dovecot").pw_uid),
+            Directory(layout.tls, 0o711),
+            *postfix.directories(),
+        ),
+        sockets=(layout.lmtp_socket, layout.auth_socket),
     )
 
 
-def start_postfix(layout: Layout) -> Master:
-    """Compile Postfix's tables (a missing one causes temporary failures), create its queue, start its master.
-
-    The master starts as by `postfix start` after the same check, but as our own child. The environment lets it write
-    to the log before its own log service runs.
-    """
-    conf = str(layout.postfix_conf)
-    for table in (layout.mailboxes, layout.aliases):
-        run("postmap", ("-c", conf, f"hash:{table}"))
-    run("postfix", ("-c", conf, "check"))
-    environment = {"POSTLOG_SERVICE": str(layout.postfix_queue / "public" / "postlog"), "POSTLOG_HOSTNAME": "localhost"}
-    command = [PROGRAMS["postfix"], "-c", conf]
-    return Master("postfix", command, layout.postfix_log, "daemon started", environment)
-
-
-def check_address(address: str) -> None:
-    """Raise `ConfigError` unless this machine has the address."""
-    with socket.socket() as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            raise ConfigError(f"server: expected an address of this machine to listen on, found {address}") from None
-
-
-def free_port(address: str = LOOPBACK) -> int:
-    """Return a free port of this address. Another process may take it before the server binds it."""
-    while True:
-        port = secrets.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind((address, port))
-            except OSError:
-                continue
-            return port
+def start_dovecot(layout: Layout) -> Master:
+    return Master("dovecot", [DOVECOT, "-F", "-c", str(layout.dovecot_conf)], layout.dovecot_log)

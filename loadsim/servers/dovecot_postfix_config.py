@@ -1,6 +1,6 @@
-"""The configuration of a private Dovecot and Postfix, made from its directory, its population and its ports.
+"""The configuration of a private Dovecot, made from its directory, its population and its port.
 
-Written for Dovecot 2.3 and Postfix 3.7 (Debian 12).
+Written for Dovecot 2.3 (Debian 12).
 """
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from loadsim.servers.command import run
+from loadsim.servers.postfix import LMTP_CONCURRENCY
 
-LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
 TLS_MODES = ("none", "starttls", "implicit")
-LONGEST_SOCKET_PATH = 107
-LMTP_CONCURRENCY = 20
-"""Concurrent deliveries. Dovecot's LMTP gets more processes than that, otherwise it would drop connections."""
+MAILBOX_FORMATS = ("maildir", "mdbox")
 
 
 class Layout:
@@ -21,11 +19,10 @@ class Layout:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.mail = root / "mail"  # the mailboxes: one Maildir per login
+        self.mail = root / "mail"  # the mailboxes: a directory per login
         self.tls = root / "tls"  # the authority's and the server's certificates and keys
         self.ca_file = self.tls / "ca.pem"  # the authority that clients verify against
         self.dovecot_log = root / "log" / "dovecot.log"
-        self.postfix_log = root / "log" / "postfix.log"
 
         self.dovecot_conf = root / "dovecot" / "dovecot.conf"  # the only configuration file
         self.passwords = root / "dovecot" / "passwords"  # passdb
@@ -34,20 +31,17 @@ class Layout:
         self.lmtp_socket = self.dovecot_run / "lmtp-postfix"  # takes mail from Postfix
         self.auth_socket = self.dovecot_run / "auth-postfix"  # checks passwords for Postfix
 
-        self.postfix_conf = root / "postfix" / "conf"  # main.cf, master.cf and the tables
-        self.mailboxes = self.postfix_conf / "mailboxes"  # virtual_mailbox_maps
-        self.aliases = self.postfix_conf / "aliases"  # virtual_alias_maps
-        self.postfix_queue = root / "postfix" / "queue"  # queue_directory
-        self.postfix_data = root / "postfix" / "data"  # data_directory
 
-
-def dovecot_conf(layout: Layout, address: str, imap_port: int, users: int, tls: str) -> str:
+def dovecot_conf(
+    layout: Layout, address: str, imap_port: int, users: int, tls: str, mailbox_format: str = "maildir"
+) -> str:
     """Return dovecot.conf: IMAP, LMTP for Postfix, and its authentication; one imap process per session.
 
     Processes are not shared between sessions, so that a slow disk for one user is not a slow server for another.
     Limits count twice the users: a lost session and the one that replaces it overlap.
     """
     sessions = 2 * users + 100
+    location = {"maildir": "maildir:~/Maildir", "mdbox": "mdbox:~/mdbox"}[mailbox_format]
     clear, encrypted = (0, imap_port) if tls == "implicit" else (imap_port, 0)
     keys = f"ssl_cert = <{layout.tls / 'server.pem'}\nssl_key = <{layout.tls / 'server.key'}\n" if tls != "none" else ""
     return f"""\
@@ -77,7 +71,7 @@ first_valid_uid = 1
 mail_uid = dovecot
 mail_gid = dovecot
 mail_home = {layout.mail}/%u
-mail_location = maildir:~/Maildir
+mail_location = {location}
 mail_max_userip_connections = 0
 namespace inbox {{
   inbox = yes
@@ -129,94 +123,6 @@ service anvil {{
 service auth-worker {{
   process_limit = 1
 }}
-"""
-
-
-def main_cf(layout: Layout, address: str, domains: frozenset[str], users: int, largest_list: int, tls: str) -> str:
-    """Return Postfix's main.cf: it accepts mail for the domains, delivers it to Dovecot, and relays none."""
-    levels = {"none": "none", "starttls": "may", "implicit": "may"}
-    keys = ""
-    if tls != "none":
-        keys = f"smtpd_tls_cert_file = {layout.tls / 'server.pem'}\nsmtpd_tls_key_file = {layout.tls / 'server.key'}\n"
-    recipients = max(1000, largest_list + 100)
-    return f"""\
-compatibility_level = 3.6
-queue_directory = {layout.postfix_queue}
-data_directory = {layout.postfix_data}
-command_directory = /usr/sbin
-daemon_directory = /usr/lib/postfix/sbin
-mail_owner = postfix
-setgid_group = postdrop
-maillog_file = {layout.postfix_log}
-maillog_file_prefixes = {layout.postfix_log.parent}
-default_database_type = hash
-
-inet_interfaces = {address}
-inet_protocols = ipv4
-myhostname = mail.localdomain
-mydestination =
-mynetworks = 127.0.0.0/8
-smtpd_peername_lookup = no
-disable_dns_lookups = yes
-
-# Mail for the simulated users only.
-virtual_mailbox_domains = {" ".join(sorted(domains))}
-virtual_mailbox_maps = hash:{layout.mailboxes}
-virtual_alias_domains =
-virtual_alias_maps = hash:{layout.aliases}
-virtual_alias_expansion_limit = {recipients}
-virtual_transport = lmtp:unix:{layout.lmtp_socket}
-smtpd_relay_restrictions = reject_unauth_destination
-local_recipient_maps =
-local_transport = error:no local mail here
-default_transport = error:no mail leaves this server
-relay_transport = error:no mail leaves this server
-
-# Members of two lists, and recipients who are also members, get one copy.
-enable_original_recipient = no
-duplicate_filter_limit = {10 * recipients}
-lmtp_destination_concurrency_limit = {LMTP_CONCURRENCY}
-
-smtpd_sasl_auth_enable = yes
-smtpd_sasl_type = dovecot
-smtpd_sasl_path = {layout.auth_socket}
-smtpd_tls_security_level = {levels[tls]}
-{keys}
-# All clients come from one address, and quickly.
-default_process_limit = {max(100, users + 20)}
-smtpd_client_connection_count_limit = 0
-smtpd_client_connection_rate_limit = 0
-in_flow_delay = 0s
-message_size_limit = {LARGEST_MESSAGE_BYTES}
-mailbox_size_limit = 0
-"""
-
-
-def master_cf(address: str, smtp_port: int, tls: str) -> str:
-    """Return Postfix's master.cf: one SMTP listener, no chroots, no delivery agent except LMTP."""
-    wrapper = "\n  -o smtpd_tls_wrappermode=yes" if tls == "implicit" else ""
-    return f"""\
-# service type private unpriv chroot wakeup maxproc command
-{address}:{smtp_port} inet n - n - - smtpd{wrapper}
-pickup unix n - n 60 1 pickup
-cleanup unix n - n - 0 cleanup
-qmgr unix n - n 300 1 qmgr
-tlsmgr unix - - n 1000? 1 tlsmgr
-rewrite unix - - n - - trivial-rewrite
-bounce unix - - n - 0 bounce
-defer unix - - n - 0 bounce
-trace unix - - n - 0 bounce
-verify unix - - n - 1 verify
-flush unix n - n 1000? 0 flush
-proxymap unix - - n - - proxymap
-showq unix n - n - - showq
-error unix - - n - - error
-retry unix - - n - - error
-discard unix - - n - - discard
-lmtp unix - - n - - lmtp
-anvil unix - - n - 1 anvil
-scache unix - - n - 1 scache
-postlog unix-dgram n - n - 1 postlogd
 """
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,12 +17,16 @@ from loadsim.errors import ConfigError
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 15.0
 POLL_S = 0.02
+TAKEN = "Address already in use"
+LISTEN = "0A"
+"""State of a listening socket in /proc/net/tcp."""
 
-START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; (read _ <&3; kill $$) & exec "$@" </dev/null 3<&-'
+START = 'ulimit -S -n "$(ulimit -H -n)"; exec 3<&0; ( (read _ <&3; kill $$) & ); exec "$@" </dev/null 3<&-'
 """Shell command that runs a master with the highest limit of open files, and kills it at the end of our pipe.
 
 The pipe ends when loadsim exits, also when it is killed. PR_SET_PDEATHSIG of prctl(2) would be simpler, but is lost
-when Postfix's master changes its effective user. The kernel reuses the master's number only after its session's end."""
+when Postfix's master changes its effective user. The reader is no child of the master: authdaemond, when terminated,
+waits for all of its children. The kernel reuses the master's number only after its session's end."""
 
 
 class PortTaken(ConfigError):
@@ -33,11 +37,17 @@ class Master:
     """A master process and all processes that it starts: one session of the operating system."""
 
     def __init__(
-        self, name: str, command: Sequence[str], log: Path, started: str, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        started: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the command. It writes `log`, and there `started` as soon as it listens on its ports.
+        """Start the command. Its standard output and error go to `log` with the suffix .out; it may write `log` itself.
 
-        `environment` is added to this process's own.
+        `started` is what a server writes there that listens before it is ready; `environment` is added to this
+        process's own.
         """
         self.name = name
         self._log = log
@@ -69,24 +79,61 @@ class Master:
     def await_greeting(self, address: str, port: int, greeting: bytes) -> None:
         """Wait until it listens on a port and sends this greeting; an empty one means any connection.
 
-        Its log is read first: the port alone may belong to another server. Raises `PortTaken` if it does, and another
-        `ConfigError` if the master exits or sends nothing within the limit.
+        Raises `PortTaken` if another process listens there, and another `ConfigError` if the master exits or sends
+        nothing within the limit.
         """
+
+        def answers() -> bool:
+            listeners = listening_sockets(port)
+            if not listeners:
+                return False
+            if not listeners & self._sockets():
+                self._check_running()
+                raise PortTaken(f"server: {self.name}: port {port}: expected it to be free, found: {TAKEN}")
+            if self._started and not (self._log.exists() and self._started in self._log.read_text(errors="replace")):
+                return False
+            with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:
+                return not greeting or connection.recv(512).startswith(greeting)
+            return False
+
+        self._await(answers, f"port {port}")
+
+    def await_socket(self, path: Path) -> None:
+        """Wait until it accepts connections on a Unix socket. Raises `ConfigError` if it does not within the limit."""
+
+        def accepts() -> bool:
+            with socket.socket(socket.AF_UNIX) as probe:
+                return probe.connect_ex(str(path)) == 0
+
+        self._await(accepts, str(path))
+
+    def _await(self, ready: Callable[[], bool], where: str) -> None:
         deadline_s = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline_s:
-            if self._process.poll() is not None:
-                error = self.first_error()
-                kind = PortTaken if "Address already in use" in error else ConfigError
-                raise kind(f"server: {self.name}: expected to start, it exited with: {error}")
-            if self._log.exists() and self._started in self._log.read_text(errors="replace"):
-                with suppress(OSError), socket.create_connection((address, port), START_LIMIT_S) as connection:
-                    if not greeting or connection.recv(512).startswith(greeting):
-                        return
+            self._check_running()
+            if ready():
+                return
             time.sleep(POLL_S)
         raise ConfigError(
-            f"server: {self.name}: expected to answer on port {port} within {START_LIMIT_S:.0f} s,"
+            f"server: {self.name}: expected to answer on {where} within {START_LIMIT_S:.0f} s,"
             f" its log has: {self.first_error()}"
         )
+
+    def _check_running(self) -> None:
+        if self._process.poll() is not None:
+            error = self.first_error()
+            kind = PortTaken if TAKEN in error else ConfigError
+            raise kind(f"server: {self.name}: expected to start, it exited with: {error}")
+
+    def _sockets(self) -> frozenset[int]:
+        """Return the inodes of the master's own sockets: in all servers here it is the master that listens."""
+        found: set[int] = set()
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for entry in Path(f"/proc/{self._process.pid}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    if match := re.fullmatch(r"socket:\[(\d+)\]", str(entry.readlink())):
+                        found.add(int(match[1]))
+        return frozenset(found)
 
     def first_error(self) -> str:
         """Return the first error on its standard error or in its log; later ones follow from it."""
@@ -119,3 +166,15 @@ class Master:
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+
+def listening_sockets(port: int) -> frozenset[int]:
+    """Return the inodes of the sockets that listen on a TCP port in any process (proc(5), /proc/net/tcp)."""
+    found: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(int(fields[9]))
+    return frozenset(found)

@@ -29,11 +29,13 @@ from mailservers import (
 )
 from paths import ROOT
 from patience import PATIENCE_S
+from processes import ended, refuses
 
 from loadsim.errors import ConfigError
 from loadsim.model.ports import Account
-from loadsim.servers.dovecot_postfix import DovecotPostfix, free_port, make_room_for_idling, start_dovecot_postfix
+from loadsim.servers.dovecot_postfix import DovecotPostfix, make_room_for_idling, start_dovecot_postfix
 from loadsim.servers.embedded import LOG_NAME, EmbeddedServer, start_embedded
+from loadsim.servers.private import free_port
 from loadsim.servers.running import check_population
 
 MESSAGE = b"From: user2@example.test\r\nTo: all@example.test\r\nSubject: hello\r\n\r\n.a dot\r\nand an end\r\n"
@@ -57,24 +59,6 @@ def embedded(embedded_server: StartEmbedded) -> EmbeddedServer:
 def real(dovecot_postfix: StartDovecotPostfix) -> DovecotPostfix:
     """Dovecot and Postfix with the same six users and two lists."""
     return dovecot_postfix(ACCOUNTS, LISTS)
-
-
-def ended(pid: int) -> bool:
-    """Whether a process that is not our child ends within our patience."""
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([process], [], [], PATIENCE_S)[0])
-    finally:
-        os.close(process)
-
-
-def refuses(port: int) -> bool:
-    """Whether nobody listens on this loopback port."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def hang_up(client: imaplib.IMAP4) -> None:
@@ -395,6 +379,26 @@ def test_real_server_stop_leaves_nothing(server_directory: Path) -> None:
         server.stop()
     with start_dovecot_postfix(ACCOUNTS, LISTS, server_directory) as again:
         assert len(inbox(again, ACCOUNTS[0])) == 1
+
+
+@pytest.mark.servers
+def test_real_server_keeps_mail_in_mdbox(server_directory: Path) -> None:
+    """With the other mailbox format, mail is delivered and read alike, from files of Dovecot's own."""
+    with start_dovecot_postfix(ACCOUNTS, LISTS, server_directory, mailbox_format="mdbox") as server:
+        with idling(server, ACCOUNTS[0]) as next_count:
+            submit(server.services, ACCOUNTS[1].address, [ACCOUNTS[0].address], MESSAGE)
+            assert next_count() == 1
+        (message,) = inbox(server, ACCOUNTS[0])
+        assert message.endswith(b".a dot\r\nand an end\r\n")
+        assert list((server_directory / "mail" / ACCOUNTS[0].login).glob("mdbox/storage/m.*"))
+        assert not (server_directory / "mail" / ACCOUNTS[0].login / "Maildir").exists()
+
+
+@pytest.mark.servers
+def test_unknown_mailbox_formats_are_refused(server_directory: Path) -> None:
+    """A format that Dovecot's recipe does not have is refused before anything starts."""
+    with pytest.raises(ConfigError, match="maildir, mdbox, found 'mbox'"):
+        start_dovecot_postfix(ACCOUNTS, LISTS, server_directory, mailbox_format="mbox")
 
 
 @pytest.mark.servers

@@ -218,7 +218,7 @@ def without(pattern: bytes, wanted: bytes) -> Callable[[bytes, list[bytes]], lis
 MISSING = {
     "the number of STATUS": (without(rb"MESSAGES \d+", b"STATUS"), "STATUS without MESSAGES: Folder 01"),
     "STATUS": (without(rb"^\* STATUS.*", b"STATUS"), "STATUS without data: Folder 01"),
-    "UIDVALIDITY": (without(rb"\[UIDVALIDITY 7\]", b"SELECT"), "SELECT without UIDVALIDITY: INBOX"),
+    "UIDVALIDITY": (without(rb"\[UIDVALIDITY 7\]", b"SELECT"), "SELECT without UIDVALIDITY: LoadSim"),
 }
 
 

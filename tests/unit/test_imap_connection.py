@@ -286,21 +286,22 @@ def test_news_are_heard_in_order_inside_any_answer() -> None:
     asyncio.run(run())
 
 
-def test_done_travels_with_the_next_command() -> None:
-    """The command that ends IDLE leaves in the same write as DONE; none is sent before the server listens."""
+def test_a_command_waits_for_the_end_of_idle() -> None:
+    """The command that ends IDLE is sent when the server has answered DONE; none is sent before the server listens."""
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK ready")
         idle = await peer.expect(rb"IDLE")
         peer.say(b"+ idling", b"* 1 EXISTS")
-        packet = await peer.packet()
-        assert packet == b"DONE\r\nt2 NOOP\r\n"
-        peer.say(idle + b" OK", b"t2 OK")
-        idle = await peer.expect(rb"IDLE")
-        # The next command is written now; it has to wait for this:
-        peer.say(b"+ idling")
-        assert await peer.packet() == b"DONE\r\nt4 CHECK\r\n"
-        peer.say(idle + b" OK", b"t4 OK")
+        for command in (b"t2 NOOP", b"t4 CHECK"):
+            assert await peer.packet() == b"DONE\r\n"
+            peer.say(idle + b" OK")
+            assert await peer.packet() == command + b"\r\n"
+            peer.say(command[:2] + b" OK")
+            if command == b"t2 NOOP":
+                idle = await peer.expect(rb"IDLE")
+                # The next command is written now; it has to wait for this:
+                peer.say(b"+ idling")
         await peer.end()
 
     async def run() -> None:
@@ -312,7 +313,10 @@ def test_done_travels_with_the_next_command() -> None:
             await connection.send("NOOP")
             connection.send_quietly("IDLE")
             await connection.send("CHECK")
-            assert tap.writes == [b"t1 IDLE\r\n", b"DONE\r\nt2 NOOP\r\n", b"t3 IDLE\r\n", b"DONE\r\nt4 CHECK\r\n"]
+            assert tap.writes == [
+                *(b"t1 IDLE\r\n", b"DONE\r\n", b"t2 NOOP\r\n"),
+                *(b"t3 IDLE\r\n", b"DONE\r\n", b"t4 CHECK\r\n"),
+            ]
             connection.close()
             await connection.wait_closed()
         names = [each[:3] for each in client.ear.commands[1:]]
@@ -335,7 +339,7 @@ def test_idle_may_last_longer_than_a_command() -> None:
         peer.say(b"* OK ready")
         await peer.expect(rb"IDLE")
         peer.say(b"+ idling")
-        assert (await peer.packet()).startswith(b"DONE\r\n")
+        assert await peer.packet() == b"DONE\r\n"
         await peer.end()
 
     async def run() -> None:
@@ -358,14 +362,13 @@ def test_idle_may_last_longer_than_a_command() -> None:
 
 
 def test_an_idle_that_is_not_ended_is_noticed() -> None:
-    """DONE has a time limit of its own, though the command that it travelled with is answered."""
+    """DONE has a time limit; the command behind it is never sent."""
 
     async def script(peer: Peer) -> None:
         peer.say(b"* OK ready")
         await peer.expect(rb"IDLE")
         peer.say(b"+ idling")
-        assert (await peer.packet()).startswith(b"DONE\r\n")
-        peer.say(b"t2 OK")
+        assert await peer.packet() == b"DONE\r\n"
         await peer.end()
 
     async def run() -> None:
@@ -373,9 +376,10 @@ def test_an_idle_that_is_not_ended_is_noticed() -> None:
         async with playing(script) as endpoint:
             connection = await client.connect(endpoint, LIMIT_S)
             await connection.idle()
-            await connection.send("NOOP")
+            silent = connection.send("NOOP")
             skip(LIMIT_S)
             await connection.wait_closed()
+            assert [str(each) for each in await failures(silent)] == ["no answer to DONE"]
         assert [str(each) for each in client.broken] == ["no answer to DONE"]
 
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:

@@ -62,7 +62,7 @@ def test_what_is_composed_is_accepted() -> None:
     evidence, message = manifest.compose(OWNER, OURS)
     assert evidence.body == body_digest(body_of(message))
     for body in (body_of(message), body_of(message).rstrip(), body_of(message) + b"\r\n\r\n"):
-        assert manifest.parse(body, OWNER) == (OURS, True)
+        assert manifest.parse(body, OWNER) == (OURS, True, None)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ JSON_VALUES = st.recursive(
 def test_no_contents_are_signed_by_chance(body: bytes) -> None:
     """Anything at all is accepted as unsigned with names of ours, or not accepted."""
     try:
-        names, signed = manifest.parse(body, OWNER)
+        names, signed, _ = manifest.parse(body, OWNER)
     except manifest.RejectedManifest:
         return
     assert not signed
@@ -256,7 +256,7 @@ def test_init_signs_what_it_is_told_to_accept(lab: Lab, capsys: pytest.CaptureFi
     assert main(["init", str(lab.path), "--accept-unsigned"]) == 0
     assert "not accepted" not in capsys.readouterr().out
     (only,) = lab.snapshots()[0]["LoadSim"]
-    assert manifest.parse(body_of(only.message), lab.accounts[0]) == (OURS, True)
+    assert manifest.parse(body_of(only.message), lab.accounts[0])[:2] == (OURS, True)
     assert main(["clean", str(lab.path)]) == 0
     assert folders(lab) == {INBOX}
 

@@ -558,8 +558,8 @@ def test_refused_settings(setting: str, line: str) -> None:
 
 DURATION = "expected a duration such as 90s, 10m, 8h or 1h30m"
 KEYS = (
-    "name, server, domain, accounts, topology, mailbox, lists, run, client, initialise, weights, criteria, limits,"
-    " abort_on, cluster, allow_hosts"
+    "name, server, folders, domain, accounts, topology, mailbox, lists, run, client, initialise, weights, criteria,"
+    " limits, abort_on, cluster, allow_hosts"
 )
 LOOPBACK = "expected a loopback address, or a host in allow_hosts"
 

@@ -22,9 +22,9 @@ def open_driver(services: Services) -> Driver:
         raise ConfigError("server.imap.tls: expected none or implicit with protocol aioimaplib, found starttls")
     # At its lower levels the library logs each line of the conversation, including mail.
     library.log.setLevel(logging.WARNING)
-    imap, limit_s = services.imap, services.command_limit_s
+    imap, limit_s, folders = services.imap, services.command_limit_s, services.folders
     return MailDriver(
         "aioimaplib",
         services,
-        lambda context, account, observer: AioimaplibMailbox(imap, account, observer, limit_s, context),
+        lambda context, account, observer: AioimaplibMailbox(imap, account, observer, limit_s, context, folders),
     )

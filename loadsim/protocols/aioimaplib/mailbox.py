@@ -6,18 +6,31 @@ import asyncio
 import re
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from aioimaplib import aioimaplib as library
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import INBOX, Account, Endpoint, Flag, Header, MessageRef, Observer, Part, Structure
+from loadsim.model.ports import (
+    INBOX,
+    OF_SERVER,
+    Account,
+    Endpoint,
+    Flag,
+    FolderSettings,
+    Header,
+    MessageRef,
+    Observer,
+    Part,
+    Structure,
+)
 from loadsim.protocols.aioimaplib.connection import Connection
 from loadsim.protocols.aioimaplib.reading import HEADER_FIELDS, header_of, parsed
 from loadsim.protocols.error_mapping import again, internal
 from loadsim.protocols.imap.commands import mailbox as quoted_name
 from loadsim.protocols.imap.commands import number_sets
+from loadsim.protocols.imap.folder_names import PLAIN, FolderNames, read_names
 from loadsim.protocols.imap.grammar import LARGEST_NUMBER, MOST_MESSAGES
 from loadsim.protocols.imap.mailbox import Ref, canonical
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
@@ -53,9 +66,11 @@ class AioimaplibMailbox:
     observer: Observer
     limit_s: float  # of each command
     context: ssl.SSLContext | None = None
+    folders_on_server: FolderSettings = OF_SERVER
     poll_s: float = POLL_S
     idle_again_s: float = IDLE_AGAIN_S
     _connection: Connection | None = field(default=None, init=False)
+    _names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
     _folder: str | None = field(default=None, init=False)  # the open one
     _count: int = field(default=0, init=False)  # messages in it
     _validity: dict[str, int] = field(default_factory=dict, init=False)  # kept over sessions
@@ -84,6 +99,8 @@ class AioimaplibMailbox:
         try:
             await connection.run("LOGIN", client.login(library.quoted(account.login), account.password))
             await connection.run("CAPABILITY", connection.protocol.capability())
+            if self._names is PLAIN:
+                self._names = await read_names(self._ask, connection.capabilities, self.folders_on_server)
             remember(account.number, connection.protocol.transport)
         except ServerRefused:
             self.abandon()
@@ -112,11 +129,14 @@ class AioimaplibMailbox:
         """LIST (RFC 9051 section 6.3.9); folders that hold only folders are left out."""
         connection = await self._ready()
         answer = await connection.run("LIST", connection.client.list('""', '"*"'))
-        return [
-            canonical(entry.name)
-            for entry in self._read(answer.lines[:-1], b"* LIST ")
-            if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
-        ]
+        found = []
+        for entry in self._read(answer.lines[:-1], b"* LIST "):
+            if isinstance(entry, ListEntry):
+                if "NAMESPACE" not in connection.capabilities:  # which would have stated the separator
+                    self._names = replace(self._names, separator=entry.delimiter)
+                if not entry.attributes & {"\\noselect", "\\nonexistent"}:
+                    found.append(self._names.folder(entry.name))
+        return [folder for folder in found if folder is not None]
 
     async def open(self, folder: str) -> None:
         """SELECT (RFC 9051 section 6.3.2), unless it is open. Announces the mail that arrived meanwhile."""
@@ -215,7 +235,7 @@ class AioimaplibMailbox:
         folder = canonical(folder)
         connection = await self._ready()
         marks = " ".join(flag.value for flag in flags) if flags else None
-        command = connection.client.append(message, _argument(folder), cast(str, marks))
+        command = connection.client.append(message, self._argument(folder), cast(str, marks))
         answer = await connection.run("APPEND", command, more_bytes=len(message) + 2)
         if connection.protocol.literal_data is not None:
             raise self._malformed("OK to APPEND", "the message to be asked for")
@@ -241,7 +261,7 @@ class AioimaplibMailbox:
             return False
         self._leave()
         self._count = 0
-        answer = await connection.run("SELECT", connection.client.select(_argument(folder)))
+        answer = await connection.run("SELECT", connection.client.select(self._argument(folder)))
         found = {
             response.code.name: response.code.arguments
             for response in self._read(answer.lines[:-1])
@@ -343,6 +363,20 @@ class AioimaplibMailbox:
         else:
             self._keep_watching(connection)
 
+    # --- names ---
+
+    async def _ask(self, name: str, *arguments: str) -> list[Response]:
+        """Send NAMESPACE or LIST, with at least two arguments. Return the untagged data."""
+        connection = await self._ready()
+        client = connection.client
+        listing = client.list(arguments[0], " ".join(arguments[1:])) if arguments else client.namespace()
+        answer = await connection.run(name, listing)
+        return self._read(answer.lines[:-1], f"* {name} ".encode())
+
+    def _argument(self, folder: str) -> str:
+        """Return the server's name of a folder as an argument; the library quotes nothing."""
+        return quoted_name(self._names.on_server(folder)).decode()
+
     # --- pieces of commands ---
 
     async def _opened_for(self, refs: Sequence[MessageRef]) -> tuple[str, list[int]]:
@@ -400,7 +434,7 @@ class AioimaplibMailbox:
         codes: list[Code | None] = []
         gone = 0
         for each in _sets(uids):
-            command = connection.client.uid(name.removeprefix("UID "), each, _argument(canonical(folder)))
+            command = connection.client.uid(name.removeprefix("UID "), each, self._argument(canonical(folder)))
             answer = await connection.run(name, command)
             codes.append(self._code(answer))
             if name == "UID MOVE":  # COPYUID is in an untagged OK; only for MOVE the library keeps untagged lines
@@ -470,11 +504,6 @@ class AioimaplibMailbox:
     def _clean(self, text: str) -> str:
         """Return a server's text on one line, without the password."""
         return without_password(" ".join(text.split()), self.account)
-
-
-def _argument(folder: str) -> str:
-    """Return a folder's name as an argument; the library quotes nothing."""
-    return quoted_name(folder).decode()
 
 
 def _ranges(numbers: str) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@
     large_answers          a limit on all large answers of a process
     connection             a socket, the commands under way, time limits
     authenticate           greeting, TLS, authentication, capabilities
+    folder_names           the server's names of folders, and loadsim's
     new_mail, session      the open folder and new mail in it, over lost and new connections
     reading, mailbox       the port: commands and answers as values of mail
 
@@ -16,7 +17,9 @@ Everything up to `wire` does no I/O.
 
 from __future__ import annotations
 
-from loadsim.model.ports import Driver, Services
+import ssl
+
+from loadsim.model.ports import Account, Driver, Observer, Services
 from loadsim.protocols.imap.mailbox import ImapMailbox
 from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.mail_driver import MailDriver
@@ -24,9 +27,9 @@ from loadsim.protocols.mail_driver import MailDriver
 
 def open_driver(services: Services) -> Driver:
     """Return a new driver: the entry point `imap` of `loadsim.protocols`."""
-    imap, limit_s = services.imap, services.command_limit_s
-    return MailDriver(
-        "imap",
-        services,
-        lambda context, account, observer: ImapMailbox(ImapSession(imap, context, account, observer, limit_s)),
-    )
+    imap, limit_s, folders = services.imap, services.command_limit_s, services.folders
+
+    def mailbox(context: ssl.SSLContext | None, account: Account, observer: Observer) -> ImapMailbox:
+        return ImapMailbox(ImapSession(imap, context, account, observer, limit_s, folders))
+
+    return MailDriver("imap", services, mailbox)

@@ -2,7 +2,8 @@
 
 Commands may be sent while others are under way. Untagged data goes to each command under way that may have asked for
 data of its kind: the protocol does not state which command it answers (RFC 9051 section 5.5). The caller picks its
-own data; other data is not kept. A command waits only behind a literal or an IDLE, until the server sends "+".
+own data; other data is not kept. A command waits behind a literal or an IDLE, until the server sends "+", and behind
+DONE, until IDLE has ended.
 
 Every command ends within its time limit, with an answer or a `TaskFailed`. An exception while an answer is read ends
 the connection, and with it each command under way.
@@ -38,6 +39,8 @@ from loadsim.protocols.tls import handshakes_of, remember
 
 RESPONSES_A_TURN = 32
 """The most responses of one connection that are read in one turn of the loop; they take about a millisecond."""
+
+DONE = b"DONE\r\n"
 
 SHORT_BYTES = 4096
 """All responses in pieces of up to this size are read in one turn."""
@@ -84,7 +87,7 @@ class Connection(asyncio.Protocol):
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _under_way: dict[str, Command] = field(default_factory=dict, init=False)
     _held_back: list[Command] = field(default_factory=list, init=False)
-    _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+"
+    _awaiting: Command | None = field(default=None, init=False)  # the command that waits for "+", or DONE
     _idling: Command | None = field(default=None, init=False)  # an IDLE after its "+"
     _last_tag: int = field(default=0, init=False)
     _counted_bytes: int = field(default=0, init=False)  # received bytes that were counted for a command
@@ -227,6 +230,8 @@ class Connection(asyncio.Protocol):
         if after is not None:
             pieces.append(after + b"\r\n")
         command = Command(name, tag, pieces, future, then, resets, WANTED.get(name, ()), [])
+        if self._idling is not None:
+            self._end_idle(self._idling)
         if self._awaiting is None:
             self._begin(command)
         else:
@@ -234,21 +239,26 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, command: Command) -> None:
         line = command.pieces.pop(0)
-        command.since_ns = since_ns = self.observer.now()
+        command.since_ns = self.observer.now()
         command.deadline_s = self._loop.time() + self.limit_s
         command.sent_bytes = len(line)
         command.since_weight = self._weight
         if not self._under_way:
             self._counted_bytes = self._wire.taken_bytes
-        if self._idling is not None:
-            # DONE and the command travel in one packet; the time of both counts from here.
-            self._idling.since_ns, self._idling.deadline_s = since_ns, command.deadline_s
-            self._idling.sent_bytes = 6
-            self._idling = None
-            line = b"DONE\r\n" + line
         self._under_way[command.tag] = command
         if command.pieces or command.name == "IDLE":
             self._awaiting = command
+        self._write(command, line)
+
+    def _end_idle(self, command: Command) -> None:
+        """Send DONE. Commands wait for its answer: not all servers expect one right behind it (RFC 2177 section 3)."""
+        self._idling, self._awaiting = None, command
+        command.since_ns = self.observer.now()
+        command.deadline_s = self._loop.time() + self.limit_s
+        command.sent_bytes = len(DONE)
+        self._write(command, DONE)
+
+    def _write(self, command: Command, line: bytes) -> None:
         assert self._transport is not None
         self._transport.write(line)
         if self._timer is None:
@@ -257,9 +267,13 @@ class Connection(asyncio.Protocol):
     def _send_held_back(self) -> None:
         """Send the commands that were held back, up to the next that waits for "+"."""
         while self._held_back and self._awaiting is None and self.failure is None:
-            command = self._held_back.pop(0)
-            if command.future is None or not command.future.cancelled():
-                self._begin(command)
+            command = self._held_back[0]
+            if command.future is not None and command.future.cancelled():
+                del self._held_back[0]
+            elif self._idling is not None:
+                self._end_idle(self._idling)
+            else:
+                self._begin(self._held_back.pop(0))
 
     def _check_deadlines(self) -> None:
         self._timer = None
@@ -422,7 +436,7 @@ class Connection(asyncio.Protocol):
             raise ProtocolError("IMAP IDLE", "the server ended it before DONE")
         done = tagged.status == "OK"
         if command is self._awaiting:
-            if done:
+            if done and command.name != "DONE":
                 kind = "IMAP IDLE" if command.name == "IDLE" else "IMAP literal"
                 raise ProtocolError(kind, "OK to a command that was not complete")
             self._awaiting = None
@@ -454,7 +468,7 @@ class Connection(asyncio.Protocol):
 
     def _continue(self) -> None:
         command = self._awaiting
-        if command is None:
+        if command is None or command.name == "DONE":
             raise ProtocolError("IMAP continuation", "no command waits for it")
         if command.name == "IDLE":
             self._awaiting = None

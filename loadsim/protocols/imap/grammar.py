@@ -26,6 +26,8 @@ from loadsim.protocols.imap.responses import (
     Fetched,
     ListEntry,
     MailboxStatus,
+    Namespace,
+    Namespaces,
     Response,
     Search,
     Tagged,
@@ -186,6 +188,27 @@ def _entry(raw: bytes, at: int) -> ListEntry:
 
 
 _known_entry = lru_cache(maxsize=512)(_entry)
+
+
+def _namespace(raw: bytes, at: int) -> Namespaces:
+    """Parse `* NAMESPACE personal other shared`, each NIL or a list of (prefix separator ...) (RFC 9051 7.3.5)."""
+    _check_words(raw, "NAMESPACE")
+    found: list[tuple[Namespace, ...]] = []
+    for _ in range(3):
+        value, at = _value(raw, at)
+        if isinstance(value, bytes):
+            raise malformed("NAMESPACE", "lists or NIL", at)
+        found.append(tuple(_one_namespace(each, at) for each in value or ()))
+    return Namespaces(found[0], found[1] + found[2])
+
+
+def _one_namespace(value: Value, at: int) -> Namespace:
+    match value:
+        case [bytes() as prefix, (bytes() | None) as separator, *_]:
+            name = decode_name(decoded(prefix))
+            if separator is None or len(decoded(separator)) == 1:
+                return Namespace(name, None if separator is None else decoded(separator))
+    raise malformed("NAMESPACE", "a prefix and a separator", at)
 
 
 def _status(raw: bytes, at: int) -> MailboxStatus:
@@ -372,6 +395,7 @@ _CONDITIONS = frozenset({b"OK", b"NO", b"BAD", b"BYE", b"PREAUTH"})
 _DATA: Mapping[bytes, Callable[[bytes, int], Response]] = {
     b"CAPABILITY": lambda raw, at: Capability(capabilities_of(raw[at:])),
     b"LIST": _list,
+    b"NAMESPACE": _namespace,
     b"STATUS": _status,
     b"SEARCH": _search,
     b"ESEARCH": _esearch,

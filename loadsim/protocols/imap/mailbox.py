@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from loadsim.errors import ServerRefused
-from loadsim.model.ports import INBOX, Flag, Header, NewMessage, Part, Stored, Structure
-from loadsim.protocols.imap.commands import Argument, Literal, date_time, mailbox, number_sets
+from loadsim.model.ports import INBOX, Flag, FolderStatus, Header, NewMessage, Part, Stored, Structure
+from loadsim.protocols.imap.commands import Argument, Literal, date_time, number_sets
 from loadsim.protocols.imap.connection import RESPONSES_A_TURN, Connection
 from loadsim.protocols.imap.grammar import number_of, numbers_of
 from loadsim.protocols.imap.reading import (
@@ -34,10 +34,9 @@ from loadsim.protocols.imap.session import ImapSession
 from loadsim.protocols.imap.sets import NumberSet
 from loadsim.protocols.imap.under_way import Answer
 
-APPENDS_UNDER_WAY = 16
-FOLDERS_UNDER_WAY = 4
+BATCH_MESSAGES = 16
 BATCH_BYTES = 1 << 20
-"""The most bytes of one MULTIAPPEND, and of all APPENDs that are under way together."""
+"""The most messages and bytes of one MULTIAPPEND."""
 
 
 class Ref(NamedTuple):
@@ -74,11 +73,7 @@ class ImapMailbox:
         with self.session as connection:
             answer = await connection.send("LIST", b'""', b'"*"')
             for portion in _portions(answer.data):
-                names += [
-                    canonical(entry.name)
-                    for entry in portion
-                    if isinstance(entry, ListEntry) and not entry.attributes & {"\\noselect", "\\nonexistent"}
-                ]
+                names += [name for entry in portion if (name := self._own_folder(entry)) is not None]
                 if answer.data:
                     await asyncio.sleep(0)
         return names
@@ -161,7 +156,7 @@ class ImapMailbox:
         """UID MOVE (RFC 6851), or COPY, STORE and EXPUNGE of these messages only (RFC 6851 section 3.3)."""
         if not refs:
             return
-        target = mailbox(canonical(folder))
+        target = self.session.argument(canonical(folder))
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
             if "MOVE" in self.session.offered:
@@ -180,14 +175,14 @@ class ImapMailbox:
             return
         with self.session as connection:
             _, uids = await self._opened_for(connection, refs)
-            answers = await self._over_sets(connection, "UID COPY", uids, mailbox(canonical(folder)))
+            answers = await self._over_sets(connection, "UID COPY", uids, self.session.argument(canonical(folder)))
             self._check_copied("UID COPY", answers, uids, "UIDPLUS" not in self.session.offered)
 
     async def append(self, folder: str, message: bytes, flags: Sequence[Flag] = ()) -> Ref | None:
         """APPEND (RFC 9051 section 6.3.12); its reference from APPENDUID (RFC 4315)."""
         folder = canonical(folder)
         with self.session as connection:
-            answer = await connection.send("APPEND", mailbox(folder), *_message(message, flags))
+            answer = await connection.send("APPEND", self.session.argument(folder), *_message(message, flags))
             return _appended(folder, answer, 1)[0]
 
     async def expunge(self, refs: Sequence[Hashable]) -> None:
@@ -204,23 +199,85 @@ class ImapMailbox:
     async def create(self, folder: str) -> None:
         """CREATE (RFC 9051 section 6.3.4)."""
         with self.session as connection:
-            await connection.send("CREATE", mailbox(folder))
+            await connection.send("CREATE", self.session.argument(folder))
 
     async def delete(self, folder: str) -> None:
         """DELETE (RFC 9051 section 6.3.5), with the Inbox open: servers differ about deleting the open folder."""
         with self.session as connection:
             if self.session.open == folder:
                 await self.session.select(connection, INBOX)
-            await connection.send("DELETE", mailbox(folder))
+            await connection.send("DELETE", self.session.argument(folder))
             self.session.validity.pop(folder, None)
 
+    def path(self, folder: str) -> str:
+        """Return the folder's path; see `folder_names`."""
+        return self.session.names.path(folder)
+
+    def folder_at(self, path: str) -> str:
+        """Return the folder at this path; see `folder_names`."""
+        return self.session.names.folder_at(path)
+
+    async def status(self) -> dict[str, FolderStatus | None]:
+        """LIST with STATUS (RFC 5819), or LIST and a STATUS of each folder, all under way together.
+
+        The open folder is left first: STATUS is for others (RFC 9051 section 6.3.11).
+        """
+        await self._leave()
+        wanted = self._status_items
+        if "LIST-STATUS" in self.session.offered:
+            with self.session as connection:
+                answer = await connection.send("LIST", b'""', b'"*"', b"RETURN (STATUS %b)" % wanted)
+            data = list(answer.data)
+            folders = [name for each in data if (name := self._own_folder(each)) is not None]
+        else:
+            folders = list(await self.folders())
+            with self.session as connection:
+                answers = await _all(
+                    [connection.send("STATUS", self.session.argument(each), wanted) for each in folders]
+                )
+            data = [each for answer in answers for each in answer.data]
+        found: dict[str, FolderStatus | None] = dict.fromkeys(folders)
+        for response in data:
+            if isinstance(response, MailboxStatus):
+                folder = self.session.folder(response.name)
+                if folder in found:
+                    found[folder] = _status(response.items)
+        return found
+
+    @property
+    def _status_items(self) -> bytes:
+        modseq = b" HIGHESTMODSEQ" if "CONDSTORE" in self.session.offered else b""
+        return b"(UIDVALIDITY UIDNEXT MESSAGES UNSEEN%b)" % modseq
+
+    async def _leave(self) -> None:
+        """Close the open folder by UNSELECT (RFC 9051 section 6.4.2), or else by a new session."""
+        if self.session.open is None:
+            return
+        if "UNSELECT" in self.session.offered:
+            with self.session as connection:
+                self.session.leave()
+                await connection.send("UNSELECT")
+        else:
+            await self.log_off()
+            await self.log_on()
+
     async def message_count(self, folder: str) -> int:
-        """Ask for the number of messages in a folder by STATUS (RFC 9051 section 6.3.11).
+        """Ask for the number of messages in a folder by STATUS. Raises `ServerRefused` if the number is missing."""
+        items = await self._status_of(canonical(folder), b"(MESSAGES)")
+        if "MESSAGES" not in items:
+            raise ServerRefused("STATUS without MESSAGES", folder)
+        return items["MESSAGES"]
+
+    async def folder_status(self, folder: str) -> FolderStatus | None:
+        """STATUS of one folder; None if a number is missing."""
+        return _status(await self._status_of(canonical(folder), self._status_items))
+
+    async def _status_of(self, folder: str, items: bytes) -> Mapping[str, int]:
+        """STATUS (RFC 9051 section 6.3.11). Raises `ServerRefused` if the answer is missing.
 
         An open folder is left first, since servers answer from the session's view of it; never with CLOSE, which
-        expunges. Raises `ServerRefused` if the number is missing.
+        expunges.
         """
-        folder = canonical(folder)
         with self.session as connection:
             if self.session.open == folder:
                 self.session.leave()
@@ -228,50 +285,42 @@ class ImapMailbox:
                     await connection.send("UNSELECT")
                 else:
                     await self.session.select(connection, INBOX)
-            answer = await connection.send("STATUS", mailbox(folder), b"(MESSAGES)")
+            answer = await connection.send("STATUS", self.session.argument(folder), items)
         for response in answer.data:
-            if isinstance(response, MailboxStatus) and canonical(response.name) == folder:
-                if "MESSAGES" not in response.items:
-                    raise ServerRefused("STATUS without MESSAGES", folder)
-                return response.items["MESSAGES"]
+            if isinstance(response, MailboxStatus) and self.session.folder(response.name) == folder:
+                return response.items
         raise ServerRefused("STATUS without data", folder)
 
     async def append_many(self, folder: str, messages: Sequence[NewMessage]) -> Sequence[Ref | None]:
-        """MULTIAPPEND (RFC 3502), or many APPENDs under way together; references as in `append`."""
+        """MULTIAPPEND (RFC 3502), or one APPEND after the other; references as in `append`.
+
+        Without a wait between them, James 3.8 takes the second message for commands, and closes the connection.
+        """
         folder = canonical(folder)
-        together = "MULTIAPPEND" in self.session.offered
         refs: list[Ref | None] = []
         with self.session as connection:
-            for batch in _batches(messages):
-                if together:
-                    arguments = [argument for message in batch for argument in _message(*message)]
-                    answer = await connection.send("APPEND", mailbox(folder), *arguments)
-                    refs += _appended(folder, answer, len(batch))
-                else:
-                    answers = await _all(
-                        [connection.send("APPEND", mailbox(folder), *_message(*message)) for message in batch]
-                    )
-                    refs += [ref for answer in answers for ref in _appended(folder, answer, 1)]
+            for batch in _batches(messages) if "MULTIAPPEND" in self.session.offered else ([each] for each in messages):
+                arguments = [argument for message in batch for argument in _message(*message)]
+                answer = await connection.send("APPEND", self.session.argument(folder), *arguments)
+                refs += _appended(folder, answer, len(batch))
         return refs
 
     async def listing(self, folders: Iterable[str]) -> dict[str, list[Stored]]:
-        """SELECT and FETCH of flags and evidence, for several folders under way together."""
-        wanted = list(dict.fromkeys(map(canonical, folders)))
+        """SELECT, and FETCH of flags and evidence unless the folder is empty, one folder after the other.
+
+        Without a wait between them, James 3.8 answers the FETCH from the folder before. It rejects a FETCH of all
+        messages of an empty folder (RFC 9051 section 6.4.5 allows neither).
+        """
         found: dict[str, list[Stored]] = {}
         with self.session as connection:
-            for at in range(0, len(wanted), FOLDERS_UNDER_WAY):
-                names = wanted[at : at + FOLDERS_UNDER_WAY]
+            for folder in dict.fromkeys(map(canonical, folders)):
                 self.session.leave()
-                futures = []
-                for folder in names:
-                    then = self.session.selecting(folder, announce=False)
-                    futures.append(connection.send("SELECT", mailbox(folder), then=then, resets=True))
-                    futures.append(connection.send("UID FETCH", b"1:*", LISTING_ITEMS))
-                answers = await _all(futures)
-                self.session.raise_if_renumbered()
-                for folder, answer in zip(names, answers[1::2], strict=True):
-                    if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
-                        raise ServerRefused("SELECT without UIDVALIDITY", folder)
+                await self.session.select(connection, folder, announce=False)
+                if not self.session.validity[folder]:  # its UIDs mean nothing to a later EXPUNGE
+                    raise ServerRefused("SELECT without UIDVALIDITY", folder)
+                found[folder] = []
+                if self.session.count:
+                    answer = await connection.send("UID FETCH", b"1:*", LISTING_ITEMS)
                     found[folder] = await self._listed(folder, answer)
         return found
 
@@ -281,6 +330,15 @@ class ImapMailbox:
             await self._store(connection, refs, b"", flags)
 
     # --- pieces of commands ---
+
+    def _own_folder(self, entry: Response) -> str | None:
+        """Return the folder in an answer to LIST; None if it is not the user's, or holds only folders."""
+        if not isinstance(entry, ListEntry):
+            return None
+        self.session.take_separator(entry.delimiter)
+        if entry.attributes & {"\\noselect", "\\nonexistent"}:
+            return None
+        return self.session.folder(entry.name)
 
     async def _headers(self, connection: Connection, folder: str, command: str, numbers: bytes) -> dict[int, Header]:
         """Fetch headers. Return them by their UIDs, in ascending order."""
@@ -422,11 +480,19 @@ def _message(message: bytes, flags: Sequence[Flag], received_us: int | None = No
     return [*([_flags(flags)] if flags else []), *date, Literal(message)]
 
 
+def _status(items: Mapping[str, int]) -> FolderStatus | None:
+    """Return the status of a folder; None if the server has left a number out."""
+    numbers = [items.get(name, 0) for name in ("UIDVALIDITY", "UIDNEXT")]
+    if not all(numbers) or not {"MESSAGES", "UNSEEN"} <= items.keys():
+        return None
+    return FolderStatus(numbers[0], numbers[1], items["MESSAGES"], items["UNSEEN"], items.get("HIGHESTMODSEQ") or None)
+
+
 def _batches(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
     batch: list[NewMessage] = []
     size = 0
     for message in messages:
-        if batch and (len(batch) == APPENDS_UNDER_WAY or size + len(message[0]) > BATCH_BYTES):
+        if batch and (len(batch) == BATCH_MESSAGES or size + len(message[0]) > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(message)

@@ -86,6 +86,20 @@ class ListEntry(NamedTuple):
     name: str
 
 
+class Namespace(NamedTuple):
+    """The prefix of some folders' names, and their separator; None without a hierarchy (RFC 2342 section 6)."""
+
+    prefix: str
+    separator: str | None
+
+
+class Namespaces(NamedTuple):
+    """The namespaces of the user's own folders, and of other users' and shared ones (RFC 9051 section 7.3.5)."""
+
+    personal: tuple[Namespace, ...]
+    other: tuple[Namespace, ...]
+
+
 class MailboxStatus(NamedTuple):
     """The numbers in the answer to STATUS, by their names in capitals (RFC 9051 section 7.3.4)."""
 
@@ -173,5 +187,15 @@ class Fetched(NamedTuple):
 
 
 Response = (
-    Tagged | Condition | Continuation | Capability | ListEntry | MailboxStatus | Search | Exists | Expunged | Fetched
+    Tagged
+    | Condition
+    | Continuation
+    | Capability
+    | ListEntry
+    | MailboxStatus
+    | Namespaces
+    | Search
+    | Exists
+    | Expunged
+    | Fetched
 )

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from loadsim.errors import ProtocolError, ServerLost, ServerRefused, TaskFailed
-from loadsim.model.ports import INBOX, Account, Endpoint, Observer
+from loadsim.model.ports import INBOX, OF_SERVER, Account, Endpoint, FolderSettings, Observer
 from loadsim.protocols.error_mapping import again
 from loadsim.protocols.imap.authenticate import log_on
 from loadsim.protocols.imap.commands import mailbox
 from loadsim.protocols.imap.connection import Connection
+from loadsim.protocols.imap.folder_names import PLAIN, Ask, FolderNames, read_names
 from loadsim.protocols.imap.grammar import number_of
 from loadsim.protocols.imap.new_mail import NewMailAnnouncements
 from loadsim.protocols.imap.responses import Condition, Exists, Expunged, Response
@@ -39,10 +40,12 @@ class ImapSession:
     account: Account
     observer: Observer
     limit_s: float  # of each command
+    folders: FolderSettings = OF_SERVER
     poll_s: float = POLL_S
     idle_again_s: float = IDLE_AGAIN_S
     connection: Connection | None = field(default=None, init=False)
     offered: frozenset[str] = field(default=frozenset(), init=False)
+    names: FolderNames = field(default=PLAIN, init=False)  # the server's from the first log-on on
     arrivals: NewMailAnnouncements = field(default_factory=NewMailAnnouncements, init=False)
     validity: dict[str, int] = field(default_factory=dict, init=False)  # UIDVALIDITY by folder; kept over connections
     open: str | None = field(default=None, init=False)  # the open folder
@@ -59,14 +62,26 @@ class ImapSession:
         try:
             connection = Connection(self.account, self.observer, self.limit_s, self._on_response, self._on_lost)
             self.offered = await log_on(connection, self.endpoint, self.context)
+            try:
+                if self.names is PLAIN:
+                    self.names = await read_names(_asking(connection), self.offered, self.folders)
+            except BaseException:
+                connection.abort()
+                raise
             self.connection = connection
             connection.remember_tls()
         finally:
             self.in_call = False
 
     async def log_off(self) -> None:
-        """Send LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed."""
+        """Send LOGOUT (RFC 9051 section 6.1.3), and wait until the socket is closed.
+
+        The Inbox is opened before if another folder is open: GreenMail 2.1 forgets no open folder of a session that has
+        ended, and then closes any connection that deletes the folder. Servers with UNSELECT are not affected.
+        """
         with self as connection:
+            if self.open not in (None, INBOX) and "UNSELECT" not in self.offered:
+                await self.select(connection, INBOX, announce=False)
             self.leave()
             self.connection = None
             try:
@@ -129,6 +144,21 @@ class ImapSession:
         self.connection.send_quietly("IDLE" if "IDLE" in self.offered else "NOOP")
         self.keep_watching()
 
+    # --- names ---
+
+    def argument(self, folder: str) -> bytes:
+        """Return the server's name of a folder, as the argument of a command."""
+        return mailbox(self.names.on_server(folder))
+
+    def take_separator(self, separator: str | None) -> None:
+        """Take the separator in an answer to LIST, if the server has no NAMESPACE to state it."""
+        if "NAMESPACE" not in self.offered and separator != self.names.separator:
+            self.names = replace(self.names, separator=separator)
+
+    def folder(self, name: str) -> str | None:
+        """Return the folder with this name on the server; None if it is not the user's own."""
+        return self.names.folder(name)
+
     # --- the open folder ---
 
     async def select(self, connection: Connection, folder: str, announce: bool = True) -> bool:
@@ -136,7 +166,7 @@ class ImapSession:
         if self.open == folder:
             return False
         self.leave()
-        await connection.send("SELECT", mailbox(folder), then=self.selecting(folder, announce), resets=True)
+        await connection.send("SELECT", self.argument(folder), then=self.selecting(folder, announce), resets=True)
         self.raise_if_renumbered()
         return True
 
@@ -207,3 +237,12 @@ class ImapSession:
         self.leave()
         if not self.in_call:
             self.observer.lost(failure)
+
+
+def _asking(connection: Connection) -> Ask:
+    """Return a function that sends a command and returns the untagged data of its answer."""
+
+    async def ask(name: str, *arguments: str) -> Sequence[Response]:
+        return (await connection.send(name, *(each.encode() for each in arguments))).data
+
+    return ask

@@ -15,6 +15,7 @@ from loadsim.protocols.imap.responses import (
     Fetched,
     ListEntry,
     MailboxStatus,
+    Namespaces,
     Response,
     Search,
     Tagged,
@@ -23,7 +24,8 @@ from loadsim.protocols.imap.responses import (
 WANTED: Mapping[str, tuple[type[Response], ...]] = {
     "CAPABILITY": (Capability,),
     "FETCH": (Fetched,),
-    "LIST": (ListEntry,),
+    "LIST": (ListEntry, MailboxStatus),
+    "NAMESPACE": (Namespaces,),
     "SELECT": (Exists, Condition),
     "STATUS": (MailboxStatus,),
     "UID COPY": (Condition,),

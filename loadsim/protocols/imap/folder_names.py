@@ -1,0 +1,140 @@
+"""The names of folders: loadsim's, and the server's (RFC 2342, RFC 6154, RFC 9051 section 6.3.10).
+
+    name on the server   "INBOX.Sent.2026"   begins with the prefix of the personal namespace, has its separator
+    path                 "Sent/2026"         below the prefix, with "/" between the levels; INBOX is "INBOX"
+    folder               "Sent Items"        the name in users, profiles and start states
+
+Both steps are one to one: each listed folder is addressed by the server's own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from loadsim.errors import ServerRefused
+from loadsim.model.ports import DELETED_ITEMS, INBOX, SENT_ITEMS, FolderSettings
+from loadsim.model.workload import may_be_made
+from loadsim.protocols.imap.responses import ListEntry, Namespace, Namespaces, Response
+
+SEPARATOR = "/"
+"""The separator of levels in paths and folders. In a level it is "%2F", and "%" is "%25"."""
+
+ASIDE = "%="
+"""Begins a path or folder whose plain name is taken: INBOX below a prefix; "Sent Items" if sent mail is in "Sent"."""
+
+_SPECIAL_USES = ((SENT_ITEMS, "\\sent"), (DELETED_ITEMS, "\\trash"))
+"""The special uses (RFC 6154 section 2) that loadsim's folders have. Users write no drafts."""
+
+Ask = Callable[..., Awaitable[Sequence[Response]]]
+"""Sends a command with its arguments, and returns the untagged data of its answer. Raises `TaskFailed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderNames:
+    """The names of one account's folders.
+
+    All names on the server but INBOX begin with `prefix`; `separator` is None without a hierarchy. `others` are the
+    prefixes of other users' and of shared folders. `own` has the folders of which the paths differ, with their paths.
+    """
+
+    prefix: str = ""
+    separator: str | None = SEPARATOR
+    others: tuple[str, ...] = ()
+    own: tuple[tuple[str, str], ...] = ()
+
+    def on_server(self, folder: str) -> str:
+        """Return the server's name. Raises `ServerRefused` for a folder within another without a hierarchy."""
+        return _name_on_server(self, folder)
+
+    def folder(self, name: str) -> str | None:
+        """Return the folder with this name on the server; None if it is not the user's own."""
+        return _folder_named(self, name)
+
+    def path(self, folder: str) -> str:
+        """Return the folder's path."""
+        own = dict(self.own)
+        if folder in own:
+            return own[folder]
+        plain = folder.removeprefix(ASIDE)
+        return plain if plain in own else folder
+
+    def folder_at(self, path: str) -> str:
+        """Return the folder at this path: the inverse of `path`."""
+        own = dict(self.own)
+        for folder, taken in own.items():
+            if path == taken:
+                return folder
+        return ASIDE + path if path in own else path
+
+
+PLAIN = FolderNames()
+"""The names before the server has been asked."""
+
+
+@lru_cache(maxsize=4096)
+def _name_on_server(names: FolderNames, folder: str) -> str:
+    if folder == INBOX:
+        return INBOX
+    levels = names.path(folder).removeprefix(ASIDE).split(SEPARATOR)
+    if names.separator is None and len(levels) > 1:
+        raise ServerRefused("no hierarchy", f"expected a server with folders within folders, for {folder}")
+    plain = [level.replace("%2F", SEPARATOR).replace("%25", "%") for level in levels]
+    return names.prefix + (names.separator or "").join(plain)
+
+
+@lru_cache(maxsize=4096)
+def _folder_named(names: FolderNames, name: str) -> str | None:
+    if name.upper() == INBOX:
+        return INBOX
+    below = name.removeprefix(names.prefix)
+    if not below or not name.startswith(names.prefix):
+        return None
+    # Of two namespaces, the one with the longer prefix has the folder.
+    if any(len(each) > len(names.prefix) and name.startswith(each) for each in names.others):
+        return None
+    levels = [below] if names.separator is None else below.split(names.separator)
+    path = SEPARATOR.join(level.replace("%", "%25").replace(SEPARATOR, "%2F") for level in levels)
+    return ASIDE + path if path.upper() == INBOX else names.folder_at(path)
+
+
+async def read_names(ask: Ask, offered: Container[str], settings: FolderSettings) -> FolderNames:
+    """Ask the server for the namespaces (RFC 2342) and the special uses (RFC 6154) of an account's folders.
+
+    `offered` are its capabilities. A server that offers neither, or refuses, leaves the names to the settings.
+    """
+    namespaces: Namespaces | None = None
+    uses: list[tuple[str, str]] = []
+    if "NAMESPACE" in offered:
+        with suppress(ServerRefused):
+            answer = await ask("NAMESPACE")
+            namespaces = next((each for each in answer if isinstance(each, Namespaces)), None)
+    if "SPECIAL-USE" in offered and not all(folder in settings.paths for folder, _ in _SPECIAL_USES):
+        returned = ("RETURN (SPECIAL-USE)",) if "LIST-EXTENDED" in offered else ()
+        with suppress(ServerRefused):
+            answer = await ask("LIST", '""', '"*"', *returned)
+            found = [each for each in answer if isinstance(each, ListEntry)]
+            uses = [(each.name, use) for each in found for _, use in _SPECIAL_USES if use in each.attributes]
+    return names_of(settings, namespaces, tuple(uses))
+
+
+@lru_cache(maxsize=64)
+def names_of(settings: FolderSettings, namespaces: Namespaces | None, uses: Iterable[tuple[str, str]]) -> FolderNames:
+    """Return the names by the settings and, where these leave it open, by what the server states.
+
+    `namespaces` is None without NAMESPACE; `uses` are names on the server and their special uses, in lower case. The
+    result is shared by accounts with equal names.
+    """
+    personal = namespaces.personal[0] if namespaces is not None and namespaces.personal else Namespace("", SEPARATOR)
+    prefix = personal.prefix if settings.prefix is None else settings.prefix
+    rest = (*namespaces.personal[1:], *namespaces.other) if namespaces is not None else ()
+    plain = FolderNames(prefix, personal.separator, tuple(each.prefix for each in rest))
+    own = {folder: path for folder, path in settings.paths.items() if folder != path}
+    for folder, use in _SPECIAL_USES:
+        found = next((plain.folder(name) for name, stated in uses if stated == use), None)
+        if found is None or folder in settings.paths or found in (INBOX, *own.values()) or may_be_made(found):
+            continue
+        own[folder] = found
+    return FolderNames(plain.prefix, plain.separator, plain.others, tuple(own.items()))

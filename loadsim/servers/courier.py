@@ -1,0 +1,211 @@
+"""A private Courier (IMAP) and Exim (SMTP), which share Maildirs, from Debian's packages.
+
+The programs are installed, or unpacked in a directory if they conflict with other mail servers. Courier's configuration
+and the socket of its authentication have fixed paths. So both servers run in a view of /etc and /run of their own (see
+`mounts`); all files are in a directory of the instance. Written for Courier-IMAP 5.0 (Debian 12).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.provisioning.export import PUBLIC, SECRET, write_table
+from loadsim.servers import exim
+from loadsim.servers.exim import Exim
+from loadsim.servers.master import Master
+from loadsim.servers.mounts import View, unpacked
+from loadsim.servers.private import (
+    LOOPBACK,
+    Directory,
+    PrivateServer,
+    check_address,
+    check_programs,
+    on_free_ports,
+    prepare_directories,
+    start_masters,
+    strangers_note,
+)
+from loadsim.servers.running import check_population
+
+LIBRARY = "/usr/lib/courier"
+AUTHDAEMOND = f"{LIBRARY}/courier-authlib/authdaemond"
+PROGRAMS = {
+    "courier-imap": f"{LIBRARY}/courier/imaplogin",
+    "courier-authdaemon": AUTHDAEMOND,
+    "exim4-daemon-light": exim.PROGRAM,
+}
+"""Debian's packages, each with a program that it installs."""
+
+USER = "mail"
+"""Owner of the Maildirs."""
+
+IMAPD = """\
+set -a
+. /etc/courier/imapd
+umask "$IMAP_UMASK"
+exec /usr/sbin/couriertcpd -address="$ADDRESS" -maxprocs="$MAXDAEMONS" -maxperip="$MAXPERIP" -listen=1000 \
+  $TCPDOPTS "$PORT" /usr/lib/courier/courier/imaplogin /usr/bin/imapd Maildir
+"""
+"""The start as by /usr/lib/courier/imapd, but in the foreground and without the list of refused addresses."""
+
+
+class Layout:
+    """The files and directories of one instance."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.etc = root / "etc"  # laid over /etc
+        self.conf = self.etc / "courier"
+        self.run = root / "run"  # /run of its processes
+        self.auth_socket = self.run / "courier" / "authdaemon" / "socket"
+        self.mail = root / "mail"  # the mailboxes: one Maildir per login
+        self.auth_log = root / "log" / "authdaemond.log"
+        self.imapd_log = root / "log" / "imapd.log"
+
+    def directories(self) -> tuple[Directory, ...]:
+        uid = pwd.getpwnam(USER).pw_uid
+        return (
+            Directory(self.etc),
+            Directory(self.conf),
+            Directory(self.run),
+            Directory(self.auth_socket.parents[1]),
+            Directory(self.auth_socket.parent),
+            Directory(self.mail, 0o700, uid),
+            Directory(self.imapd_log.parent),
+        )
+
+
+def start_courier(
+    accounts: Iterable[Account],
+    lists: Mapping[str, Sequence[str]],
+    directory: Path,
+    *,
+    imap_port: int | None = None,
+    smtp_port: int | None = None,
+    address: str = LOOPBACK,
+    programs: Path | None = None,
+) -> PrivateServer:
+    """Start Courier and Exim for these accounts and lists (address -> member addresses), and wait until both answer.
+
+    `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
+    given. It listens on one IPv4 `address` of this machine. `programs` is a directory with unpacked packages. Raises
+    `ConfigError` if packages are missing, the user is not root or may not mount, the directory or a login cannot be
+    used, or a server does not start.
+    """
+    programs = unpacked(programs)
+    check_programs("courier", PROGRAMS, unpacked=programs, may_be_unpacked=True)
+    check_address(address)
+    population, lists = check_population(accounts, lists)
+    check_logins(population)
+    layout = Layout(directory.resolve())
+    front = Exim(layout.root, layout.etc, layout.mail, USER)
+    view = View(programs, layout.etc, ((layout.conf, "/etc/courier"), (layout.run, "/run")))
+    prepare_directories(layout.root, (*layout.directories(), *front.directories()), (layout.auth_socket,))
+    make_maildirs(layout, population)
+    write_table(layout.conf / "authdaemonrc", 'authmodulelist="authuserdb"\ndaemons=5\n', PUBLIC)
+    write_table(layout.conf / "userdb", userdb(layout, population), SECRET)
+    view.run("makeuserdb")
+
+    def start(imap_port: int, smtp_port: int) -> PrivateServer:
+        write_table(layout.conf / "imapd", imapd(address, imap_port, len(population)), PUBLIC)
+        front.configure(population, lists, address, smtp_port)
+        masters = start_masters(
+            (
+                (lambda: start_authdaemond(layout, view), lambda one: one.await_socket(layout.auth_socket)),
+                (lambda: start_imapd(layout, view), lambda one: one.await_greeting(address, imap_port, b"* OK")),
+                (lambda: front.start(view), lambda one: one.await_greeting(address, smtp_port, b"220")),
+            )
+        )
+        services = Services(Endpoint(address, imap_port, "none"), Endpoint(address, smtp_port, "none"))
+        return PrivateServer(services, masters, describe(front, view), strangers_note(address))
+
+    return on_free_ports(address, imap_port, smtp_port, start)
+
+
+def check_logins(accounts: Sequence[Account]) -> None:
+    """Raise `ConfigError` for logins that cannot be names of directories, or of entries in Courier's table."""
+    for account in accounts:
+        if not re.fullmatch(r"[\w@+=-][\w.@+=-]*", account.login, re.ASCII):
+            raise ConfigError(
+                f"accounts: user {account.number}: expected a login of letters, digits and ._@+=-,"
+                f" found {account.login!r}"
+            )
+
+
+def make_maildirs(layout: Layout, accounts: Sequence[Account]) -> None:
+    """Create missing Maildirs: Courier refuses the log-on of a user who has none."""
+    user = pwd.getpwnam(USER)
+    for account in accounts:
+        home = layout.mail / account.login
+        for path in (home, home / "Maildir", *(home / "Maildir" / name for name in ("cur", "new", "tmp"))):
+            if not path.exists():
+                path.mkdir(mode=0o700)
+                os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def userdb(layout: Layout, accounts: Sequence[Account]) -> str:
+    """Return the table of accounts for Courier's makeuserdb(8), with digests of the passwords. Keep it secret."""
+    user = pwd.getpwnam(USER)
+    lines: list[str] = []
+    for account in accounts:
+        home = layout.mail / account.login
+        digest = b64encode(hashlib.sha256(account.password.encode()).digest()).decode()
+        fields = (f"uid={user.pw_uid}", f"gid={user.pw_gid}", f"home={home}", f"mail={home}/Maildir")
+        lines.append(f"{account.login}\t{'|'.join((*fields, f'systempw={{SHA256}}{digest}'))}\n")
+    return "".join(lines)
+
+
+def imapd(address: str, imap_port: int, users: int) -> str:
+    """Return Courier's file `imapd`: Debian's values, but no limits for one address.
+
+    MAXDAEMONS is 40 in Debian, MAXPERIP 20. Here they are twice the number of users, since a lost session and the one
+    that replaces it overlap.
+    """
+    sessions = 2 * users + 100
+    return f"""\
+ADDRESS={address}
+PORT={imap_port}
+MAXDAEMONS={sessions}
+MAXPERIP={sessions}
+TCPDOPTS="-nodnslookup -noidentlookup"
+IMAP_CAPABILITY="IMAP4rev1 UIDPLUS CHILDREN NAMESPACE THREAD=ORDEREDSUBJECT THREAD=REFERENCES SORT QUOTA IDLE"
+IMAP_KEYWORDS=1
+IMAP_ACL=1
+IMAP_PROXY=0
+IMAP_PROXY_FOREIGN=0
+IMAP_IDLE_TIMEOUT=60
+IMAP_MAILBOX_SANITY_CHECK=1
+IMAP_DISABLETHREADSORT=0
+IMAP_CHECK_ALL_FOLDERS=0
+IMAP_OBSOLETE_CLIENT=0
+IMAP_UMASK=022
+IMAP_USELOCKS=1
+IMAP_SHAREDINDEXFILE=/etc/courier/shared/index
+IMAP_ENHANCEDIDLE=0
+IMAP_TRASHFOLDERNAME=Trash
+IMAP_EMPTYTRASH=Trash:7
+IMAP_MOVE_EXPUNGE_TO_TRASH=0
+"""
+
+
+def start_authdaemond(layout: Layout, view: View) -> Master:
+    script = f"set -a; . /etc/courier/authdaemonrc; exec {AUTHDAEMOND}"
+    layout.auth_socket.unlink(missing_ok=True)
+    return Master("authdaemond", view.command(["/bin/sh", "-c", script]), layout.auth_log)
+
+
+def start_imapd(layout: Layout, view: View) -> Master:
+    return Master("couriertcpd", view.command(["/bin/sh", "-c", IMAPD]), layout.imapd_log)
+
+
+def describe(front: Exim, view: View) -> str:
+    found = re.search(r"Courier-IMAP ([\d.]+)", view.run("/usr/bin/imapd", "--version"))
+    return f"Courier {found[1] if found else 'of unknown version'} + Exim {front.version(view)}"

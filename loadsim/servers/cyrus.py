@@ -1,0 +1,257 @@
+"""A private Cyrus (IMAP, LMTP) behind a private Postfix (SMTP), from Debian's packages.
+
+Its programs are installed, or unpacked in a directory if they conflict with another server (see `mounts`).
+Configuration, mailboxes, queue and sockets are in a directory of its own. Written for Cyrus 3.6 (Debian 12).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.provisioning.export import PUBLIC, SECRET, write_table
+from loadsim.servers import postfix
+from loadsim.servers.master import Master
+from loadsim.servers.mounts import View, unpacked
+from loadsim.servers.postfix import LMTP_CONCURRENCY, Postfix
+from loadsim.servers.private import (
+    LOOPBACK,
+    Directory,
+    PrivateServer,
+    check_address,
+    check_programs,
+    on_free_ports,
+    prepare_directories,
+    start_masters,
+    strangers_note,
+)
+from loadsim.servers.running import check_population
+
+BIN = "/usr/lib/cyrus/bin"
+PROGRAMS = {
+    "cyrus-common": f"{BIN}/master",
+    "cyrus-imapd": f"{BIN}/imapd",
+    "db-util": "/usr/bin/db_load",
+}
+"""Debian's packages, each with a program that it installs."""
+
+USER = "mail"
+"""User and group of Cyrus's processes: on each Debian, also if the package that creates `cyrus` is only unpacked."""
+
+REALM = "localhost"
+MECHANISMS = "PLAIN LOGIN CRAM-MD5 DIGEST-MD5 SCRAM-SHA-1 SCRAM-SHA-256"
+DELIVERY_DOMAIN = "mailboxes.invalid"
+"""Domain of the addresses that Postfix uses for mailboxes whose login is not the local part of their address."""
+
+
+class Layout:
+    """The files and directories of one instance."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.imapd_conf = root / "cyrus" / "imapd.conf"
+        self.cyrus_conf = root / "cyrus" / "cyrus.conf"
+        self.passwords = root / "cyrus" / "sasldb2"
+        self.state = root / "cyrus" / "state"  # configdirectory: databases, and sockets of idling clients
+        self.run = root / "cyrus" / "run"
+        self.lmtp_socket = self.run / "lmtp"  # takes mail from Postfix
+        self.mail = root / "mail"  # the mailboxes
+        self.log = root / "log" / "cyrus.log"
+
+    def directories(self) -> tuple[Directory, ...]:
+        uid = pwd.getpwnam(USER).pw_uid
+        return (
+            Directory(self.imapd_conf.parent),
+            Directory(self.state, 0o755, uid),
+            Directory(self.state / "socket", 0o755, uid),
+            Directory(self.run, 0o755, uid),
+            Directory(self.mail, 0o700, uid),
+        )
+
+
+def start_cyrus(
+    accounts: Iterable[Account],
+    lists: Mapping[str, Sequence[str]],
+    directory: Path,
+    *,
+    imap_port: int | None = None,
+    smtp_port: int | None = None,
+    address: str = LOOPBACK,
+    altnamespace: bool = False,
+    programs: Path | None = None,
+) -> PrivateServer:
+    """Start Cyrus and Postfix for these accounts and lists (address -> member addresses), and wait until both answer.
+
+    `directory` is created if missing; mailboxes from an earlier start are kept. Free ports are chosen for those not
+    given. It listens on one IPv4 `address` of this machine. With `altnamespace`, folders are at the level of the
+    Inbox, else below it, as in Debian's configuration. `programs` is a directory with unpacked packages. Raises
+    `ConfigError` if packages are missing, the user is not root, the directory or a login cannot be used, or a server
+    does not start.
+    """
+    programs = unpacked(programs)
+    check_programs("cyrus", PROGRAMS, unpacked=programs, may_be_unpacked=True)
+    check_programs("cyrus", {"postfix": postfix.PROGRAM})
+    check_address(address)
+    population, lists = check_population(accounts, lists)
+    check_logins(population)
+    layout, front, view = Layout(directory.resolve()), Postfix(directory.resolve()), View(programs)
+    sockets = (layout.lmtp_socket, layout.state / "socket" / "idle")
+    prepare_directories(layout.root, (*layout.directories(), *front.directories()), sockets)
+    write_passwords(layout.passwords, USER, population, view)
+    sasl = write_sasl(front, population, view)
+    write_table(layout.imapd_conf, imapd_conf(layout, population, altnamespace), PUBLIC)
+
+    def start(imap_port: int, smtp_port: int) -> PrivateServer:
+        write_table(layout.cyrus_conf, cyrus_conf(layout, address, imap_port, len(population)), PUBLIC)
+        renamed = {account: mailbox_of(account) for account in population if mailbox_of(account) != account}
+        aliases = {account.address: (mailbox.address,) for account, mailbox in renamed.items()}
+        front.configure(
+            (*population, *renamed.values()),
+            {**lists, **aliases},
+            address,
+            smtp_port,
+            lmtp_socket=layout.lmtp_socket,
+            sasl=sasl,
+        )
+        masters = start_masters(
+            (
+                (lambda: start_master(layout, view), lambda one: one.await_greeting(address, imap_port, b"* OK")),
+                (lambda: front.start(view), lambda one: one.await_greeting(address, smtp_port, b"220")),
+            )
+        )
+        services = Services(Endpoint(address, imap_port, "none"), Endpoint(address, smtp_port, "none"))
+        return PrivateServer(services, masters, describe(layout, front, view), strangers_note(address))
+
+    return on_free_ports(address, imap_port, smtp_port, start)
+
+
+def check_logins(accounts: Sequence[Account]) -> None:
+    """Raise `ConfigError` for logins that Cyrus cannot use as names of mailboxes, or changes."""
+    for account in accounts:
+        if account.login != account.login.lower() or not account.login.isascii() or set(account.login) & set("/%*@.^"):
+            raise ConfigError(
+                f"accounts: user {account.number}: expected a login that Cyrus takes as it is: lower-case ASCII"
+                f" without any of / % * @ . ^, found {account.login!r}"
+            )
+
+
+def mailbox_of(account: Account) -> Account:
+    """Return the account with the address by which Cyrus knows its mailbox: login@domain."""
+    if account.address.partition("@")[0].lower() == account.login:
+        return account
+    return Account(account.number, account.login, f"{account.login}@{DELIVERY_DOMAIN}", account.password)
+
+
+def write_passwords(path: Path, user: str, accounts: Sequence[Account], view: View) -> None:
+    """Write the database of SASL's plugin `sasldb` (Berkeley DB: login, realm and property, joined by NULs).
+
+    One `db_load` takes them all; `saslpasswd2` would be a process for each account.
+    """
+    lines = ["VERSION=3", "format=print", "type=hash", "HEADER=END"]
+    for account in accounts:
+        for text in ("\0".join((account.login, REALM, "userPassword")), account.password):
+            lines.append(" " + _printable(text))
+    path.unlink(missing_ok=True)
+    path.touch(mode=SECRET)
+    view.run("db_load", str(path), stdin="\n".join((*lines, "DATA=END\n")))
+    os.chown(path, pwd.getpwnam(user).pw_uid, -1)
+
+
+def _printable(text: str) -> str:
+    """Return text in the print format of db_dump(1): a backslash and two hexadecimal digits for all that is not."""
+    return "".join(chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\{byte:02x}" for byte in text.encode())
+
+
+def write_sasl(front: Postfix, accounts: Sequence[Account], view: View) -> str:
+    """Let Postfix check passwords with a database of its own. Return the lines for main.cf.
+
+    Debian's Postfix reads SASL's settings in `sasl` of its configuration directory, and ignores
+    `cyrus_sasl_config_path`.
+    """
+    passwords, settings = front.conf / "sasldb2", front.conf / "sasl"
+    write_passwords(passwords, "postfix", accounts, view)
+    settings.mkdir(mode=0o755, exist_ok=True)
+    lines = (
+        "pwcheck_method: auxprop",
+        "auxprop_plugin: sasldb",
+        f"sasldb_path: {passwords}",
+        f"mech_list: {MECHANISMS}",
+    )
+    write_table(settings / "smtpd.conf", "\n".join((*lines, "")), PUBLIC)
+    return f"smtpd_sasl_type = cyrus\nsmtpd_sasl_path = smtpd\nsmtpd_sasl_local_domain = {REALM}"
+
+
+def imapd_conf(layout: Layout, accounts: Sequence[Account], altnamespace: bool) -> str:
+    """Return imapd.conf: Debian's values where they concern clients, no delays or limits for one address.
+
+    Mailboxes are created at the first log-on or delivery (`autocreate`), without quota.
+    """
+    return f"""\
+configdirectory: {layout.state}
+defaultpartition: default
+partition-default: {layout.mail}
+proc_path: {layout.run}/proc
+mboxname_lockpath: {layout.run}/lock
+idlesocket: {layout.run}/idle
+notifysocket: {layout.run}/notify
+lmtpsocket: {layout.lmtp_socket}
+sievedir: {layout.root}/cyrus/sieve
+cyrus_user: {USER}
+cyrus_group: {USER}
+servername: {REALM}
+syslog_prefix: cyrus
+
+altnamespace: {"yes" if altnamespace else "no"}
+unixhierarchysep: no
+hashimapspool: yes
+lmtp_downcase_rcpt: yes
+autocreate_quota: 0
+autocreate_post: yes
+
+allowplaintext: yes
+failedloginpause: 0
+sasl_pwcheck_method: auxprop
+sasl_auxprop_plugin: sasldb
+sasl_sasldb_path: {layout.passwords}
+sasl_mech_list: {MECHANISMS}
+sasl_auto_transition: no
+"""
+
+
+def cyrus_conf(layout: Layout, address: str, imap_port: int, users: int) -> str:
+    """Return cyrus.conf: IMAP, LMTP for Postfix, and idled, without which idling sessions look only each minute.
+
+    The limit of sessions counts twice the users: a lost session and the one that replaces it overlap.
+    """
+    conf = f"-C {layout.imapd_conf}"
+    return f"""\
+START {{
+  recover cmd="{BIN}/ctl_cyrusdb {conf} -r"
+}}
+DAEMON {{
+  idled cmd="{BIN}/idled {conf} -d"
+}}
+SERVICES {{
+  imap cmd="{BIN}/imapd {conf} -U 30" listen="{address}:{imap_port}" proto="tcp4" prefork=0 maxchild={2 * users + 100}
+  lmtpunix cmd="{BIN}/lmtpd {conf}" listen="{layout.lmtp_socket}" prefork=0 maxchild={2 * LMTP_CONCURRENCY}
+}}
+EVENTS {{
+  checkpoint cmd="{BIN}/ctl_cyrusdb {conf} -c" period=30
+  delprune cmd="{BIN}/cyr_expire {conf} -E 3" at=0401
+}}
+"""
+
+
+def start_master(layout: Layout, view: View) -> Master:
+    """Start Cyrus's master in the foreground. Its queue of connections is longer than the default of 32."""
+    arguments = ("-C", str(layout.imapd_conf), "-M", str(layout.cyrus_conf), "-p", str(layout.run / "master.pid"))
+    return Master("cyrus", view.command((f"{BIN}/master", *arguments, "-l", "1000", "-D")), layout.log)
+
+
+def describe(layout: Layout, front: Postfix, view: View) -> str:
+    version = view.run(f"{BIN}/cyr_info", "-C", str(layout.imapd_conf), "version").split()[-1].partition("-")[0]
+    return f"Cyrus {version} + Postfix {front.version()}"

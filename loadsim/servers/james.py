@@ -1,0 +1,103 @@
+"""A private Apache James, memory app: IMAP and SMTP in one Java process, all mail in memory, from Maven Central.
+
+Accounts and lists are created through its webadmin, on a third port of loopback, which demands a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account, Endpoint, Services
+from loadsim.provisioning.export_james import Call, james_calls, virtual_hosting
+from loadsim.servers.james_config import JamesLayout, write_configuration
+from loadsim.servers.java import find_programs, heap_for, java_command, prepare_directory
+from loadsim.servers.master import START_LIMIT_S, Master
+from loadsim.servers.private import LOOPBACK, PrivateServer, free_port, on_free_ports, start_masters
+from loadsim.servers.running import check_population
+
+ARTIFACT = "james-server-memory-app"
+SERIES = "3.8"
+MAIN = "org.apache.james.MemoryJamesServerMain"
+STARTED = "JAMES server started"
+
+
+class James(PrivateServer):
+    """A running instance. `webadmin` is the port of its webadmin, which demands the `token`."""
+
+    def __init__(
+        self, services: Services, masters: Sequence[Master], description: str, note: str, webadmin: int, token: str
+    ) -> None:
+        super().__init__(services, masters, description, [note])
+        self.webadmin = webadmin
+        self.token = token
+
+
+def start_james(
+    accounts: Iterable[Account],
+    lists: Mapping[str, Sequence[str]],
+    directory: Path,
+    *,
+    imap_port: int | None = None,
+    smtp_port: int | None = None,
+    programs: Path | None = None,
+    heap_mib: int | None = None,
+) -> James:
+    """Start an instance for these accounts and lists (address -> member addresses) on loopback, and wait for it.
+
+    `directory` is created if missing. Free ports are chosen for those not given. Raises `ConfigError` if James or Java
+    is missing, it cannot express an account, or it does not start.
+    """
+    population, lists = check_population(accounts, lists)
+    by_address = virtual_hosting(population)
+    found = find_programs("james", ARTIFACT, SERIES, programs)
+    heap_mib = heap_mib or heap_for(len(population))
+    layout = JamesLayout(prepare_directory(directory))
+    command = java_command(
+        "james",
+        layout.root,
+        heap_mib,
+        f"-Dworking.directory={layout.root}/",
+        f"-Dlogback.configurationFile={layout.logging}",
+        "-cp",
+        found.class_path,
+        MAIN,
+    )
+
+    def start(imap_port: int, smtp_port: int) -> James:
+        webadmin = free_port()
+        ports = (imap_port, smtp_port, webadmin)
+        token = write_configuration(layout, LOOPBACK, ports, population[0].domain, by_address)
+
+        def await_ready(master: Master) -> None:
+            master.await_greeting(LOOPBACK, imap_port, b"* OK")
+            master.await_greeting(LOOPBACK, smtp_port, b"220")
+            master.await_greeting(LOOPBACK, webadmin, b"")
+            call_webadmin(webadmin, token, james_calls(population, lists))
+
+        masters = start_masters([(lambda: Master("james", command, layout.log, STARTED), await_ready)])
+        services = Services(Endpoint(LOOPBACK, imap_port), Endpoint(LOOPBACK, smtp_port))
+        note = f"All mail is in memory, at most {heap_mib} MiB."
+        return James(services, masters, f"Apache James {found.version}", note, webadmin, token)
+
+    return on_free_ports(LOOPBACK, imap_port, smtp_port, start)
+
+
+def call_webadmin(port: int, token: str, calls: Iterable[Call]) -> None:
+    """Make the calls over one connection. Raises `ConfigError` with the first that fails, without its password."""
+    with closing(HTTPConnection(LOOPBACK, port, timeout=START_LIMIT_S)) as webadmin:
+        for call in calls:
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            try:
+                webadmin.request("PUT", call.path, call.body.encode(), headers)
+                answer = webadmin.getresponse()
+                answer.read()
+            except (OSError, HTTPException) as error:
+                raise ConfigError(f"server: james: webadmin: PUT {call.path}: expected an answer: {error!r}") from None
+            if answer.status not in range(200, 300):
+                raise ConfigError(
+                    f"server: james: webadmin: PUT {call.path}: expected success, found {answer.status} {answer.reason}"
+                )

@@ -1,0 +1,57 @@
+"""A private view of the file system for a server whose programs, configuration and sockets have fixed paths.
+
+The mounts are made in a mount namespace (unshare(1)): only the server's own processes see them, and they end with the
+last of these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadsim.errors import ConfigError
+from loadsim.servers.command import run
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Directories that only a server's processes see. Without any of these, nothing is mounted."""
+
+    programs: Path | None = None
+    """Directory with unpacked packages, laid over /usr."""
+    etc: Path | None = None
+    """Directory that is laid over /etc."""
+    binds: tuple[tuple[Path, str], ...] = ()
+    """Directories, each with the directory that it replaces."""
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return a command that makes the mounts, then becomes `command`, as the same process."""
+        mounts = [
+            f"mount -t overlay overlay -o ro,lowerdir={upper}:{lower} {lower}"
+            for upper, lower in ((self.programs and self.programs / "usr", "/usr"), (self.etc, "/etc"))
+            if upper is not None
+        ]
+        mounts += [f"mount --bind {path} {place}" for path, place in self.binds]
+        if not mounts:
+            return list(command)
+        script = " && ".join((*mounts, 'exec "$@"'))
+        return ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script, "sh", *command]
+
+    def run(self, *command: str, stdin: str | None = None) -> str:
+        """Run a command to its end and return its standard output. Raises `ConfigError` if it fails."""
+        name, *arguments = self.command(command)
+        return run(name, arguments, stdin=stdin)
+
+
+def unpacked(programs: Path | None) -> Path | None:
+    """Return the absolute path of a directory with unpacked packages. Raises `ConfigError` if it cannot be mounted."""
+    if programs is None:
+        return None
+    path = programs.resolve()
+    if not re.fullmatch(r"[\w./-]+", str(path), re.ASCII):
+        raise ConfigError(f"server: --programs: expected a path of letters, digits and ._-/, found {str(path)!r}")
+    if not (path / "usr").is_dir():
+        raise ConfigError(f"server: --programs {path}: expected unpacked packages, found no directory usr")
+    return path

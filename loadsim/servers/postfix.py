@@ -1,0 +1,186 @@
+"""A private Postfix, which receives mail by SMTP and delivers it to another server of the same instance by LMTP.
+
+Written for Postfix 3.7 (Debian 12).
+"""
+
+from __future__ import annotations
+
+import json
+import pwd
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadsim.model.ports import Account
+from loadsim.provisioning.export import PUBLIC, postfix_aliases, postfix_mailboxes, write_table
+from loadsim.servers.command import run
+from loadsim.servers.master import Master
+from loadsim.servers.mounts import View
+from loadsim.servers.private import Directory
+
+PROGRAM = "/usr/lib/postfix/sbin/master"
+LARGEST_MESSAGE_BYTES = 32 * 1024 * 1024
+LMTP_CONCURRENCY = 20
+"""Concurrent deliveries. The server behind gets more processes than that, otherwise it would drop connections."""
+
+
+class Postfix:
+    """The files of a private Postfix in the directory of an instance; the owner of its sockets can enter all above."""
+
+    def __init__(self, root: Path) -> None:
+        self.conf = root / "postfix" / "conf"  # main.cf, master.cf and the tables
+        self.mailboxes = self.conf / "mailboxes"  # virtual_mailbox_maps
+        self.aliases = self.conf / "aliases"  # virtual_alias_maps
+        self.queue_files = root / "postfix" / "queue"  # queue_directory
+        self.data = root / "postfix" / "data"  # data_directory
+        self.log = root / "log" / "postfix.log"
+
+    def directories(self) -> tuple[Directory, ...]:
+        return (
+            Directory(self.log.parent),
+            Directory(self.conf.parent),
+            Directory(self.conf),
+            Directory(self.queue_files),
+            Directory(self.data, 0o700, pwd.getpwnam("postfix").pw_uid),
+        )
+
+    def configure(
+        self,
+        accounts: Sequence[Account],
+        lists: Mapping[str, Sequence[str]],
+        address: str,
+        smtp_port: int,
+        *,
+        lmtp_socket: Path,
+        sasl: str,
+        keys: Path | None = None,
+        tls: str = "none",
+    ) -> None:
+        """Write main.cf, master.cf and the tables. `sasl` are the lines of main.cf that say who checks passwords.
+
+        `keys` is the directory of server.pem and server.key, for a `tls` other than none.
+        """
+        write_table(self.mailboxes, postfix_mailboxes(accounts), PUBLIC)
+        write_table(self.aliases, postfix_aliases(lists), PUBLIC)
+        users = (account.address for account in accounts)
+        domains = frozenset(mailbox.rpartition("@")[2] for mailbox in (*lists, *users))
+        largest_list = max(map(len, lists.values()), default=0)
+        main = main_cf(self, address, domains, len(accounts), largest_list, lmtp_socket, sasl, keys, tls)
+        write_table(self.conf / "main.cf", main, PUBLIC)
+        write_table(self.conf / "master.cf", master_cf(address, smtp_port, tls), PUBLIC)
+
+    def start(self, view: View | None = None) -> Master:
+        """Compile the tables (a missing one causes temporary failures), create the queue, start the master.
+
+        The master starts as by `postfix start` after the same check, but as our own child. The environment lets it
+        write to the log before its own log service runs.
+        """
+        conf = str(self.conf)
+        for table in (self.mailboxes, self.aliases):
+            run("postmap", ("-c", conf, f"hash:{table}"))
+        run("postfix", ("-c", conf, "check"))
+        environment = {"POSTLOG_SERVICE": str(self.queue_files / "public" / "postlog"), "POSTLOG_HOSTNAME": "localhost"}
+        command = [PROGRAM, "-c", conf]
+        return Master("postfix", view.command(command) if view else command, self.log, environment=environment)
+
+    def version(self) -> str:
+        return run("postconf", ("-c", str(self.conf), "-h", "mail_version")).strip()
+
+    def queue(self) -> list[dict[str, Any]]:
+        """Return the messages that Postfix has accepted but not delivered, in the form of `postqueue -j`."""
+        return [json.loads(line) for line in run("postqueue", ("-c", str(self.conf), "-j")).splitlines()]
+
+
+def main_cf(
+    files: Postfix,
+    address: str,
+    domains: frozenset[str],
+    users: int,
+    largest_list: int,
+    lmtp_socket: Path,
+    sasl: str,
+    keys: Path | None,
+    tls: str,
+) -> str:
+    """Return Postfix's main.cf: it accepts mail for the domains, delivers it by LMTP, and relays none."""
+    levels = {"none": "none", "starttls": "may", "implicit": "may"}
+    certificate = f"smtpd_tls_cert_file = {keys}/server.pem\nsmtpd_tls_key_file = {keys}/server.key\n" if keys else ""
+    recipients = max(1000, largest_list + 100)
+    return f"""\
+compatibility_level = 3.6
+queue_directory = {files.queue_files}
+data_directory = {files.data}
+command_directory = /usr/sbin
+daemon_directory = /usr/lib/postfix/sbin
+mail_owner = postfix
+setgid_group = postdrop
+maillog_file = {files.log}
+maillog_file_prefixes = {files.log.parent}
+default_database_type = hash
+
+inet_interfaces = {address}
+inet_protocols = ipv4
+myhostname = mail.localdomain
+mydestination =
+mynetworks = 127.0.0.0/8
+smtpd_peername_lookup = no
+disable_dns_lookups = yes
+
+# Mail for the simulated users only.
+virtual_mailbox_domains = {" ".join(sorted(domains))}
+virtual_mailbox_maps = hash:{files.mailboxes}
+virtual_alias_domains =
+virtual_alias_maps = hash:{files.aliases}
+virtual_alias_expansion_limit = {recipients}
+virtual_transport = lmtp:unix:{lmtp_socket}
+smtpd_relay_restrictions = reject_unauth_destination
+local_recipient_maps =
+local_transport = error:no local mail here
+default_transport = error:no mail leaves this server
+relay_transport = error:no mail leaves this server
+
+# Members of two lists, and recipients who are also members, get one copy.
+enable_original_recipient = no
+duplicate_filter_limit = {10 * recipients}
+lmtp_destination_concurrency_limit = {LMTP_CONCURRENCY}
+
+smtpd_sasl_auth_enable = yes
+{sasl}
+smtpd_tls_security_level = {levels[tls]}
+{certificate}
+# All clients come from one address, and quickly.
+default_process_limit = {max(100, users + 20)}
+smtpd_client_connection_count_limit = 0
+smtpd_client_connection_rate_limit = 0
+in_flow_delay = 0s
+message_size_limit = {LARGEST_MESSAGE_BYTES}
+mailbox_size_limit = 0
+"""
+
+
+def master_cf(address: str, smtp_port: int, tls: str) -> str:
+    """Return Postfix's master.cf: one SMTP listener, no chroots, no delivery agent except LMTP."""
+    wrapper = "\n  -o smtpd_tls_wrappermode=yes" if tls == "implicit" else ""
+    return f"""\
+# service type private unpriv chroot wakeup maxproc command
+{address}:{smtp_port} inet n - n - - smtpd{wrapper}
+pickup unix n - n 60 1 pickup
+cleanup unix n - n - 0 cleanup
+qmgr unix n - n 300 1 qmgr
+tlsmgr unix - - n 1000? 1 tlsmgr
+rewrite unix - - n - - trivial-rewrite
+bounce unix - - n - 0 bounce
+defer unix - - n - 0 bounce
+trace unix - - n - 0 bounce
+verify unix - - n - 1 verify
+flush unix n - n 1000? 0 flush
+proxymap unix - - n - - proxymap
+showq unix n - n - - showq
+error unix - - n - - error
+retry unix - - n - - error
+discard unix - - n - - discard
+lmtp unix - - n - - lmtp
+anvil unix - - n - 1 anvil
+scache unix - - n - 1 scache
+postlog unix-dgram n - n - 1 postlogd
+"""

@@ -1,0 +1,160 @@
+"""The common parts of private instances of Debian's mail servers: ports, directories, masters, and their end."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Services
+from loadsim.model.scenario_sections import is_loopback
+from loadsim.servers.master import Master, PortTaken
+from loadsim.servers.running import RunningServer
+
+LOOPBACK = "127.0.0.1"
+LONGEST_SOCKET_PATH = 107
+PORTS = range(20000, 32768)
+"""Ports below the kernel's range for outgoing connections: none of these takes a port between choice and use."""
+PORT_ATTEMPTS = 5
+
+Server = TypeVar("Server", bound="PrivateServer")
+
+
+class PrivateServer(RunningServer):
+    """A running instance. `notes` are sentences about changes that it made on the machine, and about who can use it."""
+
+    def __init__(self, services: Services, masters: Sequence[Master], description: str, notes: Sequence[str]) -> None:
+        self.services = services
+        self.notes = tuple(notes)
+        self._masters = tuple(masters)
+        self._description = description
+
+    def describe(self) -> str:
+        return f"{self._description} (private instance on this machine)"
+
+    def pids(self) -> frozenset[int]:
+        return frozenset().union(*(master.pids() for master in self._masters))
+
+    def stop(self) -> None:
+        """Stop the masters, the last one first, and wait until no process of theirs is left."""
+        for master in reversed(self._masters):
+            master.stop()
+
+
+class Directory(NamedTuple):
+    """A directory of an instance, to be created with this mode and owner."""
+
+    path: Path
+    mode: int = 0o755
+    uid: int = 0
+
+
+def start_masters(starts: Iterable[tuple[Callable[[], Master], Callable[[Master], None]]]) -> list[Master]:
+    """Start masters in turn; the second function of each waits until it is ready. If one fails, all are stopped."""
+    masters: list[Master] = []
+    try:
+        for start, await_ready in starts:
+            masters.append(start())
+            await_ready(masters[-1])
+    except BaseException:
+        for master in reversed(masters):
+            master.stop()
+        raise
+    return masters
+
+
+def on_free_ports(
+    address: str, imap_port: int | None, smtp_port: int | None, start: Callable[[int, int], Server]
+) -> Server:
+    """Start a server on these ports for IMAP and SMTP, on free ones for those that are None.
+
+    Servers cannot be given port 0: if another process takes a chosen port first, others are chosen. Raises `PortTaken`
+    if a given port is taken.
+    """
+    for attempt in range(1, PORT_ATTEMPTS + 1):
+        try:
+            return start(imap_port or free_port(address), smtp_port or free_port(address))
+        except PortTaken:
+            if attempt == PORT_ATTEMPTS or None not in (imap_port, smtp_port):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def check_programs(
+    kind: str, programs: Mapping[str, str], *, unpacked: Path | None = None, may_be_unpacked: bool = False
+) -> None:
+    """Raise `ConfigError` unless the packages are installed, or unpacked in a directory, and the user is root.
+
+    `programs` has Debian's packages, each with a program that it installs.
+    """
+    places = ("",) if unpacked is None else ("", str(unpacked))
+    missing = [name for name, path in programs.items() if not any(Path(place + path).exists() for place in places)]
+    if missing and unpacked is None:
+        raise ConfigError(
+            f"server: {kind}: expected {', '.join(missing)} to be installed: apt-get install {' '.join(programs)}"
+            + (" (or unpack them in a directory and give --programs)" if may_be_unpacked else "")
+        )
+    if missing:
+        raise ConfigError(f"server: {kind}: --programs {unpacked}: expected {', '.join(missing)} to be unpacked there")
+    if os.geteuid() != 0:
+        raise ConfigError(f"server: {kind}: expected to be root: run it with sudo")
+
+
+def prepare_directories(root: Path, directories: Iterable[Directory], sockets: Iterable[Path] = ()) -> None:
+    """Create the directories below `root`. `sockets` are the Unix sockets that a server creates there.
+
+    Raises `ConfigError` if the servers' users cannot enter them, or if configuration files and sockets cannot take
+    their paths.
+    """
+    if not re.fullmatch(r"[\w./-]+", str(root), re.ASCII):
+        raise ConfigError(f"server: directory: expected a path of letters, digits and ._-/, found {str(root)!r}")
+    longest = max((len(str(path)) + 10 for path in sockets), default=0)
+    if longest > LONGEST_SOCKET_PATH:
+        raise ConfigError(
+            f"server: directory: expected at most {LONGEST_SOCKET_PATH - longest + len(str(root))} characters, since"
+            f" it holds sockets, found {len(str(root))}: {root}"
+        )
+    root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    for above in (root, *root.parents):
+        if not above.stat().st_mode & 0o001:
+            raise ConfigError(
+                f"server: directory: expected that other users can enter {above}, found mode"
+                f" {above.stat().st_mode & 0o777:04o}: choose another directory, such as /tmp"
+            )
+    for path, mode, uid in directories:
+        path.mkdir(exist_ok=True)
+        path.chmod(mode)
+        os.chown(path, uid, -1)
+
+
+def strangers_note(address: str) -> list[str]:
+    """Return a sentence about who can log on, if the address is not loopback."""
+    if is_loopback(address):
+        return []
+    return [f"It listens on {address}: anyone who can reach it can log on by guessing a simulated user's password."]
+
+
+def check_address(address: str) -> None:
+    """Raise `ConfigError` unless this machine has the address."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            raise ConfigError(f"server: expected an address of this machine to listen on, found {address}") from None
+
+
+def free_port(address: str = LOOPBACK) -> int:
+    """Return a free port of this address. Another process may take it before the server binds it."""
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+            return port

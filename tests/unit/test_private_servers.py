@@ -1,0 +1,93 @@
+"""Private mail servers: tables and commands that are made for them, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from loadsim.errors import ConfigError
+from loadsim.model.ports import Account
+from loadsim.servers import courier, cyrus
+from loadsim.servers.exim import lsearch
+from loadsim.servers.master import listening_sockets
+from loadsim.servers.mounts import View, unpacked
+from loadsim.servers.private import check_programs
+
+
+def account(login: str) -> Account:
+    return Account(7, login, "seven@example.test", "hush")
+
+
+@pytest.mark.parametrize("login", ["a.b", "a/b", "a@b", "A", "ä", "a*", "a%", "a^b"])
+def test_cyrus_refuses_logins_that_it_would_change(login: str) -> None:
+    """The error names the user and the login, and leaves out the password."""
+    with pytest.raises(ConfigError, match="user 7") as refused:
+        cyrus.check_logins([account("fine"), account(login)])
+    assert repr(login) in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("login", ["../a", "a/b", ".a", "a|b", "a\tb", "ä"])
+def test_courier_refuses_logins_that_are_no_directories(login: str) -> None:
+    """A login is a directory, and a key of Courier's table."""
+    with pytest.raises(ConfigError, match="user 7") as refused:
+        courier.check_logins([account("a.b@c"), account(login)])
+    assert repr(login) in str(refused.value)
+
+
+def test_cyrus_knows_a_mailbox_by_its_login() -> None:
+    """An address whose local part is another than the login gets one that Cyrus can map."""
+    assert cyrus.mailbox_of(account("seven")) == account("seven")
+    assert cyrus.mailbox_of(account("u7")).address.partition("@")[0] == "u7"
+
+
+def test_exim_keys_are_quoted() -> None:
+    """A key may hold quotation marks and backslashes (Exim specification, 9.3: "lsearch")."""
+    assert lsearch([('a"b\\c@x', "d")]) == '"a\\"b\\\\c@x": d\n'
+
+
+def test_a_view_without_mounts_is_the_command_itself() -> None:
+    """Installed programs need no namespace, and so no permission to mount."""
+    assert View().command(("a", "b c")) == ["a", "b c"]
+
+
+def test_a_view_mounts_before_it_becomes_the_command() -> None:
+    """The mounts are in a namespace of the command; its arguments stay as they are."""
+    command = View(Path("/p"), None, ((Path("/d/run"), "/run"),)).command(("a", "b c", "$d"))
+    assert command[:3] == ["unshare", "--mount", "--propagation"]
+    assert command[-3:] == ["a", "b c", "$d"]
+    script = command[-5]
+    assert script.index("lowerdir=/p/usr:/usr /usr") < script.index("--bind /d/run /run") < script.index('exec "$@"')
+
+
+@pytest.mark.parametrize(("name", "complaint"), [("with,comma", "letters, digits"), ("empty", "no directory usr")])
+def test_programs_that_cannot_be_mounted_are_refused(tmp_path: Path, name: str, complaint: str) -> None:
+    """The directory of unpacked packages is checked before a mount fails."""
+    (tmp_path / name).mkdir()
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        unpacked(tmp_path / name)
+    assert "\n" not in str(refused.value)
+
+
+def test_missing_programs_are_named(tmp_path: Path) -> None:
+    """The error names the packages, and the command that installs them."""
+    programs = {"present": "/bin/sh", "absent-imapd": "/usr/lib/absent/imapd"}
+    with pytest.raises(
+        ConfigError, match=r"expected absent-imapd to be installed: apt-get install present absent-imapd"
+    ):
+        check_programs("absent", programs)
+    with pytest.raises(ConfigError, match=r"--programs .*: expected absent-imapd to be unpacked"):
+        check_programs("absent", programs, unpacked=tmp_path)
+
+
+def test_listening_sockets_are_found_by_port() -> None:
+    """Listening sockets of the port are found, IPv4 and IPv6; connections to it and others are not."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port = one.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            inode = Path(f"/proc/self/fd/{one.fileno()}").readlink()
+            assert [f"socket:[{found}]" for found in listening_sockets(port)] == [str(inode)]
+            assert not listening_sockets(port) & listening_sockets(other.getsockname()[1])
+    assert not listening_sockets(port)
